@@ -1,0 +1,2 @@
+"""The vocabulary: catalog, state, types, events, loads, reports. No I/O; imports nothing of
+ours."""

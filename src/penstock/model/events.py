@@ -1,0 +1,130 @@
+"""What a stage takes and gives. The engine knows nothing else of a connector.
+
+Events are plain slotted objects that never leave their process. A :class:`Batch` stands for many
+records; no event stands for one record except :class:`Reject`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from penstock.model.catalog import StreamId
+from penstock.model.state import StateScope
+
+
+class Status(StrEnum):
+    started = "STARTED"
+    running = "RUNNING"
+    complete = "COMPLETE"
+    incomplete = "INCOMPLETE"
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one stream in arrival order.
+
+    ``bodies``: one JSON object each, raw bytes (buffer-like). ``extracted_at``: epoch milliseconds,
+    same length. ``changes``: raw JSON of the source's own change lists by row index (sparse).
+    """
+
+    stream: StreamId
+    bodies: Sequence[Any]
+    extracted_at: Sequence[int]
+    changes: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    size: int = 0  # bytes of the bodies
+
+
+@dataclass(slots=True)
+class State:
+    """Covers every record of its scope that came before it. ``blob``: the source's own message."""
+
+    scope: StateScope
+    blob: str
+
+
+@dataclass(slots=True)
+class StreamStatus:
+    stream: StreamId
+    status: Status
+    reasons: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+@dataclass(slots=True)
+class Reject:
+    """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes."""
+
+    stream: StreamId | None
+    reason: str
+    raw: bytes
+    field: str | None = None
+
+
+@dataclass(slots=True)
+class Control:
+    """The connector's new configuration, whole; it may hold secrets: never logged."""
+
+    config: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Estimate:
+    stream: StreamId | None
+    rows: int | None
+    bytes: int | None
+
+
+@dataclass(slots=True)
+class Log:
+    """``level``: FATAL ERROR WARN INFO DEBUG TRACE."""
+
+    level: str
+    message: str
+    stack_trace: str | None = None
+
+
+@dataclass(slots=True)
+class Error:
+    """A failure in the connector's own words; ``raw`` has every field it gave."""
+
+    message: str
+    failure_type: str | None = None
+    stream: StreamId | None = None
+    raw: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class Counted:
+    """Things that were counted and not taken: ``what`` is a stable key (``unknown_type:FOO``,
+    ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``)."""
+
+    what: str
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Exited:
+    """The connector ended: the last event of a read. ``code`` None: we stopped it."""
+
+    code: int | None
+    stderr_tail: str = ""
+
+
+@dataclass(slots=True)
+class Tick:
+    """Nothing came for a while: lets the reader of events act on time."""
+
+
+Event = (
+    Batch
+    | State
+    | StreamStatus
+    | Reject
+    | Control
+    | Estimate
+    | Log
+    | Error
+    | Counted
+    | Exited
+    | Tick
+)

@@ -1,0 +1,60 @@
+"""The report of a run: the shape that the command-line contract gives, and nothing beside it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+RunStatus = Literal["succeeded", "partial", "failed", "cancelled"]
+StreamOutcome = Literal["complete", "incomplete", "failed"]
+
+
+class StreamReport(msgspec.Struct, kw_only=True):
+    """``read = committed + rejected + filtered`` wherever ``status`` is ``complete`` (L8)."""
+
+    namespace: str | None
+    name: str
+    status: StreamOutcome = "incomplete"
+    read: int = 0
+    committed: int = 0
+    written: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    sent_again: int = 0
+    bytes: int = 0
+    states: int = 0
+    lane: int = 0
+    table: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class TimeSpent(msgspec.Struct, kw_only=True):
+    """Wall seconds; see the command-line contract for what each one spans."""
+
+    install: float = 0.0
+    start: float = 0.0
+    extract: float = 0.0
+    source_wait: float = 0.0
+    decode: float = 0.0
+    load: float = 0.0
+    destination_wait: float = 0.0
+
+
+class Memory(msgspec.Struct, kw_only=True):
+    python_peak_bytes: int = 0
+    jvm_peak_bytes: int = 0
+
+
+class Report(msgspec.Struct, kw_only=True):
+    run: str
+    pipeline: str
+    status: RunStatus
+    exit_code: int
+    started_at: str
+    seconds: float
+    guarantee: Literal["exactly-once", "at-least-once"]
+    streams: list[StreamReport]
+    time: TimeSpent
+    memory: Memory
+    notes: list[str]
+    error: dict[str, Any] | None
+    log: str

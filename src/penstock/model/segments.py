@@ -1,0 +1,104 @@
+"""The log's and the ledger's vocabulary: parts, segments, load groups, loads.
+
+A *part* is a Parquet file of one stream. A *segment* is what one state covers: parts, rejects,
+counts and the state, for one scope, sealed in one atomic step (L2). Segments that are sealed in the
+same instant share a manifest file. A *load* takes the parts of one stream out of some segments into
+one table, under a number (L3). A *group* is the loads that must all be committed before the states
+of its segments may be saved (L1).
+"""
+
+import msgspec
+
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.state import SavedState, StateScope
+
+
+class SegmentId(msgspec.Struct, frozen=True, order=True):
+    """Epochs are unique in a pipeline and grow; ``seq`` grows within an epoch."""
+
+    epoch: int
+    seq: int
+
+
+class PartRef(msgspec.Struct, frozen=True):
+    """``path`` is relative to the pipeline's log. ``crc``: CRC-32 of the file. ``size``: its bytes.
+    ``raw_bytes``: bytes of the records as the source sent them."""
+
+    path: str
+    rows: int
+    raw_bytes: int
+    size: int
+    crc: int
+
+
+class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream's share of a segment. ``read`` = rows in parts + ``rejected`` + ``filtered``."""
+
+    stream: StreamId
+    schema_version: int
+    generation: int
+    fills_generation: bool
+    parts: tuple[PartRef, ...] = ()
+    read: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    complete: bool = False  # nothing of this generation (or of this sync) follows
+
+    @property
+    def rows(self) -> int:
+        return sum(p.rows for p in self.parts)
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """``state`` None: sealed under the previous state; then ``exact`` is False wherever a later
+    sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log."""
+
+    id: SegmentId
+    lane: int
+    scope: StateScope | None
+    slices: tuple[StreamSlice, ...]
+    state: str | None = None
+    exact: bool = True
+    rejects: tuple[str, ...] = ()
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit into one table: never regrouped, repeated as it stands (L3).
+
+    ``key`` is the id under which the table remembers ``number``: the state's birth id and the
+    stream. Numbers of a key grow and never restart."""
+
+    key: str
+    number: int
+    stream: StreamId
+    mode: DestinationSyncMode
+    segments: tuple[SegmentId, ...]
+    parts: tuple[PartRef, ...]
+    schema_version: int
+    generation: int
+    replaces: bool = False  # this load replaces the table's rows (a published generation)
+    read: int = 0
+    rejected: int = 0
+    filtered: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(p.rows for p in self.parts)
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Loads that move together, and the states saved once all of them are committed.
+    ``epoch``: of the newest segment, compared with the floor that a state reset sets."""
+
+    id: int
+    loads: tuple[Load, ...]
+    states: tuple[SavedState, ...]
+    epoch: int
+    consumes: tuple[tuple[SegmentId, StreamId], ...]
+
+
+class Consumed(msgspec.Struct, frozen=True):
+    """A stream's share of a segment that a group took or that was abandoned."""
+
+    segment: SegmentId
+    stream: StreamId

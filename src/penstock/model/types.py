@@ -1,0 +1,73 @@
+"""The type lattice between JSON Schema, Arrow, DuckDB, Spark and tables.
+
+Shapes only: conversions live with their neighbour (``codec.json_schema`` reads JSON Schema,
+``codec.arrow`` gives Arrow and DuckDB types, ``spark.types`` gives Spark's DDL).
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Kind(StrEnum):
+    string = "string"
+    boolean = "boolean"
+    integer = "integer"  # 64 bits
+    number = "number"  # IEEE double
+    decimal = "decimal"  # precision, scale; decimal(38,0) for integers beyond 64 bits
+    date = "date"
+    timestamp = "timestamp"  # an instant, microseconds, UTC
+    timestamp_ntz = "timestamp_ntz"  # wall clock, microseconds
+    time = "time"  # kept as its text, validated: Spark 4.1 has no portable TIME
+    time_tz = "time_tz"
+    binary = "binary"  # base64 text on the wire
+    array = "array"  # item
+    struct = "struct"  # fields
+    json = "json"  # unions, objects of unknown shape: JSON text, exactly as it came
+
+
+class DataType(msgspec.Struct, frozen=True):
+    kind: Kind
+    precision: int | None = None
+    scale: int | None = None
+    item: "DataType | None" = None
+    fields: "tuple[Field, ...]" = ()
+
+
+class Field(msgspec.Struct, frozen=True):
+    """``name``: the column's cleaned name; ``source``: the property's original name.
+    Every field is nullable: what a source claims of nullability is not trusted."""
+
+    name: str
+    source: str
+    type: DataType
+
+
+class RowSchema(msgspec.Struct, frozen=True):
+    """The columns of one stream. ``version`` is given by the store and grows with every change."""
+
+    fields: tuple[Field, ...]
+    version: int = 0
+
+
+# Columns that every part carries beside the data. Tables rename or drop them.
+SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs
+RAW_ID = "_penstock_id"  # string: UUID, given once when the record is decoded
+EXTRACTED_AT = "_penstock_extracted_at"  # timestamp[us, UTC]
+CHANGES = "_penstock_changes"  # list<struct<field: string, change: string, reason: string>>
+SEQ_EPOCH_SHIFT = 40
+
+
+class MetadataNames(msgspec.Struct, frozen=True):
+    """The table's names for the row metadata. ``meta`` is struct<sync_id: bigint, changes:
+    array>."""
+
+    raw_id: str
+    extracted_at: str
+    meta: str
+    generation_id: str
+
+
+NEUTRAL_METADATA = MetadataNames(
+    "_penstock_id", "_penstock_extracted_at", "_penstock_meta", "_penstock_generation_id"
+)

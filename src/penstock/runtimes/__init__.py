@@ -1,0 +1,5 @@
+"""How a connector runs and dies. Knows no protocol: bytes in, bytes out, an exit code.
+
+``contract`` is what the protocols are written against; ``process`` runs a local executable;
+``memory`` is the in-memory twin that ships for tests.
+"""

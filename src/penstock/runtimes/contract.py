@@ -1,0 +1,74 @@
+"""The contract of a runtime that speaks bytes (stdin, stdout, stderr).
+
+Neighbours: ``protocols/*`` drive a :class:`ByteChannel`; ``runtimes.process`` and
+``runtimes.memory`` implement it. Every wait takes a bound.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+
+class PrivateFile(msgspec.Struct, frozen=True):
+    """An argument that is the path of a file with this content: mode 0600, in a folder of mode 0700
+    that is always removed when the channel closes."""
+
+    name: str
+    content: bytes
+
+
+Argument = str | PrivateFile
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Seconds. ``start``: until the first byte; ``heartbeat``: between records or states, enforced
+    by the protocol, which alone knows what those are; ``total``: of the whole conversation;
+    ``stop``: between SIGTERM and SIGKILL."""
+
+    start: float = 300.0
+    heartbeat: float = 10800.0
+    total: float | None = None
+    stop: float = 10.0
+
+
+class ByteChannel(Protocol):
+    """One run of a connector. A context manager: on exit the whole process tree is gone and the
+    private files are removed, whatever happened."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None: ...
+
+    def read(self, timeout: float) -> bytes | None:
+        """The next bytes of stdout, at most a few MB: ``b""`` at its end, None when ``timeout``
+        seconds passed with nothing. Not reading is what holds the connector back."""
+        ...
+
+    def wait(self, timeout: float) -> int | None:
+        """The exit code (negative: killed by that signal); None when it still runs after
+        ``timeout`` seconds."""
+        ...
+
+    def stop(self) -> None:
+        """SIGTERM to the whole tree, SIGKILL after ``Timeouts.stop`` seconds. Idempotent."""
+        ...
+
+    def stderr_tail(self) -> str:
+        """The last lines (at most 8 KiB) of stderr, secrets masked."""
+        ...
+
+
+class Runtime(Protocol):
+    """Something that can be started any number of times with different arguments."""
+
+    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> ByteChannel:
+        """Start it. Raises ``SourceError`` (``code`` ``connector.not_found``,
+        ``connector.not_executable``, ``connector.start_failed``)."""
+        ...

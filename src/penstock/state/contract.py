@@ -1,0 +1,165 @@
+"""The contract of the state store.
+
+One store serves many pipelines. Every write of a run checks its lease's token in the same
+transaction (L12) and raises ``LeaseLost`` when another run took the pipeline over. Neighbours:
+``engine`` decides what is written; ``state.sql`` and ``state.memory`` keep it; what a state means
+is ``protocols/*/state.py``'s business, passed in as ``merge``.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId
+from penstock.model.state import SavedState
+from penstock.model.types import RowSchema
+
+Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who runs: shown to whoever finds the pipeline locked. ``boot`` and ``pid`` let a holder that
+    died on the same machine be recognised before its lease runs out."""
+
+    name: str  # user@host
+    pid: int
+    boot: str
+    started_at: str
+    run: str
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """``state_id``: born with the pipeline's state, never changed by a reset (L3)."""
+
+    pipeline: str
+    token: str
+    state_id: str
+
+
+class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
+    """A load without its number."""
+
+    stream: StreamId
+    mode: DestinationSyncMode
+    segments: tuple[SegmentId, ...]
+    parts: tuple[PartRef, ...]
+    schema_version: int
+    generation: int
+    replaces: bool = False
+    read: int = 0
+    rejected: int = 0
+    filtered: int = 0
+
+
+class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
+    loads: tuple[LoadIntent, ...]
+    states: tuple[SavedState, ...]
+    epoch: int
+    consumes: tuple[tuple[SegmentId, StreamId], ...]
+
+
+class Store(Protocol):
+    # -- the lease (L12)
+    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
+        """Raises ``Locked`` (names the holder and its start). Breaks the lock of a holder that is
+        dead (same boot, pid gone) or whose lease ran out."""
+        ...
+
+    def renew(self, lease: Lease, ttl: float) -> None: ...
+
+    def release(self, lease: Lease) -> None: ...
+
+    # -- counters, never restarted
+    def new_epoch(self, lease: Lease, lane: int) -> int:
+        """Unique in the pipeline and growing, over all lanes."""
+        ...
+
+    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+        """Fence: of epoch ``k`` only segments up to seq ``last[k]`` count from now on, whatever a
+        process that is still alive somewhere seals later."""
+        ...
+
+    def closed_epochs(self, pipeline: str) -> dict[int, int]: ...
+
+    def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
+        """Per stream, from 1, growing."""
+        ...
+
+    def generations(self, pipeline: str) -> dict[StreamId, int]: ...
+
+    # -- the ledger (L1, L3)
+    def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        """Write down what will be committed, in one transaction, giving each load its number. A
+        group without loads is committed at once and its states are saved."""
+        ...
+
+    def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
+        """Mark loads (group id, load) committed; save the states of each group of which this was
+        the last, unless its epoch is not above the floor of the state's scope. One transaction."""
+        ...
+
+    def open_groups(self, pipeline: str) -> list[Group]:
+        """Groups with a load that is not committed, oldest first, whole."""
+        ...
+
+    def committed_loads(self, pipeline: str, group: int) -> set[tuple[str, int]]:
+        """(key, number) of the loads of an open group that are committed already."""
+        ...
+
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+        """What groups took or what was abandoned, of these epochs."""
+        ...
+
+    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None: ...
+
+    # -- states
+    def states(self, pipeline: str) -> list[SavedState]: ...
+
+    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+        """A user's set, import or reset: replaces everything saved, and raises the floor so that no
+        segment sealed before can bring an older state back (its rows still load)."""
+        ...
+
+    def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
+        """Newest first: {"at", "run", "scope", "blob"}."""
+        ...
+
+    # -- names and schemas, which only grow
+    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
+        """Maps ("tables"; "columns:" + stream key) -> {original: cleaned}."""
+        ...
+
+    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None: ...
+
+    def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
+        """The schema with its version: the stored one where equal to the newest, else the next."""
+        ...
+
+    def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]: ...
+
+    def known_streams(self, pipeline: str) -> set[StreamId]:
+        """Streams that some run of this pipeline has synced (they have a generation, a schema or a
+        state): a source that no longer has one is noted, not an error."""
+        ...
+
+    # -- connector configuration that a connector changed (CONTROL): secret
+    def config_override(self, pipeline: str, role: str) -> tuple[str, dict[str, Any]] | None:
+        """(hash of the user's config it was derived from, the whole new config)."""
+        ...
+
+    def set_config_override(
+        self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
+    ) -> None: ...
+
+    # -- runs
+    def start_run(self, lease: Lease, run: str, started_at: str) -> None: ...
+
+    def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None: ...
+
+    def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]: ...
+
+    def pipelines(self) -> list[str]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,137 @@
+"""The contract of a table format.
+
+Neighbours: ``engine.load`` gives :class:`TableLoad` and gets a result per load; ``spark`` gives the
+session. A format knows nothing of logs, ledgers or sources. Every commit is idempotent by
+(``load.key``, ``load.number``) (L3).
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId
+from penstock.model.segments import Load
+from penstock.model.types import MetadataNames, RowSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableName(msgspec.Struct, frozen=True):
+    """Cleaned names; ``namespace`` None: the destination's root."""
+
+    namespace: str | None
+    name: str
+
+
+class NewColumn(StrEnum):
+    add = "add"
+    ignore = "ignore"
+    fail = "fail"
+
+
+class RemovedColumn(StrEnum):
+    ignore = "ignore"
+    fail = "fail"
+
+
+class TypeChange(StrEnum):
+    coerce = "coerce"
+    fail = "fail"
+    null = "null"
+
+
+class NullabilityChange(StrEnum):
+    allow = "allow"
+    fail = "fail"
+
+
+class SchemaEvolution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    new_column: NewColumn = NewColumn.add
+    removed_column: RemovedColumn = RemovedColumn.ignore
+    type_change: TypeChange = TypeChange.coerce
+    nullability_change: NullabilityChange = NullabilityChange.allow
+
+
+class Deletes(StrEnum):
+    hard = "hard"
+    soft = "soft"
+
+
+class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one commit needs. ``parts``: absolute paths of Parquet files that carry the
+    columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
+    CHANGES).
+
+    ``cursor`` and ``primary_key`` are paths of *cleaned* column names (nested ones reach into
+    structs). ``metadata`` None: no metadata columns. ``deleted_column``: the column whose non-null
+    value deletes its key under append_dedup. ``mode`` is how rows join the table: append,
+    overwrite, append_dedup; ``load.replaces`` says that they replace what the table holds."""
+
+    load: Load
+    table: TableName
+    parts: tuple[str, ...]
+    schema: RowSchema
+    primary_key: tuple[FieldPath, ...] = ()
+    cursor: FieldPath = ()
+    metadata: MetadataNames | None = None
+    sync_id: int | None = None
+    deleted_column: str | None = None
+    deletes: Deletes = Deletes.hard
+    evolution: SchemaEvolution = SchemaEvolution()
+
+    @property
+    def mode(self) -> DestinationSyncMode:
+        return self.load.mode
+
+    @property
+    def stream(self) -> StreamId:
+        return self.load.stream
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    """``written``: rows that came out (appended, or inserted, updated and deleted by a dedup).
+    ``repeated``: the table had this load already."""
+
+    written: int
+    repeated: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class SessionNeeds(msgspec.Struct, frozen=True):
+    """What must be known before the Spark session exists. ``packages``: Maven coordinates."""
+
+    packages: tuple[str, ...] = ()
+    conf: dict[str, str] = {}
+
+
+class TableFormat(Protocol):
+    """One destination of one format, at one place."""
+
+    name: str
+
+    def needs(self) -> SessionNeeds: ...
+
+    def check(self) -> None:
+        """Without Spark: is the place writable? Raises ``DestinationError``."""
+        ...
+
+    def location(self, table: TableName) -> str:
+        """What the report shows and what readers open."""
+        ...
+
+    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+        """Why loads of this mode must wait for the end of the sync (a sentence for ``plan``), or
+        None where they may be committed while the source still reads."""
+        ...
+
+    def commit(
+        self, spark: "SparkSession", loads: Sequence[TableLoad]
+    ) -> list[LoadResult | PenstockError]:
+        """One outcome per load, in order; a load that fails does not stop the others. A process
+        that dies inside leaves each load either invisible, visible, or (files of one Parquet load)
+        partly visible until it is repeated."""
+        ...
