@@ -9,8 +9,11 @@ of its segments may be saved (L1).
 
 import msgspec
 
-from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId
 from penstock.model.state import SavedState, StateScope
+
+# Consumed beside a segment's streams once its shared (GLOBAL, LEGACY) state is in a group.
+SHARED_STATE = StreamId("\0state", "\0state")
 
 
 class SegmentId(msgspec.Struct, frozen=True, order=True):
@@ -31,10 +34,28 @@ class PartRef(msgspec.Struct, frozen=True):
     crc: int
 
 
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How rows join their table, fixed when they are sealed: a pipeline file that changes between
+    runs does not change what a recovered segment means. Paths hold cleaned column names."""
+
+    mode: DestinationSyncMode
+    primary_key: tuple[FieldPath, ...] = ()
+    cursor: FieldPath = ()
+    deleted_column: str | None = None
+    sync_id: int | None = None
+
+    def joins_like(self, other: "Shape") -> bool:
+        """Equal but for the sync that they belong to."""
+        return msgspec.structs.replace(self, sync_id=None) == msgspec.structs.replace(
+            other, sync_id=None
+        )
+
+
 class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     """One stream's share of a segment. ``read`` = rows in parts + ``rejected`` + ``filtered``."""
 
     stream: StreamId
+    shape: Shape
     schema_version: int
     generation: int
     fills_generation: bool
@@ -71,7 +92,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     number: int
     stream: StreamId
-    mode: DestinationSyncMode
+    shape: Shape
     segments: tuple[SegmentId, ...]
     parts: tuple[PartRef, ...]
     schema_version: int
@@ -80,6 +101,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     read: int = 0
     rejected: int = 0
     filtered: int = 0
+
+    @property
+    def mode(self) -> DestinationSyncMode:
+        return self.shape.mode
 
     @property
     def rows(self) -> int:

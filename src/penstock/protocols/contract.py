@@ -4,7 +4,7 @@ Neighbours: ``protocols/NAME/__init__.py`` exports ``PACKAGE``, a :class:`Protoc
 ``connectors`` picks the runtime; ``engine.lane`` reads events. Nothing above names a protocol.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -93,6 +93,14 @@ class StateRole(Protocol):
 
     def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
         """Without this stream's state. Raises ``StateError`` where that cannot be done."""
+        ...
+
+    def without(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        """Without these streams' states, for streams that start anew: a stream's own state goes,
+        its entry in a shared state becomes null, the rest of a shared state stays; a blob whose
+        parts cannot be told apart stays whole."""
         ...
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:

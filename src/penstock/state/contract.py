@@ -6,13 +6,13 @@ transaction (L12) and raises ``LeaseLost`` when another run took the pipeline ov
 is ``protocols/*/state.py``'s business, passed in as ``merge``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId, Shape
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 
@@ -42,7 +42,7 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     """A load without its number."""
 
     stream: StreamId
-    mode: DestinationSyncMode
+    shape: Shape
     segments: tuple[SegmentId, ...]
     parts: tuple[PartRef, ...]
     schema_version: int
@@ -83,6 +83,11 @@ class Store(Protocol):
 
     def closed_epochs(self, pipeline: str) -> dict[int, int]: ...
 
+    def open_epochs(self, pipeline: str) -> set[int]:
+        """Epochs that were given out and not closed, whether or not their log exists: a driver that
+        was overtaken may begin one later."""
+        ...
+
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
         """Per stream, from 1, growing."""
         ...
@@ -114,6 +119,10 @@ class Store(Protocol):
 
     def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None: ...
 
+    def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
+        """Drop what is remembered of these epochs' segments; their log files are gone."""
+        ...
+
     # -- states
     def states(self, pipeline: str) -> list[SavedState]: ...
 
@@ -135,6 +144,12 @@ class Store(Protocol):
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         """The schema with its version: the stored one where equal to the newest, else the next."""
+        ...
+
+    def schema_versions(
+        self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
+    ) -> dict[StreamId, RowSchema]:
+        """:meth:`schema_version` of many streams, in one transaction."""
         ...
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]: ...

@@ -66,26 +66,38 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
     CHANGES).
 
-    ``cursor`` and ``primary_key`` are paths of *cleaned* column names (nested ones reach into
-    structs). ``metadata`` None: no metadata columns. ``deleted_column``: the column whose non-null
-    value deletes its key under append_dedup. ``mode`` is how rows join the table: append,
-    overwrite, append_dedup; ``load.replaces`` says that they replace what the table holds."""
+    ``load.shape`` says how rows join the table: mode, primary key, cursor (paths of cleaned column
+    names; nested ones reach into structs), ``deleted_column`` (a non-null value deletes its key
+    under append_dedup) and sync id; ``load.replaces``: the rows replace what the table holds.
+    ``metadata`` None: no metadata columns."""
 
     load: Load
     table: TableName
     parts: tuple[str, ...]
     schema: RowSchema
-    primary_key: tuple[FieldPath, ...] = ()
-    cursor: FieldPath = ()
     metadata: MetadataNames | None = None
-    sync_id: int | None = None
-    deleted_column: str | None = None
     deletes: Deletes = Deletes.hard
     evolution: SchemaEvolution = SchemaEvolution()
 
     @property
     def mode(self) -> DestinationSyncMode:
-        return self.load.mode
+        return self.load.shape.mode
+
+    @property
+    def primary_key(self) -> tuple[FieldPath, ...]:
+        return self.load.shape.primary_key
+
+    @property
+    def cursor(self) -> FieldPath:
+        return self.load.shape.cursor
+
+    @property
+    def deleted_column(self) -> str | None:
+        return self.load.shape.deleted_column
+
+    @property
+    def sync_id(self) -> int | None:
+        return self.load.shape.sync_id
 
     @property
     def stream(self) -> StreamId:

@@ -1,0 +1,72 @@
+"""The command line: verbs, options, what is printed. No logic of its own (`CLI.md` is its
+contract).
+
+:func:`main` finds the verb's module and imports nothing else: ``penstock --version`` costs a start
+of Python. Each verb module holds Typer apps made by ``cli.command``; all printing goes through
+``cli.output``.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """Where a verb's app is: ``penstock.cli.MODULE``, attribute ``app``."""
+
+    module: str
+    app: str
+    summary: str
+
+
+VERBS = {
+    "run": Verb("running", "run", "One sync: from a source to a destination"),
+    "plan": Verb("running", "plan", "What `run` would do; nothing is read or written"),
+    "check": Verb("connector", "check", "Are the credentials good?"),
+    "spec": Verb("connector", "spec", "A connector's configuration and abilities"),
+    "discover": Verb("connector", "discover", "A source's streams"),
+    "preview": Verb("connector", "preview", "Some rows; no state is saved"),
+    "state": Verb("state", "state", "show | set | reset | export | import | history"),
+    "runs": Verb("history", "runs", "Past runs, or one run's report and log"),
+    "rejects": Verb("history", "rejects", "Rows that were rejected, with the reason"),
+    "add": Verb("environments", "add", "Build a connector's environment"),
+    "remove": Verb("environments", "remove", "Drop a connector's environment"),
+    "list": Verb("environments", "list_", "The connectors whose environments are built"),
+    "doctor": Verb("machine", "doctor", "Is this machine able? How is it mended?"),
+    "schema": Verb("machine", "schema", "JSON Schema of the pipeline file"),
+}
+
+_EXAMPLES = """\
+examples:
+  penstock run airbyte:source-faker parquet:./lake --config '{"count": 1000}'
+  penstock run shop.yaml
+  penstock discover airbyte:source-faker --config @faker.json --json
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code (`CLI.md`). Never raises."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    first = arguments[0] if arguments else None
+    if first in ("--version", "-V"):
+        from penstock import __version__
+
+        sys.stdout.write(f"penstock {__version__}\n")
+        return 0
+    if first in ("--help", "-h", "help") or first is None:
+        (sys.stderr if first is None else sys.stdout).write(_help())
+        return 2 if first is None else 0
+    from penstock.cli.command import dispatch
+
+    return dispatch(first, arguments[1:])
+
+
+def _help() -> str:
+    width = max(map(len, VERBS)) + 2
+    verbs = "".join(f"  {name:<{width}}{verb.summary}\n" for name, verb in VERBS.items())
+    return (
+        "usage: penstock VERB [ARGUMENTS] [OPTIONS]\n\n"
+        f"verbs:\n{verbs}\n"
+        "every verb takes --json, --home DIR, -v, -q and --help; `penstock --version`\n\n"
+        f"{_EXAMPLES}"
+    )

@@ -1,0 +1,99 @@
+"""The verbs ``add``, ``remove``, ``list``: connector environments. ``connectors`` builds them."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import text
+from penstock.cli.command import Surface, verb
+from penstock.cli.progress import watching
+from penstock.config.suggest import hint
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Connector = Annotated[str, typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION].")]
+
+
+@verb("penstock add airbyte:source-faker@7.2.1", "penstock add airbyte:source-faker --upgrade")
+def add(
+    surface: Surface,
+    connector: Connector,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Ask the package index, even where one is built.")
+    ] = False,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constraint", metavar="REQUIREMENT", show_default=False,
+            help="Bounds a dependency of an old connector, as in 'pydantic<2'. May be repeated.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Build a connector's environment now; `run` does it by itself when it is needed."""
+    from penstock.connectors.source import resolve_source
+
+    with watching(surface.output) as observer:
+        source = resolve_source(
+            connector,
+            surface.home.connectors,
+            progress=lambda told: observer.phase("install", told),
+            upgrade=upgrade,
+            constraints=constraint or (),
+        )
+    answer = source.describe()
+    surface.output.answer(answer, lambda: [_environments([answer])])
+
+
+@verb("penstock remove airbyte:source-faker", "penstock remove airbyte:source-faker@7.2.1")
+def remove(surface: Surface, connector: Connector) -> None:
+    """Drop a connector's environment, or one version of it."""
+    from penstock.connectors.environments import installed
+    from penstock.connectors.install import remove as drop
+    from penstock.connectors.reference import RefKind, parse_ref
+    from penstock.connectors.source import describe_installed, wanted
+    from penstock.protocols import load
+
+    ref = parse_ref(connector)
+    if ref.kind is not RefKind.package or ref.protocol is None:
+        raise ConfigError(
+            f"{connector!r} has no environment: only packages have one",
+            code="connector.no_environment",
+            hint="`penstock list` shows them",
+        )
+    root = surface.home.connectors
+    with watching(surface.output) as observer:
+        dropped = drop(
+            wanted(ref, load(ref.protocol)), root, lambda told: observer.phase("remove", told)
+        )
+    if not dropped:
+        known = [str(describe_installed(e)["connector"]) for e in installed(root)]
+        raise ConfigError(
+            f"no environment of {connector} is built",
+            code="connector.no_environment",
+            hint=hint(connector, known, "built"),
+        )
+    answer = [describe_installed(entry) for entry in dropped]
+    surface.output.answer(answer, lambda: [f"removed {text.counted(len(answer), 'environment')}",
+                                           _environments(answer)])  # fmt: skip
+
+
+@verb("penstock list", "penstock list --json")
+def list_(surface: Surface) -> None:
+    """The connectors whose environments are built."""
+    from penstock.connectors.environments import installed
+    from penstock.connectors.source import describe_installed
+
+    answer = [describe_installed(entry) for entry in installed(surface.home.connectors)]
+    surface.output.answer(answer, lambda: _listed(answer))
+
+
+def _listed(entries: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+    yield _environments(entries) if entries else "no connector is built yet; `run` builds them"
+
+
+def _environments(entries: list[dict[str, Any]]) -> "RenderableType":
+    rows = ((e["connector"], e["version"], e["lock"], e["path"]) for e in entries)
+    return text.grid(("connector", "version", "lock", "path"), rows)

@@ -1,0 +1,192 @@
+"""The one Output: whatever a verb prints goes through here, as text or as one JSON document.
+
+The answer goes to stdout and nothing else does; progress, log lines, notes and errors go to stderr
+(with ``--json`` an error is the document on stdout). Colours only on a terminal and without
+``NO_COLOR``. What a connector said is stripped of control characters; known secrets are masked in
+every line (L10). Neighbours: ``text`` formats, ``faults`` describes errors, ``progress`` shows a
+run.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock.runtimes.masking import Masker
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_WIDTH_WHERE_NOBODY_LOOKS = 10_000  # a file or a pipe: nothing is folded or cut
+
+
+class Output:
+    """``verbosity``: -1 quiet, 0, 1 (``-v``), 2 (``-vv``). ``errors_dir``: where traces are
+    kept."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        verbosity: int = 0,
+        errors_dir: Path | None = None,
+        out: IO[str] | None = None,
+        err: IO[str] | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.as_json = as_json
+        self.verbosity = verbosity
+        self.errors_dir = errors_dir
+        self._out = sys.stdout if out is None else out
+        self._err = sys.stderr if err is None else err
+        self._plain = bool(environ.get("NO_COLOR"))
+        self._consoles: dict[int, Console] = {}
+        self._secrets: set[str] = set()
+        self._masker = Masker(())
+
+    # -- what is hidden
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Mask these values in everything printed from now on, but for the answer's data."""
+        self._secrets |= set(secrets)
+        self._masker = Masker(self._secrets)
+
+    def safe(self, text: str) -> str:
+        """``text`` masked, without control characters that a terminal would obey."""
+        return strip_controls(self._masker.mask(text))
+
+    # -- the answer
+
+    def answer(self, value: Any, text: "Callable[[], Iterable[RenderableType]]") -> None:
+        """``value`` as JSON, or what ``text`` gives, to stdout. Called once by each verb."""
+        if self.as_json:
+            self.document(value)
+            return
+        for part in text():
+            self._write(self._out, self._rendered(self._out, part))
+        self._flush(self._out)
+
+    def document(self, value: Any) -> None:
+        """One JSON document on stdout, UTF-8 whatever the locale says."""
+        body = encode_json(value)
+        try:
+            self._out.flush()
+            raw = getattr(self._out, "buffer", None)
+            if raw is None:
+                self._out.write(body.decode())
+            else:
+                raw.write(body)
+                raw.flush()
+        except BrokenPipeError:
+            _silence(self._out)
+
+    # -- beside the answer
+
+    def say(self, line: "RenderableType", *, level: int = 0) -> None:
+        """A line on stderr, where the user's verbosity is at least ``level``."""
+        if self.verbosity >= level:
+            self._write(self._err, self._rendered(self._err, line))
+            self._flush(self._err)
+
+    @property
+    def interactive(self) -> bool:
+        """A person watches stderr."""
+        return self._err.isatty() and os.environ.get("TERM") != "dumb"
+
+    def watching(self) -> "Console":
+        """The console of stderr, for progress bars."""
+        return self._console(self._err)
+
+    def error(self, error: BaseException, *, log: str | None = None) -> int:
+        """Show an error; gives the exit code."""
+        from penstock.cli.faults import Fault
+
+        fault = Fault.of(error, self)
+        return self.fault(fault, log=log)
+
+    def fault(self, fault: Any, *, log: str | None = None) -> int:
+        """A described error (``faults.Fault``), on stderr or as JSON."""
+        if self.as_json:
+            self.document({"error": self._masker.mask_data(fault.as_dict(log))})
+        else:
+            for line in fault.lines(self.verbosity, log):
+                self._write(self._err, self._rendered(self._err, line))
+            self._flush(self._err)
+        return fault.exit_code
+
+    # -- streams
+
+    def _rendered(self, file: IO[str], part: "RenderableType") -> str:
+        """Plain text goes as it is; what rich must draw is drawn, without blanks at line ends."""
+        if isinstance(part, str):
+            return self.safe(part) + "\n"
+        console = self._console(file)
+        with console.capture() as captured:
+            console.print(part, soft_wrap=False)
+        drawn = captured.get()
+        return "".join(f"{line.rstrip()}\n" for line in drawn.splitlines())
+
+    def _console(self, file: IO[str]) -> "Console":
+        from rich.console import Console
+
+        found = self._consoles.get(id(file))
+        if found is None:
+            found = Console(
+                file=file,
+                highlight=False,
+                markup=False,
+                emoji=False,
+                color_system=None if self._plain else "auto",
+                width=None if file.isatty() else _WIDTH_WHERE_NOBODY_LOOKS,
+            )
+            self._consoles[id(file)] = found
+        return found
+
+    def _write(self, file: IO[str], text: str) -> None:
+        try:
+            file.write(text)
+        except BrokenPipeError:
+            _silence(file)
+        except UnicodeEncodeError:
+            file.write(text.encode("ascii", "backslashreplace").decode())
+
+    def _flush(self, file: IO[str]) -> None:
+        try:
+            file.flush()
+        except BrokenPipeError:
+            _silence(file)
+
+
+def encode_json(value: Any) -> bytes:
+    """Indented JSON and a line end. Structs are objects; NaN is null."""
+    import msgspec
+
+    try:
+        body = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    except (UnicodeEncodeError, TypeError):  # lone surrogates (file names), odd values of a source
+        plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+        body = json.dumps(plain, indent=2).encode()
+    return body + b"\n"
+
+
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+} | {0x0D: None}
+
+
+def strip_controls(text: str) -> str:
+    """What a terminal would obey is shown as ``\\x1b``; line breaks and tabs stay."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def _silence(file: IO[str]) -> None:
+    """The reader of our output went away: nobody's error. What is written from now on vanishes."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, file.fileno())
+    except OSError:
+        return
+    finally:
+        os.close(devnull)

@@ -1,0 +1,186 @@
+"""How a run is shown while it goes on, on stderr: bars on a terminal, one line per event elsewhere.
+
+Both are ``engine.progress.RunObserver`` and are called from several threads. Neighbours: ``output``
+owns the streams; ``engine.run`` calls.
+"""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import text
+from penstock.cli.output import Output
+from penstock.engine.progress import RunObserver
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+# From which verbosity a level is shown; what is not listed is shown at -vv.
+_SHOWN_FROM = {"FATAL": 0, "ERROR": 0, "WARN": 0, "INFO": 1}
+_LINE_SECONDS = 5.0  # between two lines of one stream
+_MANY = 30  # streams: beyond, one line or bar stands for all
+
+
+@dataclass(slots=True)
+class _Counts:
+    rows: int = 0
+    bytes: int = 0
+    states: int = 0
+    rejected: int = 0
+    estimate: int | None = None
+    shown_at: float = 0.0
+    began_at: float = 0.0
+
+
+@contextmanager
+def watching(output: Output) -> Generator[RunObserver]:
+    """The observer that suits where stderr goes."""
+    lines = LineObserver(output)
+    if not output.interactive or output.verbosity < 0:
+        yield lines
+        return
+    bars = BarObserver(output)
+    try:
+        yield bars
+    finally:
+        bars.close()
+
+
+class LineObserver:
+    """One line per event, each with the seconds since the start."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._began = time.monotonic()
+        self._streams: dict[str, _Counts] = {}
+        self._lock = threading.Lock()
+        self._all_at = 0.0
+
+    def phase(self, name: str, detail: str) -> None:
+        self._line(f"{name:<8} {detail}")
+
+    def stream(
+        self,
+        stream: str,
+        rows: int,
+        bytes: int,
+        states: int,
+        rejected: int,
+        estimate: int | None,
+    ) -> None:
+        now = time.monotonic()
+        with self._lock:
+            counts = self._streams.setdefault(stream, _Counts(began_at=now))
+            moved = (rows, bytes, states, rejected) != (
+                counts.rows, counts.bytes, counts.states, counts.rejected
+            )  # fmt: skip
+            counts.rows, counts.bytes, counts.states = rows, bytes, states
+            counts.rejected, counts.estimate = rejected, estimate
+            many = len(self._streams) > _MANY
+            due = now - (self._all_at if many else counts.shown_at) >= _LINE_SECONDS
+            if not (moved and due):
+                return
+            counts.shown_at = self._all_at = now
+            line = self._total() if many else f"{stream}: {_figures(counts, now)}"
+        self._line(f"{'read':<8} {line}")
+
+    def log(self, level: str, origin: str, message: str) -> None:
+        self._line(f"{level:<8} {origin}: {message}", _SHOWN_FROM.get(level, 2))
+
+    def note(self, text: str) -> None:
+        self._line(f"{'note':<8} {text}")
+
+    def _line(self, line: str, level: int = 0) -> None:
+        self._output.say(f"[{time.monotonic() - self._began:6.1f}s] {line}", level=level)
+
+    def _total(self) -> str:
+        rows = sum(c.rows for c in self._streams.values())
+        size = text.size(sum(c.bytes for c in self._streams.values()))
+        return f"{len(self._streams):,} streams: {text.counted(rows, 'row')}, {size}"
+
+
+def _figures(counts: _Counts, now: float) -> str:
+    shown = [text.counted(counts.rows, "row"), text.size(counts.bytes)]
+    if counts.estimate:
+        shown[0] += f" of about {counts.estimate:,}"
+    if now - counts.began_at >= 1:
+        shown.append(f"{counts.rows / (now - counts.began_at):,.0f} rows/s")
+    shown.append(text.counted(counts.states, "state"))
+    if counts.rejected:
+        shown.append(f"{counts.rejected:,} rejected")
+    return ", ".join(shown)
+
+
+class BarObserver:
+    """A bar for each stream that moves; phases, log lines and notes scroll by above them."""
+
+    def __init__(self, output: Output) -> None:
+        from rich import progress
+
+        self._output = output
+        self._lock = threading.Lock()
+        self._tasks: dict[str, TaskID] = {}
+        self._counts: dict[str, _Counts] = {}
+        self._progress: Progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(bar_width=20),
+            progress.TextColumn("{task.fields[figures]}", markup=False),
+            console=output.watching(),
+            transient=True,
+        )
+        self._phase = self._progress.add_task("starting", total=None, figures="")
+        self._progress.start()
+
+    def close(self) -> None:
+        self._progress.stop()
+
+    def phase(self, name: str, detail: str) -> None:
+        shown = self._output.safe(f"{name}: {text.short(detail, 70)}")
+        self._progress.update(self._phase, description=shown)
+        if self._output.verbosity >= 1:
+            self._above(f"{name}: {detail}")
+
+    def stream(
+        self,
+        stream: str,
+        rows: int,
+        bytes: int,
+        states: int,
+        rejected: int,
+        estimate: int | None,
+    ) -> None:
+        now = time.monotonic()
+        with self._lock:
+            began = self._counts[stream].began_at if stream in self._counts else now
+            counts = _Counts(rows, bytes, states, rejected, estimate, began_at=began)
+            self._counts[stream] = counts
+            task = self._task(stream)
+        fields: dict[str, Any] = {"total": estimate, "completed": rows}
+        if task is None:  # too many to show each
+            total = sum(c.rows for c in self._counts.values())
+            shown = f"{len(self._counts):,} streams, {text.counted(total, 'row')}"
+            self._progress.update(self._phase, figures=shown)
+            return
+        self._progress.update(task, figures=_figures(counts, now), **fields)
+
+    def _task(self, stream: str) -> "TaskID | None":
+        if stream not in self._tasks:
+            if len(self._tasks) >= _MANY:
+                return None
+            shown = text.short(self._output.safe(stream), 40)
+            self._tasks[stream] = self._progress.add_task(shown, total=None, figures="")
+        return self._tasks[stream]
+
+    def log(self, level: str, origin: str, message: str) -> None:
+        if self._output.verbosity >= _SHOWN_FROM.get(level, 2):
+            self._above(f"{level} {origin}: {message}")
+
+    def note(self, text: str) -> None:
+        self._above(f"note: {text}")
+
+    def _above(self, line: str) -> None:
+        self._progress.console.print(self._output.safe(line), markup=False, highlight=False)

@@ -1,0 +1,100 @@
+"""A run's report as text: the streams, what it came to, where the time went."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli import text
+from penstock.model.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHOWN = 50
+_MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
+
+
+def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableType]":
+    """Of a :class:`Report`, or of one as the store keeps it (figures may be missing where a run
+    died)."""
+    from rich.text import Text
+
+    told: dict[str, Any] = msgspec.to_builtins(report)
+    streams: list[dict[str, Any]] = told["streams"]
+    if streams:
+        yield _streams(streams)
+        if len(streams) > _SHOWN:
+            yield f"and {text.counted(len(streams) - _SHOWN, 'more stream')}"
+        yield ""
+    mark, colour = _MARKS.get(told["status"], ("✗", "red"))
+    yield Text.assemble((f"{mark} {told['status']}", colour), _outcome(told, streams))
+    if told.get("time"):
+        yield f"  time      {_time(told['time'], told['seconds'])}"
+    for stream in streams:
+        if stream.get("error"):
+            yield f"  {text.stream_name(stream)} {stream['status']}: {stream['error']['message']}"
+    for note in told["notes"]:
+        yield f"  note      {note}"
+    yield f"  run       {told['run']} of pipeline {told['pipeline']}"
+    if told.get("log"):
+        yield f"  log       {told['log']}"
+
+
+def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
+    """What did not finish comes first where not all can be shown."""
+    shown = streams
+    if len(streams) > _SHOWN:
+        ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
+        shown = ranked[:_SHOWN]
+    headings = ("stream", "status", "read", "written", "rejected", "bytes", "states", "table")
+    rows = [
+        (
+            text.stream_name(s), s["status"], s["read"], s["written"], s["rejected"],
+            text.size(s["bytes"]), s["states"], s["table"],
+        )
+        for s in shown
+    ]  # fmt: skip
+    return text.grid(headings, rows, {2, 3, 4, 5, 6})
+
+
+def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
+    total = {k: sum(s[k] for s in streams) for k in ("read", "rejected", "bytes", "states")}
+    parts = [f": {text.counted(total['read'], 'row')}"]
+    if told["seconds"] is not None:
+        parts[0] += f" in {text.seconds(told['seconds'])}"
+        if told["seconds"] > 0 and total["read"]:
+            parts.append(f"{total['read'] / told['seconds']:,.0f} rows/s")
+    parts.append(text.size(total["bytes"]))
+    parts.append(f"{total['rejected']:,} rejected")
+    states = total["states"]
+    parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
+    if told["guarantee"]:
+        parts.append(str(told["guarantee"]))
+    return ", ".join(parts)
+
+
+def _time(spent: dict[str, float], total: float) -> str:
+    """Where it went; what none of the phases covers (planning, closing) is not named."""
+    parts = [
+        ("install", spent["install"], ""),
+        ("start-up", spent["start"], ""),
+        (
+            "extract",
+            spent["extract"],
+            f" (source {text.seconds(spent['source_wait'])}, "
+            f"decode {text.seconds(spent['decode'])})",
+        ),
+        ("load in Spark", spent["load"], ""),
+        ("destination", spent["destination_wait"], ""),
+    ]
+    shown = [
+        f"{name} {text.seconds(value)}{_share(value, total)}{more}"
+        for name, value, more in parts
+        if value >= 0.05
+    ]
+    return ", ".join(shown) or "less than 0.1 s in any phase"
+
+
+def _share(value: float, total: float) -> str:
+    return f" {100 * value / total:.0f} %" if total else ""

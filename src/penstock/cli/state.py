@@ -1,0 +1,199 @@
+"""The verb ``state``: show, set, reset, export, import, history. ``engine.states`` does it all."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import inputs, text
+from penstock.cli.command import Surface, group, verb
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.config.selectors import parse_stream
+from penstock.engine import states
+from penstock.engine.known import open_known
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+state = group(
+    "The saved state of a pipeline.",
+    "penstock state show shop",
+    "penstock state reset shop --stream users",
+)
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PIPELINE",
+        help="A pipeline file (- for stdin), SOURCE DESTINATION, or the name of one that ran.",
+    ),
+]
+Given = Annotated[str, typer.Argument(metavar="STATE", help="JSON, or @FILE.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for stdin.")]
+Stream = Annotated[
+    str | None,
+    typer.Option(
+        "--stream",
+        metavar="S",
+        help="Only this one: NAME, NAMESPACE.NAME or JSON.",
+        show_default=False,
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Save it even where it looks like another pipeline's.")
+]
+
+
+@verb("penstock state show shop", "penstock state show shop.yaml --stream users --json", app=state)
+def show(
+    surface: Surface,
+    words: Words,
+    stream: Stream = None,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """The saved state, stream by stream."""
+    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+        _show(surface, states.show(known, _selector(stream)))
+
+
+@verb("penstock state export shop > state.json", app=state)
+def export(
+    surface: Surface,
+    words: Words,
+    stream: Stream = None,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """What the source would be given, as JSON."""
+    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+        surface.output.document(states.export(known, _selector(stream)))
+
+
+@verb("penstock state history shop --stream users", app=state)
+def history(
+    surface: Surface,
+    words: Words,
+    stream: Stream = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Entries.")] = 100,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """What was saved when, newest first."""
+    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+        entries = states.history(known, _selector(stream), limit)
+    rows = (
+        (
+            e["at"],
+            e["run"],
+            text.stream_name(e) if e["name"] else "all",
+            "removed" if e["state"] is None else text.short(json.dumps(e["state"])),
+        )
+        for e in entries
+    )
+    surface.output.answer(entries, lambda: [text.grid(("at", "run", "stream", "state"), rows)])
+
+
+@verb("penstock state reset shop --stream users", "penstock state reset shop.yaml", app=state)
+def reset(
+    surface: Surface,
+    words: Words,
+    stream: Stream = None,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """Forget the state, or one stream's. The next run reads from the start; tables stay."""
+    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+        _show(surface, states.reset(known, _selector(stream)))
+
+
+@verb("penstock state set shop @users.json --stream users", app=state, name="set")
+def set_(
+    surface: Surface,
+    words: Words,
+    given: Given,
+    stream: Stream = None,
+    force: Force = False,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """Put a state over the saved one. Streams that it does not name keep theirs."""
+    origin = given[1:] if given.startswith("@") else "STATE"
+    raw = states.read_state(_content(origin) if given.startswith("@") else given, origin)
+    what = _pipeline(surface, words, env_file, lenient)
+    with open_known(what, surface.home, must_exist=False) as known:
+        _show(surface, states.update(known, raw, _selector(stream), force=force))
+
+
+@verb("penstock state import shop state.json", app=state, name="import")
+def import_(
+    surface: Surface,
+    words: Words,
+    file: File,
+    force: Force = False,
+    env_file: inputs.EnvFile = None,
+    lenient: inputs.Lenient = False,
+) -> None:
+    """Replace the saved state by what `state export` wrote."""
+    if file == "-" and "-" in words:
+        raise ConfigError(
+            "stdin cannot be the pipeline and the state", code="usage", hint="give one as a file"
+        )
+    raw = states.read_state(_content(file), "stdin" if file == "-" else file)
+    what = _pipeline(surface, words, env_file, lenient)
+    with open_known(what, surface.home, must_exist=False) as known:
+        _show(surface, states.replace(known, raw, force=force))
+
+
+def _pipeline(
+    surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
+) -> Pipeline | str:
+    if len(words) > 2:
+        raise ConfigError(
+            f"one word too many: {words[2]!r}", code="usage", hint="PIPELINE or SOURCE DESTINATION"
+        )
+    return inputs.pipeline_or_name(words, inputs.Reading.of(env_file, lenient), surface.output)
+
+
+def _selector(stream: str | None) -> StreamOptions | None:
+    return None if stream is None else parse_stream(stream)
+
+
+def _content(file: str) -> str:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        return Path(file).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: {error.strerror}", code="config.not_found", where=file,
+            hint="give a file that `penstock state export` wrote",
+        ) from None  # fmt: skip
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{file} is not UTF-8 text", code="config.not_text", where=file,
+            hint="give a file that `penstock state export` wrote",
+        ) from None  # fmt: skip
+
+
+def _show(surface: Surface, answer: dict[str, Any]) -> None:
+    surface.output.answer(answer, lambda: _state_text(answer))
+
+
+def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
+    streams = answer["streams"]
+    if not streams and answer["shared"] is None:
+        yield f"pipeline {answer['pipeline']}: no state is saved"
+        return
+    yield f"pipeline {answer['pipeline']}, {answer['type']} state"
+    if streams:
+        yield text.grid(
+            ("stream", "state"),
+            ((text.stream_name(s), text.short(json.dumps(s["state"]), 200)) for s in streams),
+        )
+    if answer["shared"] is not None:
+        yield f"shared: {text.short(json.dumps(answer['shared']), 200)}"

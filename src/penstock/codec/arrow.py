@@ -1,0 +1,129 @@
+"""Our types in Arrow's and DuckDB's words, and the Arrow schema that every part has.
+
+Shapes only: values are ``codec.decode``'s business. Neighbours: ``spark.types`` does the same for
+Spark. Kinds that are kept as their text (string, time, time_tz, json) are strings everywhere.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType
+from penstock.model.types import (
+    CHANGES,
+    EXTRACTED_AT,
+    RAW_ID,
+    SEQ,
+    DataType,
+    Kind,
+    RowSchema,
+)
+
+SOURCE_KEY = b"penstock.source"  # field metadata: the property's original name
+
+CHANGE_TYPE = pa.struct(
+    [
+        pa.field("field", pa.string()),
+        pa.field("change", pa.string()),
+        pa.field("reason", pa.string()),
+    ]
+)
+INTERNAL_FIELDS: tuple[ArrowField, ...] = (
+    pa.field(SEQ, pa.int64()),
+    pa.field(RAW_ID, pa.string()),
+    pa.field(EXTRACTED_AT, pa.timestamp("us", tz="UTC")),
+    pa.field(CHANGES, pa.list_(CHANGE_TYPE)),
+)
+
+_ARROW: dict[Kind, ArrowType] = {
+    Kind.string: pa.string(),
+    Kind.boolean: pa.bool_(),
+    Kind.integer: pa.int64(),
+    Kind.number: pa.float64(),
+    Kind.date: pa.date32(),
+    Kind.timestamp: pa.timestamp("us", tz="UTC"),
+    Kind.timestamp_ntz: pa.timestamp("us"),
+    Kind.time: pa.string(),
+    Kind.time_tz: pa.string(),
+    Kind.binary: pa.binary(),
+    Kind.json: pa.string(),
+}
+
+_DUCKDB: dict[Kind, str] = {
+    Kind.string: "VARCHAR",
+    Kind.boolean: "BOOLEAN",
+    Kind.integer: "BIGINT",
+    Kind.number: "DOUBLE",
+    Kind.date: "DATE",
+    Kind.timestamp: "TIMESTAMPTZ",
+    Kind.timestamp_ntz: "TIMESTAMP",
+    Kind.time: "VARCHAR",
+    Kind.time_tz: "VARCHAR",
+    Kind.binary: "BLOB",
+    Kind.json: "VARCHAR",
+}
+
+# As JSON a value keeps the difference between 3 and "3"; the kinds below need it.
+_KEEPS_QUOTES = frozenset(
+    {Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.binary, Kind.json}
+)
+
+
+def arrow_type(data_type: DataType) -> ArrowType:
+    """Nested fields carry their cleaned names and, in ``penstock.source``, the original ones."""
+    match data_type.kind:
+        case Kind.decimal:
+            return pa.decimal128(data_type.precision or 38, data_type.scale or 0)
+        case Kind.array:
+            return pa.list_(arrow_type(_item(data_type)))
+        case Kind.struct:
+            return pa.struct(
+                [_field(f.name, f.source, arrow_type(f.type)) for f in data_type.fields]
+            )
+        case kind:
+            return _ARROW[kind]
+
+
+def duckdb_type(data_type: DataType) -> str:
+    """The type's text in DuckDB's SQL."""
+    match data_type.kind:
+        case Kind.decimal:
+            return f"DECIMAL({data_type.precision or 38},{data_type.scale or 0})"
+        case Kind.array:
+            return f"{duckdb_type(_item(data_type))}[]"
+        case Kind.struct:
+            inner = ", ".join(
+                f'"{f.name.replace(chr(34), chr(34) * 2)}" {duckdb_type(f.type)}'
+                for f in data_type.fields
+            )
+            return f"STRUCT({inner})"
+        case kind:
+            return _DUCKDB[kind]
+
+
+def json_structure(data_type: DataType) -> Any:
+    """The structure that DuckDB's ``from_json`` takes, by original names, with text at every leaf:
+    VARCHAR, or JSON where ``3`` and ``"3"`` must stay apart."""
+    match data_type.kind:
+        case Kind.array:
+            return [json_structure(_item(data_type))]
+        case Kind.struct:
+            return {f.source: json_structure(f.type) for f in data_type.fields}
+        case kind:
+            return "JSON" if kind in _KEEPS_QUOTES else "VARCHAR"
+
+
+def part_schema(schema: RowSchema) -> ArrowSchema:
+    """The columns of a part: the schema's by cleaned name, then SEQ, RAW_ID, EXTRACTED_AT and
+    CHANGES of ``model.types``."""
+    columns = [_field(f.name, f.source, arrow_type(f.type)) for f in schema.fields]
+    return pa.schema([*columns, *INTERNAL_FIELDS])
+
+
+def _item(data_type: DataType) -> DataType:
+    return data_type.item or DataType(Kind.json)
+
+
+def _field(name: str, source: str, arrow: ArrowType) -> ArrowField:
+    # UTF-8 has no surrogates, which a JSON property name may hold.
+    return pa.field(name, arrow, metadata={SOURCE_KEY: source.encode("utf-8", "surrogatepass")})

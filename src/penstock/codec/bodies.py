@@ -1,0 +1,271 @@
+"""JSON bodies as one Arrow column, and what DuckDB can say of them: texts, keys, value types.
+
+A body is looked at as a whole here; a single value is ``codec.values``' business, a body that needs
+mending ``codec.repair``'s. Neighbours: ``codec.decode`` puts the answers together.
+"""
+
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from penstock.codec.arrow import json_structure
+from penstock.codec.duck import RAW_NUMBERS, ask
+from penstock.codec.untyped import Array, ChunkedArray
+from penstock.codec.untyped import compute as pc
+from penstock.errors import Defect
+from penstock.model.types import DataType, Kind, RowSchema
+
+Rows = Callable[[Array], Array]
+"""Positions in a (nested) column to row numbers, both int64."""
+
+_MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
+
+
+class Malformed(Exception):
+    """Some body is not JSON."""
+
+
+def pack(bodies: Sequence[Any]) -> Array:
+    """Bodies (buffer-like) in one string column. Their UTF-8 is not checked here: the parser does.
+
+    Raises ``Defect`` above 2 GiB in all."""
+    data = b"".join(bodies)
+    if len(data) > _MAX_BYTES:
+        raise Defect(f"a batch of {len(data)} bytes cannot be decoded at once", code="codec.batch")
+    ends = array("i", accumulate(map(len, bodies), initial=0))
+    return pa.StringArray.from_buffers(len(bodies), pa.py_buffer(ends), pa.py_buffer(data))
+
+
+class Shape:
+    """The question that gives the texts of a schema's columns, made once per schema.
+
+    ``sources``: the property names to look for, one per column of ``schema``, in its order. DuckDB
+    compares the names of one structure without case, so names that clash go to several.
+    """
+
+    def __init__(self, schema: RowSchema, sources: Sequence[str]) -> None:
+        groups: list[dict[str, Any]] = []
+        folded: list[set[str]] = []
+        self._places: list[tuple[int, int]] = []
+        for field, source in zip(schema.fields, sources, strict=True):
+            key = source.casefold()
+            group = next((i for i, used in enumerate(folded) if key not in used), len(groups))
+            if group == len(groups):
+                groups.append({})
+                folded.append(set())
+            self._places.append((group, len(groups[group])))
+            groups[group][source] = json_structure(field.type)
+            folded[group].add(key)
+        texts: list[str] = []
+        for i, (group, used) in enumerate(zip(groups, folded, strict=True)):
+            group[_free_name(used)] = RAW_NUMBERS
+            structure = msgspec.json.encode(group).decode().replace("'", "''")
+            texts.append(f"from_json(b, '{structure}') AS s{i}")
+        self._sql = f"SELECT {', '.join(texts)} FROM bodies" if texts else None
+
+    def texts(self, bodies: Array) -> list[Array]:
+        """Per column its values as text (lists and structs of text where nested), NULL where null,
+        missing, or where a list or an object was expected and something else came (an object then
+        comes as a struct of NULLs). Of a key that comes twice the first counts. Raises
+        :class:`Malformed`."""
+        if self._sql is None:
+            return []
+        try:
+            answer = ask(self._sql, bodies=pa.table({"b": bodies}))
+        except duckdb.InvalidInputException as e:
+            raise Malformed(str(e)) from None
+        groups = [_whole(c).flatten() for c in answer.columns]
+        return [groups[g][i] for g, i in self._places]
+
+
+def malformed(bodies: Array) -> Array:
+    """Row numbers of what the parser refuses."""
+    answer = ask("SELECT json_valid(b) AS ok FROM bodies", bodies=pa.table({"b": bodies}))
+    return _positions(pc.invert(pc.fill_null(_whole(answer.column(0)), False)))
+
+
+def no_objects(bodies: Array) -> Array:
+    """Row numbers of what does not begin like an object."""
+    begins = pc.starts_with(bodies, "{")
+    return _positions(pc.invert(begins)) if pc.all(begins).as_py() is False else nothing()
+
+
+def keys_explained(bodies: Array, columns: Sequence[Array], schema: RowSchema) -> bool:
+    """True where every key in the bodies is accounted for: by a value in a column or by a null.
+
+    False says that something may be extra, double or of another shape: worth a closer look. Counts
+    only, so it costs far less than looking at keys.
+    """
+    found = _count(bodies, b'":') - sum(
+        len(c) - c.null_count + _inner_values(c, f.type)
+        for c, f in zip(columns, schema.fields, strict=True)
+    )
+    if found == 0 or found == _count(bodies, b":nul"):
+        return True
+    # Texts (strings that hold JSON, and JSON columns) bring keys and nulls of their own.
+    texts = [t for c, f in zip(columns, schema.fields, strict=True) for t in _texts(c, f.type)]
+    found -= sum(_count(t, b'":') for t in texts)
+    nulls = _nulls(bodies) - sum(_nulls(t) for t in texts)
+    return found == nulls
+
+
+def keys(bodies: Array, path: str) -> Array:
+    """The keys of the object at ``path``, a list per row."""
+    sql = f"SELECT json_keys(b, {_quote(path)}) AS k FROM bodies"
+    answer = ask(sql, bodies=pa.table({"b": bodies}))
+    return _whole(answer.column(0))
+
+
+def rows_with_doubles(found: Array) -> Array:
+    """Row numbers of the lists (of :func:`keys`) in which a key comes twice."""
+    rows = pc.list_parent_indices(found).cast(pa.int64())
+    if pa.types.is_list(found.type.value_type):  # the path has [*]: a list per element
+        return pc.unique(rows.take(rows_with_doubles(found.flatten())))
+    names = found.flatten().dictionary_encode()
+    width = pa.scalar(max(1, len(names.dictionary)), pa.int64())
+    pairs = pc.add(pc.multiply(rows, width), names.indices.cast(pa.int64()))
+    if pc.count_distinct(pairs).as_py() == len(pairs):
+        return nothing()
+    counted = pc.value_counts(pairs)
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    return pc.unique(pc.divide(twice, width))
+
+
+def rows_of_another_type(bodies: Array, path: str, wanted: str) -> Array:
+    """Row numbers where the value at ``path`` (any of them, where it has ``[*]``) is neither null
+    nor of the JSON type ``wanted`` (ARRAY or OBJECT)."""
+    answer = ask(
+        f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies=pa.table({"b": bodies})
+    )
+    types, rows = _whole(answer.column(0)), None
+    if pa.types.is_list(types.type):
+        rows, types = pc.list_parent_indices(types).cast(pa.int64()), types.flatten()
+    wrong = pc.invert(pc.is_in(types, pa.array([wanted, "NULL", None], pa.string())))
+    found = _positions(wrong)
+    return found if rows is None else pc.unique(rows.take(found))
+
+
+def step(path: str, name: str) -> str:
+    """The path of a property below ``path``."""
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{path}."{escaped}"'
+
+
+def all_null(column: Array) -> Array:
+    """Positions of structs, themselves not null, in which nothing is."""
+    children = column.flatten()
+    mask = column.is_valid()
+    for child in children:
+        if child.null_count == column.null_count:
+            return nothing()
+        mask = pc.and_(mask, child.is_null())
+    return _positions(mask)
+
+
+def no_values(column: Array) -> Array:
+    """Positions of what is null."""
+    return _positions(column.is_null()) if column.null_count else nothing()
+
+
+def below(column: Array, rows: Rows) -> Rows:
+    """The row numbers of a list column's elements (as ``flatten`` gives them)."""
+    return lambda positions: rows(pc.list_parent_indices(column).cast(pa.int64()).take(positions))
+
+
+def _inner_values(column: Array, data_type: DataType) -> int:
+    """Values under a key of their own inside a column."""
+    if data_type.kind is Kind.array and data_type.item is not None:
+        inner = data_type.item
+        return _inner_values(column.flatten(), inner) if _has_keys(inner) else 0
+    if data_type.kind is Kind.struct:
+        return sum(
+            len(c) - c.null_count + _inner_values(c, f.type)
+            for c, f in zip(column.flatten(), data_type.fields, strict=True)
+        )
+    return 0
+
+
+def _has_keys(data_type: DataType) -> bool:
+    if data_type.kind is Kind.array and data_type.item is not None:
+        return _has_keys(data_type.item)
+    return data_type.kind is Kind.struct
+
+
+def _texts(column: Array, data_type: DataType) -> list[Array]:
+    """The leaves that may hold keys in their text."""
+    match data_type.kind:
+        case Kind.array if data_type.item is not None:
+            return _texts(column.flatten(), data_type.item)
+        case Kind.struct:
+            parts = zip(column.flatten(), data_type.fields, strict=True)
+            return [t for c, f in parts for t in _texts(c, f.type)]
+        case Kind.string | Kind.json:
+            return [column]
+        case _:
+            return []
+
+
+def _nulls(texts: Array) -> int:
+    return _count(texts, b":nul") + _count(texts, b": nul")
+
+
+def _count(texts: Array, pattern: bytes) -> int:
+    """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Looks at
+    pairs of bytes, those at even and those at odd places; a copy or ``bytes.count`` costs more."""
+    _, ends, data = texts.buffers()
+    if data is None or len(texts) == 0:
+        return 0
+    bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, ends], offset=texts.offset)
+    start, end = bounds[0].as_py(), bounds[-1].as_py()
+    first, *then = (_pair(pattern[i : i + 2]) for i in range(0, len(pattern), 2))
+    found = 0
+    for at in (start, start + 1):
+        pairs = (end - at) // 2
+        if pairs <= 0:
+            break
+        view = pa.Array.from_buffers(pa.uint16(), pairs, [None, data.slice(at)])
+        hits = pc.equal(view, first)
+        if not then:
+            found += hits.true_count
+            continue
+        next_to = pc.add(pc.indices_nonzero(hits), pa.scalar(1, pa.uint64()))
+        next_to = next_to.filter(pc.less(next_to, pairs))
+        found += pc.equal(view.take(next_to), then[0]).true_count
+    return found
+
+
+def _pair(two: bytes) -> Any:
+    return pa.scalar(int.from_bytes(two, sys.byteorder), pa.uint16())
+
+
+def _whole(column: ChunkedArray) -> Array:
+    chunks = column.chunks
+    if len(chunks) == 1 and chunks[0].offset == 0:
+        return chunks[0]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+def _positions(mask: Array) -> Array:
+    return pc.indices_nonzero(mask).cast(pa.int64())
+
+
+def nothing() -> Array:
+    """No positions."""
+    return pa.array([], pa.int64())
+
+
+def _quote(path: str) -> str:
+    return "'" + path.replace("'", "''") + "'"
+
+
+def _free_name(used: set[str]) -> str:
+    name = "penstock"
+    while name in used:
+        name += "_"
+    return name

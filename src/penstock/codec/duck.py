@@ -1,0 +1,70 @@
+"""The one DuckDB of this process, used as a function from Arrow tables to an Arrow table.
+
+No data stays in it. Its JSON functions are built in, so nothing is fetched or loaded from disk.
+Neighbours: ``codec.bodies`` asks it. A process that forks after the first question must not ask
+again: spawn instead.
+"""
+
+import threading
+
+import duckdb
+import pyarrow as pa
+
+from penstock.codec.untyped import Table
+from penstock.errors import Defect
+
+_lock = threading.Lock()
+_root: duckdb.DuckDBPyConnection | None = None
+_local = threading.local()
+
+# Where one field is a DECIMAL, from_json keeps every number as the text it came as; without it
+# numbers that become text pass through a double and lose digits. ``warm`` proves it.
+RAW_NUMBERS = "DECIMAL(1,0)"
+
+
+def configure(threads: int) -> None:
+    """Threads of a question (default 1); before or between questions."""
+    _cursor().execute(f"SET threads = {int(threads)}")
+
+
+def ask(sql: str, **tables: Table) -> Table:
+    """The answer, rows in the order of the (only) table asked. Raises ``duckdb.Error``."""
+    cursor = _cursor()
+    for name, table in tables.items():
+        cursor.register(name, table)
+    try:
+        return cursor.sql(sql).to_arrow_table()
+    finally:
+        for name in tables:
+            cursor.unregister(name)
+
+
+def warm() -> None:
+    """Pay the start-up cost now. Raises ``Defect`` where this DuckDB does not keep digits."""
+    text = "12345678901234567890.1234567890"
+    bodies = pa.table({"b": [f'{{"x":{text}}}']})
+    structure = f'{{"x":"JSON","y":"{RAW_NUMBERS}"}}'
+    answer = ask(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", bodies=bodies)
+    if answer.column(0)[0].as_py() != text:
+        raise Defect(
+            f"DuckDB {duckdb.__version__} does not keep the digits of JSON numbers",
+            code="codec.digits",
+            hint="install the duckdb version that penstock was locked with",
+        )
+
+
+def _cursor() -> duckdb.DuckDBPyConnection:
+    global _root
+    cursor: duckdb.DuckDBPyConnection | None = getattr(_local, "cursor", None)
+    if cursor is None:
+        with _lock:
+            if _root is None:
+                _root = duckdb.connect(
+                    config={
+                        "threads": 1,
+                        "autoinstall_known_extensions": False,
+                        "autoload_known_extensions": False,
+                    }
+                )
+            cursor = _local.cursor = _root.cursor()
+    return cursor

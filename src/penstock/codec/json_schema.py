@@ -1,0 +1,293 @@
+"""JSON Schema (draft-07 and its wild dialects) to our types. Reads schemas, never values.
+
+Knows the words of JSON Schema only: a protocol's own annotations are read by the hook that its
+package passes. Anything that has no one column type (unions, objects of unknown shape, recursion)
+becomes JSON text, so no schema is ever refused. Neighbours: ``protocols/*/schema.py`` call
+:func:`data_type`; ``model.names`` cleans names; ``codec.decode`` reads values by the answer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+from penstock.model.names import clean_columns
+from penstock.model.types import DataType, Field, Kind, RowSchema
+
+Hook = Callable[[Mapping[str, Any]], DataType | None]
+"""Given a schema object, its type where an annotation decides it, else None. Asked before every
+generic rule, at every level; a union's branches are asked one by one."""
+
+MAX_DEPTH = 32  # levels of nesting and of $ref; deeper is JSON text
+MAX_NODES = 20_000  # schemas read for one record: references can fan out exponentially
+_MAX_DIGITS = 38
+_INT64 = 1 << 63
+
+_JSON = DataType(Kind.json)
+_SHAPES = {"type", "properties", "items", "enum", "const", "$ref", "oneOf", "anyOf", "allOf"}
+_TEXT = {Kind.string, Kind.date, Kind.timestamp, Kind.timestamp_ntz, Kind.time, Kind.time_tz}
+_FORMATS = {
+    "date": Kind.date,
+    "date-time": Kind.timestamp,
+    "datetime": Kind.timestamp,
+    "time": Kind.time_tz,
+}
+
+
+def data_type(schema: Any, hook: Hook | None = None) -> DataType:
+    """The type of what ``schema`` describes; never fails: what cannot be read is JSON text.
+
+    Nullability is dropped: ``["null", X]`` and ``oneOf: [X, null]`` are X. An object with known
+    properties is a struct of all of them in their order, whatever ``additionalProperties`` says.
+    """
+    return _Reader(schema, hook).read(schema, 0) or _JSON
+
+
+def row_schema(
+    row: DataType, columns: Mapping[str, str], selected: tuple[str, ...] | None = None
+) -> RowSchema:
+    """The columns of a stream whose records are ``row``. ``columns``: stored names, original to
+    cleaned; properties it lacks are cleaned here. ``selected``: top-level properties to keep (None:
+    all). A ``row`` that is no struct has no columns."""
+    fields = [f for f in row.fields if selected is None or f.source in selected]
+    names = clean_columns((f.source for f in fields), columns)
+    return RowSchema(tuple(Field(names[f.source], f.source, f.type) for f in fields))
+
+
+class _Reader:
+    def __init__(self, root: Any, hook: Hook | None) -> None:
+        self._root = root
+        self._hook = hook
+        self._open = {"#"}  # the $refs that are being read: one met again is recursive
+        self._budget = MAX_NODES
+        self._inside = 0  # objects and arrays around what is read
+
+    def read(self, schema: Any, depth: int) -> DataType | None:
+        """None: nothing but null."""
+        self._budget -= 1
+        if depth > MAX_DEPTH or self._budget < 0 or not isinstance(schema, dict):
+            return _JSON
+        given = cast(dict[str, Any], schema)
+        if self._hook is not None and (found := self._hook(given)) is not None:
+            return found
+        if isinstance(ref := given.get("$ref"), str):
+            return self._follow(ref, depth)
+        for word in ("oneOf", "anyOf"):
+            if isinstance(given.get(word), list) and given[word]:
+                return self._union(given, given[word], depth)
+        if isinstance(given.get("allOf"), list) and given["allOf"]:
+            return self._all_of(given, depth)
+        return self._by_type(given, depth)
+
+    def _follow(self, ref: str, depth: int) -> DataType | None:
+        if ref in self._open or not ref.startswith("#"):
+            return _JSON
+        target = self._root
+        for step in ref[1:].split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and key.isdigit() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict) and key in target:
+                target = cast(dict[str, Any], target)[key]
+            else:
+                return _JSON
+        self._open.add(ref)
+        try:
+            return self.read(target, depth + 1)
+        finally:
+            self._open.discard(ref)
+
+    def _union(self, given: dict[str, Any], branches: list[Any], depth: int) -> DataType | None:
+        """Branches that only narrow what stands beside them (``{"required": [...]}``) are read with
+        it; one type among them all is that type."""
+        beside = {k: v for k, v in given.items() if k not in ("oneOf", "anyOf")}
+        found: list[DataType] = []
+        for branch in branches:
+            if isinstance(branch, dict) and not _SHAPES & branch.keys():
+                branch = beside | cast(dict[str, Any], branch)
+            one = self.read(branch, depth + 1)
+            if one is not None and one not in found:
+                found.append(one)
+        return _one(found)
+
+    def _all_of(self, given: dict[str, Any], depth: int) -> DataType | None:
+        merged: dict[str, Any] = {k: v for k, v in given.items() if k != "allOf"}
+        for part in given["allOf"]:
+            if not isinstance(part, dict):
+                return _JSON
+            branch = cast(dict[str, Any], part)
+            if "$ref" in branch:
+                if len(given["allOf"]) > 1 or "properties" in merged or "type" in merged:
+                    return _JSON
+                return self.read(branch, depth + 1)
+            both = {**merged.get("properties", {}), **branch.get("properties", {})}
+            merged = merged | branch | ({"properties": both} if both else {})
+        return self.read(merged, depth + 1)
+
+    def _by_type(self, given: dict[str, Any], depth: int) -> DataType | None:
+        names = _type_names(given)
+        if names is None:
+            return _JSON
+        nullless = [n for n in names if n != "null"]
+        if not nullless:
+            return None
+        return _one([self._named(name, given, depth) for name in dict.fromkeys(nullless)])
+
+    def _named(self, name: str, given: dict[str, Any], depth: int) -> DataType:
+        match name:
+            case "string":
+                return _string(given)
+            case "integer":
+                return _integer(given)
+            case "number":
+                return _number(given)
+            case "boolean":
+                return DataType(Kind.boolean)
+            case "array":
+                return self._array(given, depth)
+            case "object":
+                return self._object(given, depth)
+            case _:
+                return _JSON
+
+    def _array(self, given: dict[str, Any], depth: int) -> DataType:
+        """``items`` as a list of schemas means any of them, and so JSON text unless they agree."""
+        items = given.get("items")
+        branches: list[Any] = cast(list[Any], items) if isinstance(items, list) else [items]
+        self._inside += 1
+        found = [self.read(i, depth + 1) for i in branches]
+        self._inside -= 1
+        item = _one([k for k in dict.fromkeys(found) if k is not None])
+        return DataType(Kind.array, item=item or _JSON)
+
+    def _object(self, given: dict[str, Any], depth: int) -> DataType:
+        properties = given.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            return _JSON
+        known = cast(dict[str, Any], properties)
+        if self._inside and not _addressable(known):
+            return _JSON
+        names = clean_columns(known)
+        self._inside += 1
+        fields = tuple(
+            Field(names[source], source, self.read(schema, depth + 1) or _JSON)
+            for source, schema in known.items()
+        )
+        self._inside -= 1
+        return DataType(Kind.struct, fields=fields)
+
+
+def _one(found: list[DataType]) -> DataType | None:
+    """What holds all of ``found`` as it stands, whichever a value is."""
+    if not found:
+        return None
+    kinds = {f.kind for f in found}
+    if len(found) == 1:
+        return found[0]
+    if kinds <= _TEXT:
+        return DataType(Kind.string)
+    return DataType(Kind.number) if kinds == {Kind.integer, Kind.number} else _JSON
+
+
+def _addressable(names: Iterable[str]) -> bool:
+    """False where the decoder could not tell a nested object's properties apart."""
+    folded = [n.casefold() for n in names]
+    return len(set(folded)) == len(folded) and all(n and "\0" not in n for n in folded)
+
+
+def _type_names(given: dict[str, Any]) -> list[str] | None:
+    """The ``type`` words, or what the other words imply; None where nothing is known."""
+    named = given.get("type")
+    if isinstance(named, str):
+        return [named]
+    if isinstance(named, list) and named:
+        return [n for n in cast(list[Any], named) if isinstance(n, str)] or None
+    if "const" in given:
+        return [_value_type(given["const"])]
+    if isinstance(given.get("enum"), list) and given["enum"]:
+        return list(dict.fromkeys(_value_type(v) for v in given["enum"]))
+    if isinstance(given.get("properties"), dict):
+        return ["object"]
+    if "items" in given:
+        return ["array"]
+    if given.get("format") in _FORMATS or "contentEncoding" in given:
+        return ["string"]
+    return None
+
+
+def _value_type(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _string(given: dict[str, Any]) -> DataType:
+    if str(given.get("contentEncoding", "")).lower() == "base64":
+        return DataType(Kind.binary)
+    return DataType(_FORMATS.get(str(given.get("format")), Kind.string))
+
+
+def _integer(given: dict[str, Any]) -> DataType:
+    low, high = (
+        _bound(given, "minimum", "exclusiveMinimum"),
+        _bound(given, "maximum", "exclusiveMaximum"),
+    )
+    beyond = (low is not None and low < -_INT64) or (high is not None and high >= _INT64)
+    return (
+        DataType(Kind.decimal, precision=_MAX_DIGITS, scale=0) if beyond else DataType(Kind.integer)
+    )
+
+
+def _number(given: dict[str, Any]) -> DataType:
+    """``multipleOf`` a negative power of ten (or a multiple of one) is a decimal; its precision
+    comes from the bounds where both are given, else it is the largest."""
+    step = _decimal(given.get("multipleOf"))
+    if step is None or step <= 0:
+        return DataType(Kind.number)
+    exponent = step.normalize().as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    if scale > _MAX_DIGITS:
+        return DataType(Kind.number)
+    low, high = (
+        _bound(given, "minimum", "exclusiveMinimum"),
+        _bound(given, "maximum", "exclusiveMaximum"),
+    )
+    if low is None or high is None:
+        if scale == 0:
+            return DataType(Kind.integer)
+        return DataType(Kind.decimal, precision=_MAX_DIGITS, scale=scale)
+    largest = max(abs(low), abs(high))
+    whole = max(0, largest.adjusted() + 1) if largest else 0
+    if scale == 0 and largest < _INT64:
+        return DataType(Kind.integer)
+    precision = min(_MAX_DIGITS, max(1, whole + scale))
+    return DataType(Kind.decimal, precision=precision, scale=scale)
+
+
+def _bound(given: dict[str, Any], inclusive: str, exclusive: str) -> Decimal | None:
+    """Draft-04's boolean ``exclusiveMaximum`` leaves the inclusive bound as it stands."""
+    for word in (inclusive, exclusive):
+        if (value := _decimal(given.get(word))) is not None:
+            return value
+    return None
+
+
+def _decimal(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None

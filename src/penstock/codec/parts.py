@@ -1,0 +1,63 @@
+"""A table to a Parquet file that is on the disk when the call returns.
+
+Where parts lie and how they are sealed is ``engine.log``'s business. Readable by Spark 4.1, DuckDB
+and pandas. Compression was chosen by measuring: zstd level 1 without dictionaries is the smallest
+and, within a few per cent, as fast as lz4 and snappy.
+"""
+
+import io
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.codec.untyped import Table
+
+
+def write_part(path: str | Path, table: Table) -> tuple[int, int]:
+    """Write ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file).
+
+    The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: that
+    is for whoever makes the part visible. Raises ``OSError``.
+    """
+    handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "wb", buffering=0) as file:
+        sink = _Summed(file)
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            coerce_timestamps="us",
+            version="2.6",
+            row_group_size=1 << 20,
+        )
+        sink.flush()
+        os.fsync(file.fileno())
+    return sink.size, sink.crc
+
+
+class _Summed(io.BufferedIOBase):
+    """Passes bytes on and sums them up as they pass."""
+
+    def __init__(self, file: io.RawIOBase | Any) -> None:
+        self._file = file
+        self.size = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data).cast("B")
+        self.crc = zlib.crc32(view, self.crc)
+        self.size += len(view)
+        while view:  # a raw file may take less than it is given
+            view = view[self._file.write(view) :]
+        return len(data)

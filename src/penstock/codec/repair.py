@@ -1,0 +1,124 @@
+"""One body at a time, in Python: for the few that the columnar way cannot take as they are.
+
+A mended body is JSON again and takes the columnar way with the others, so the rules for values are
+in one place, ``codec.values``. Here: is it an object at all, keys that come twice (the last
+counts), an array or an object where the schema has another shape, and what JSON does not have.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from penstock.model.types import DataType, Field, Kind, RowSchema
+
+NOT_AN_OBJECT = "not a JSON object"
+MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not far beyond
+
+
+class _Number(str):
+    """A number's text, digits untouched."""
+
+
+class _NoJson:
+    """NaN, Infinity, half a surrogate pair: values that JSON or UTF-8 does not have."""
+
+
+_NO_JSON = _NoJson()
+
+
+@dataclass(slots=True)
+class Mended:
+    """``body``: None where this is no row. ``misfits``: dotted original paths of the values that
+    are null in it now."""
+
+    body: bytes | None
+    misfits: list[str] = field(default_factory=list[str])
+
+
+def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
+    """``aliases``: top-level names to rename, original to the name that is looked for."""
+    try:
+        found = json.loads(
+            body.decode("utf-8"),
+            parse_float=_Number,
+            parse_int=_Number,
+            parse_constant=lambda word: _NO_JSON,
+        )
+        if not isinstance(found, dict):
+            return Mended(None)
+        record = cast(dict[str, Any], found)
+        misfits: list[str] = []
+        for known in schema.fields:
+            _check(record, known, "", misfits)
+        for name, alias in aliases.items():
+            if name in record:
+                record[alias] = record.pop(name)
+        return Mended(_encode(record, 0).encode("utf-8"), misfits)
+    except (ValueError, RecursionError):
+        return Mended(None)
+
+
+def _check(record: dict[str, Any], known: Field, above: str, misfits: list[str]) -> None:
+    value = record.get(known.source)
+    if value is not None:
+        record[known.source] = _fitted(value, known.type, above + known.source, misfits)
+
+
+def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> Any:
+    """The value, or None and its path among the misfits."""
+    if value is None:
+        return None
+    if data_type.kind is Kind.array and isinstance(value, list):
+        item = data_type.item or DataType(Kind.json)
+        return [_fitted(v, item, f"{path}[]", misfits) for v in cast(list[Any], value)]
+    if data_type.kind is Kind.struct and isinstance(value, dict):
+        inner = cast(dict[str, Any], value)
+        for known in data_type.fields:
+            _check(inner, known, f"{path}.", misfits)
+        return inner
+    if data_type.kind in (Kind.array, Kind.struct) or _has_no_json(value, 0):
+        misfits.append(path)
+        return None
+    return value
+
+
+def _has_no_json(value: Any, depth: int) -> bool:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, str):
+        return any("\ud800" <= c <= "\udfff" for c in value)
+    if isinstance(value, list):
+        return any(_has_no_json(v, depth + 1) for v in cast(list[Any], value))
+    if isinstance(value, dict):
+        inner = cast(dict[str, Any], value)
+        return any(_has_no_json(k, depth) or _has_no_json(v, depth + 1) for k, v in inner.items())
+    return value is _NO_JSON
+
+
+def _encode(value: Any, depth: int) -> str:
+    """JSON text; numbers as they came. What JSON does not have is null: only properties that no
+    column takes still hold it here."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    match value:
+        case _Number():
+            return str(value)
+        case dict():
+            members = (
+                f"{json.dumps(_clean(k), ensure_ascii=False)}:{_encode(v, depth + 1)}"
+                for k, v in cast(dict[str, Any], value).items()
+            )
+            return f"{{{','.join(members)}}}"
+        case list():
+            return f"[{','.join(_encode(v, depth + 1) for v in cast(list[Any], value))}]"
+        case _NoJson():
+            return "null"
+        case str():
+            return json.dumps(_clean(value), ensure_ascii=False)
+        case _:
+            return json.dumps(value)
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

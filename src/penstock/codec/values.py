@@ -1,0 +1,291 @@
+"""A column of JSON texts to a column of a type, exactly: what would lose something is a misfit.
+
+The rules of L9, value by value. Neighbours: ``codec.decode`` walks nested columns and asks here for
+each leaf; ``codec.arrow`` says which leaves still have their quotes. Three steps, each only for
+what the one before left: one strict Arrow cast of the whole column; a cast of the values that a
+pattern proves safe, after a vectorised clean-up; and Python, once per distinct value that is left.
+
+What fits (everything else is a misfit):
+
+* string: any value; a number, boolean, object or array as its JSON text, digits untouched.
+* boolean: true and false, also as the strings "true" and "false".
+* integer, number, decimal: a JSON number, also inside a string. An integer may be written 1.0 or
+  1e3; a decimal may not have more digits than its type, trailing zeros apart; a number is the
+  nearest double and must be finite.
+* date: YYYY-MM-DD, or midnight of it without an offset other than Z.
+* timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds, without an
+  offset (then UTC), or a date alone (its midnight). Digits after the microsecond must be zeros.
+* timestamp_ntz: the same without an offset; one with an offset is an instant and does not fit.
+* Years 0001 to 9999, after the offset; so a " BC" value never fits: Spark cannot hold it.
+* time, time_tz: HH:MM[:SS[.f]], second 60 included; an offset fits time_tz only. Kept as text.
+* binary: base64 text in either alphabet, padded or not, white space ignored.
+* json: any JSON value. Numbers keep their digits; white space and escapes are normalised.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact
+from decimal import InvalidOperation as InvalidDecimal
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.duck import ask
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.model.types import DataType, Kind
+
+_YEAR = r"[1-8][0-9]{3}"
+_DATE = (
+    rf"{_YEAR}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|"
+    r"(?:0[13578]|1[02])-31)"
+)
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_DATE_TIME = rf"{_DATE}[T ]{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+_OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-4]):?[0-5][0-9])"
+_TIME = rf"{_CLOCK}(?::(?:[0-5][0-9]|60)(?:\.[0-9]+)?)?"
+
+_SAFE: dict[Kind, str] = {
+    Kind.boolean: r"^(?:true|false)$",
+    Kind.integer: r"^-?(?:0|[1-9][0-9]{0,17})$",
+    Kind.number: r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?$",
+    Kind.date: rf"^{_DATE}$",
+    Kind.timestamp: rf"^{_DATE_TIME}{_OFFSET}$",
+    Kind.timestamp_ntz: rf"^{_DATE_TIME}$",
+    Kind.time: rf"^{_TIME}$",
+    Kind.time_tz: rf"^{_TIME}(?:[Zz]|[+-](?:0[0-9]|1[0-9]|2[0-3])(?::?[0-5][0-9])?)?$",
+    Kind.binary: r'^"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"$',
+}
+_UNQUOTE = (r'^"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"$', r"\1")
+_TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
+    Kind.boolean: ((r'^"(true|false)"$', r"\1"),),
+    Kind.integer: (_UNQUOTE, (r"^(-?[0-9]+)\.0+$", r"\1")),
+    Kind.number: (_UNQUOTE,),
+    Kind.decimal: (_UNQUOTE,),
+    Kind.date: ((r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]00:00:00(?:\.0+)?[Zz]?$", r"\1"),),
+    Kind.timestamp: (
+        (r"(\.[0-9]{6})0+", r"\1"),
+        (r"^([0-9-]{10}[T ][0-9:]{5,8}(?:\.[0-9]{1,6})?)$", r"\1Z"),
+    ),
+    Kind.timestamp_ntz: ((r"(\.[0-9]{6})0+", r"\1"),),
+}
+
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
+_LOOSE_TIMESTAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?"
+    r"\s?([Zz]|UTC|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime(1, 1, 1, tzinfo=UTC)
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_EXACT = Context(prec=80, traps=[Inexact, InvalidDecimal])
+
+
+def fit(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
+    """``texts``: a leaf as ``codec.arrow.json_structure`` decodes it. Gives the typed column and
+    the positions (int64) of the values that did not fit, NULL in it; None: all fit."""
+    typed = _cast(texts, data_type)
+    return (typed, None) if typed is not None else _fit_some(texts, data_type)
+
+
+def _cast(texts: Array, data_type: DataType) -> Array | None:
+    """The whole column, or None where anything in it needs a closer look."""
+    try:
+        match data_type.kind:
+            case Kind.string:
+                return texts
+            case Kind.json:
+                return None if _some(pc.match_substring_regex(texts, "NaN|Infinity")) else texts
+            case Kind.boolean:
+                yes = pc.equal(texts, "true")
+                return yes if _every(pc.or_(yes, pc.equal(texts, "false"))) else None
+            case Kind.number:
+                numbers = pc.cast(texts, pa.float64())
+                return numbers if _every(pc.is_finite(numbers)) else None
+            case Kind.time | Kind.time_tz | Kind.binary:
+                if not _every(pc.match_substring_regex(texts, _SAFE[data_type.kind])):
+                    return None
+                return texts if data_type.kind is not Kind.binary else _unbase64(texts)
+            case Kind.date | Kind.timestamp | Kind.timestamp_ntz:
+                times = pc.cast(texts, arrow_type(data_type))
+                return times if _in_range(times) else None
+            case _:
+                return pc.cast(texts, arrow_type(data_type))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _fit_some(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
+    kind = data_type.kind
+    tidy = texts
+    for pattern, replacement in _TIDY.get(kind, ()):
+        tidy = pc.replace_substring_regex(tidy, pattern, replacement)
+    if tidy is not texts and (typed := _cast(tidy, data_type)) is not None:
+        return typed, None
+    safe = pc.fill_null(pc.match_substring_regex(tidy, _safe_pattern(data_type)), False)
+    if kind is Kind.json:
+        safe = pc.invert(safe)
+    typed = _cast(pc.if_else(safe, tidy, pa.scalar(None, pa.string())), data_type)
+    if typed is None:
+        raise ValueError(f"a safe pattern let an unsafe {kind} through")
+    odd = pc.and_(pc.is_valid(texts), pc.invert(safe))
+    rest = texts.filter(odd).dictionary_encode()
+    parse = _parser(data_type)
+    parsed = pa.array([parse(t) for t in rest.dictionary.to_pylist()], arrow_type(data_type))
+    parsed = parsed.take(rest.indices)
+    where = pc.indices_nonzero(odd).cast(pa.int64())
+    misfits = where.filter(parsed.is_null())
+    return pc.replace_with_mask(typed, odd, parsed), misfits if len(misfits) else None
+
+
+def _safe_pattern(data_type: DataType) -> str:
+    if data_type.kind is Kind.json:
+        return "NaN|Infinity"
+    if data_type.kind is not Kind.decimal:
+        return _SAFE[data_type.kind]
+    precision, scale = data_type.precision or 38, data_type.scale or 0
+    digits = precision - scale
+    whole = f"(?:0|[1-9][0-9]{{0,{digits - 1}}})" if digits else "0"
+    return rf"^-?{whole}(?:\.[0-9]{{1,{scale}}})?$" if scale else rf"^-?{whole}$"
+
+
+def _parser(data_type: DataType) -> Callable[[str], Any]:
+    match data_type.kind:
+        case Kind.boolean:
+            return {'"true"': True, '"false"': False, "true": True, "false": False}.get
+        case Kind.integer:
+            return _integer
+        case Kind.number:
+            return _double
+        case Kind.decimal:
+            scale = data_type.scale or 0
+            whole = (data_type.precision or 38) - scale
+            return lambda text: _decimal(text, whole, scale)
+        case Kind.date:
+            return _date
+        case Kind.timestamp:
+            return lambda text: _timestamp(text, zoned=True)
+        case Kind.timestamp_ntz:
+            return lambda text: _timestamp(text, zoned=False)
+        case Kind.binary:
+            return _binary
+        case Kind.json:
+            return _json
+        case _:
+            return lambda text: None
+
+
+def _exact(text: str) -> Decimal | None:
+    """The number that a JSON text is, or that the string it is holds; None otherwise."""
+    bare = text[1:-1] if text.startswith('"') else text
+    return Decimal(bare) if _JSON_NUMBER.fullmatch(bare) else None
+
+
+def _integer(text: str) -> int | None:
+    number = _exact(text)
+    if number is None or number.adjusted() > 18 or number != number.to_integral_value():
+        return None
+    return int(number) if -(1 << 63) <= number < 1 << 63 else None
+
+
+def _double(text: str) -> float | None:
+    number = _exact(text)
+    if number is None:
+        return None
+    value = float(number)
+    return value if abs(value) != float("inf") else None
+
+
+def _decimal(text: str, whole: int, scale: int) -> Decimal | None:
+    number = _exact(text)
+    if number is None or (number and number.adjusted() >= whole):
+        return None
+    try:
+        return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    except (Inexact, InvalidDecimal):
+        return None
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if len(text) == 10 and text[4] == "-" else None
+    except ValueError:
+        return None
+
+
+def _timestamp(text: str, *, zoned: bool) -> int | None:
+    """Microseconds since 1970, of the instant or of the wall clock."""
+    found = _LOOSE_TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        return None
+    day, hour, minute, second, fraction, offset = found.groups()
+    if (offset and not zoned) or (fraction or "")[6:].strip("0"):
+        return None
+    try:
+        at = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+        clock = at.replace(hour=int(hour or 0), minute=int(minute or 0), second=int(second or 0))
+        value = clock.replace(microsecond=int((fraction or "")[:6].ljust(6, "0"))) - _shift(offset)
+    except (ValueError, OverflowError):
+        return None
+    return (value - _EPOCH) // _MICRO
+
+
+def _shift(offset: str | None) -> timedelta:
+    if not offset or offset[0] not in "+-":
+        return timedelta()
+    digits = offset[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(offset)
+    shift = timedelta(hours=hours, minutes=minutes)
+    return -shift if offset[0] == "-" else shift
+
+
+def _binary(text: str) -> bytes | None:
+    if not text.startswith('"'):
+        return None
+    try:
+        bare = "".join(json.loads(text).split()).replace("-", "+").replace("_", "/").rstrip("=")
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _json(text: str) -> str | None:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        json.loads(text, parse_constant=refuse, parse_float=str, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _unbase64(texts: Array) -> Array:
+    answer = ask("SELECT from_base64(t[2:-2]) AS b FROM texts", texts=pa.table({"t": texts}))
+    return answer.column(0).combine_chunks().cast(pa.binary())
+
+
+def _in_range(times: Array) -> bool:
+    """Dates or timestamps: years 1 to 9999."""
+    days = pa.types.is_date32(times.type)
+    ends = pc.min_max(pc.cast(times, pa.int32() if days else pa.int64()))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    unit = timedelta(days=1) if days else _MICRO
+    return low is None or (low >= (_FIRST - _EPOCH) // unit and high <= (_LAST - _EPOCH) // unit)
+
+
+def _every(mask: Array) -> bool:
+    return pc.all(mask).as_py() is not False
+
+
+def _some(mask: Array) -> bool:
+    return pc.any(mask).as_py() is True

@@ -1,0 +1,125 @@
+"""Penstock's home: where the state store, environments, jars, runs and logs lie.
+
+``PENSTOCK_HOME``, else the user's data folder. Folders are made when first asked for, for the user
+alone (0700). Nothing here reads or writes what they hold.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from penstock.config.sections import LogSettings, StateSettings
+from penstock.errors import ConfigError
+
+_KEEPS_ITS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_LOOKS_HASHED = re.compile(r".*-[0-9a-f]{12}")
+_RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_KEYWORD = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']*))\s*")
+
+
+class Home:
+    """``path``: the folder, absolute. Attributes and methods that name a folder make it."""
+
+    def __init__(
+        self, path: str | Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        chosen = path or (os.environ if env is None else env).get("PENSTOCK_HOME")
+        self.path = Path(chosen or _user_folder()).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        return f"Home({str(self.path)!r})"
+
+    @property
+    def connectors(self) -> Path:
+        return self._folder("connectors")
+
+    @property
+    def jars(self) -> Path:
+        return self._folder("jars")
+
+    @property
+    def runs(self) -> Path:
+        return self._folder("runs")
+
+    def run(self, run: str) -> Path:
+        """``runs/RUN``: report, log and rejects of one run."""
+        plain = _RUN_ID.fullmatch(run) is not None
+        return self._folder("runs", run if plain else folder_name(run))
+
+    def log(self, pipeline: str, settings: LogSettings | None = None) -> str:
+        """The pipeline's write-ahead log: an absolute path, or a URL where ``log.path`` is one.
+        One folder per pipeline, also below ``log.path``; a URL's is not made here."""
+        place = settings.path if settings else None
+        if place is None:
+            return str(self._folder("log", folder_name(pipeline)))
+        if "://" in place and not place.startswith("file://"):
+            return f"{place.rstrip('/')}/{folder_name(pipeline)}"
+        base = Path(place.removeprefix("file://")).expanduser().absolute()
+        return str(_make(base / folder_name(pipeline)))
+
+    def state_url(self, settings: StateSettings | None = None) -> str:
+        """The store's URL for SQLAlchemy; it may hold a password: never shown. The folder of a
+        SQLite file is made. Raises ``ConfigError``."""
+        settings = settings or StateSettings()
+        if settings.backend == "postgres":
+            return postgres_url(settings.url or settings.connection or "")
+        given = settings.path or settings.connection
+        file = Path(given).expanduser().absolute() if given else self.path / "state.db"
+        _make(file.parent)
+        return f"sqlite:///{file}"
+
+    def _folder(self, *names: str) -> Path:
+        return _make(self.path.joinpath(*names))
+
+
+def folder_name(name: str) -> str:
+    """A folder's name for any text: itself where it is plain, lower case and short, else cleaned
+    with a hash, so that two texts never share a folder on any file system."""
+    if _KEEPS_ITS_NAME.fullmatch(name) and not _LOOKS_HASHED.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    cleaned = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:40]
+    return f"{cleaned or 'x'}-{digest}"
+
+
+def postgres_url(text: str) -> str:
+    """A Postgres URL or a libpq string (``host=... dbname=...``) as a URL that names its driver.
+    Raises ``ConfigError``, which shows no part of it."""
+    scheme, found, rest = text.partition("://")
+    if found and scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        return f"postgresql+psycopg://{rest}"
+    pairs = {m[1]: re.sub(r"\\(.)", r"\1", m[2] or m[3] or "") for m in _KEYWORD.finditer(text)}
+    if found or not pairs or _KEYWORD.sub("", text):
+        raise ConfigError(
+            "state: this is no Postgres URL and no libpq string",
+            code="config.state_url",
+            hint="write postgresql://USER@HOST/DATABASE",
+        )
+    database = quote(pairs.pop("dbname", ""), safe="")
+    query = "&".join(f"{quote(k)}={quote(v, safe='')}" for k, v in pairs.items())
+    return f"postgresql+psycopg:///{database}{'?' if query else ''}{query}"
+
+
+def _user_folder() -> str:
+    from platformdirs import user_data_dir
+
+    return user_data_dir("penstock", appauthor=False)
+
+
+def _make(folder: Path) -> Path:
+    try:
+        for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        if not folder.is_dir():
+            raise NotADirectoryError(20, "Not a directory")
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {error.strerror}",
+            code="config.home",
+            where=str(folder),
+            hint="set PENSTOCK_HOME or --home to a folder that you may write to",
+        ) from None
+    return folder

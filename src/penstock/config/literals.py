@@ -1,0 +1,172 @@
+"""Converters for the keys that take a literal of their own: sizes, durations, modes, paths, hosts.
+
+Each takes the reader, a node and its dotted path, and gives a value or :data:`BAD` with the fault
+told. ``config.sections`` and ``config.pipeline`` name them (``literal=...``).
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec.inspect as mi
+
+from penstock.config import modes, pipeline, values
+from penstock.config.document import Mapping, Node, Scalar, Sequence
+from penstock.config.reader import BAD, Literal, Reader, is_variable, quoted, shown
+
+_HOST = re.compile(r"(?:\*\.)?[^\s*/\[\]@?#]+|\[[0-9a-fA-F:.]+\]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STREAM_INFO = mi.type_info(pipeline.StreamOptions)
+_FLUSH_BYTES = (1 << 20, 32 << 20)
+
+
+def _measure(
+    parse: Callable[[values.Plain], Any], what: str, least: float, exclusive: bool
+) -> Literal:
+    def read(reader: Reader, node: Node, path: str) -> Any:
+        found = reader.plain(node, path, what, (str, int, float))
+        if found is BAD:
+            return BAD
+        amount = parse(found)
+        if amount is None:
+            return reader.wrong(node, path, what)
+        if amount < least or (exclusive and amount == least):
+            return reader.problem(node, f"{path} must be more than {least:g}, not {shown(node)}")
+        return amount
+
+    return read
+
+
+def _whole(least: int) -> Literal:
+    what = f"a whole number of at least {least}"
+
+    def read(reader: Reader, node: Node, path: str) -> Any:
+        found = reader.plain(node, path, what, int)
+        return found if found is BAD or found >= least else reader.wrong(node, path, what)
+
+    return read
+
+
+def _flush_bytes(reader: Reader, node: Node, path: str) -> Any:
+    low, high = _FLUSH_BYTES
+    what = f"a whole number from {low} to {high}"
+    found = reader.plain(node, path, what, int)
+    return found if found is BAD or low <= found <= high else reader.wrong(node, path, what)
+
+
+def _lanes(reader: Reader, node: Node, path: str) -> Any:
+    what = "'auto' or a whole number of at least 1"
+    found = reader.plain(node, path, what, (str, int))
+    if found is BAD or found == "auto" or (isinstance(found, int) and found >= 1):
+        return found
+    return reader.wrong(node, path, what)
+
+
+def _version(reader: Reader, node: Node, path: str) -> Any:
+    text = reader.text(node, path)
+    if text is BAD or text == "1.0":
+        return text
+    return reader.problem(node, f"version is {shown(node)}; this Penstock reads version '1.0'")
+
+
+def name(reader: Reader, node: Node, path: str) -> Any:
+    text = reader.text(node, path)
+    if text is BAD:
+        return BAD
+    if not text.strip():
+        return reader.problem(node, f"{path} is blank")
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        return reader.problem(node, f"{path} has a line break or another control character")
+    return text
+
+
+def _texts(what: str, pattern: re.Pattern[str] | None) -> Literal:
+    def item(reader: Reader, node: Node, path: str) -> Any:
+        text = name(reader, node, path)
+        if text is BAD or pattern is None or pattern.fullmatch(text):
+            return text
+        return reader.wrong(node, path, what)
+
+    def read(reader: Reader, node: Node, path: str) -> Any:
+        return reader.items(node, path, lambda n, p: item(reader, n, p))
+
+    return read
+
+
+def _names(reader: Reader, node: Node, path: str) -> Any:
+    found = reader.items(node, path, lambda n, p: name(reader, n, p))
+    if found == ():
+        return reader.problem(node, f"{path} is empty: list names, or remove the key")
+    return found
+
+
+def _mode_word(look_up: Callable[[str], Any], what: str, keep_word: bool) -> Literal:
+    def read(reader: Reader, node: Node, path: str) -> Any:
+        text = reader.text(node, path, what)
+        if text is BAD:
+            return BAD
+        try:
+            found = look_up(text)
+        except modes.UnknownMode as unknown:
+            if is_variable(node):
+                return reader.problem(node, f"{path}: {quoted(node)} holds no such mode")
+            return reader.problem(node, f"{path}: {unknown}")
+        return modes.canonical(text) if keep_word else found
+
+    return read
+
+
+def field_path(reader: Reader, node: Node, path: str) -> Any:
+    """A name is a path of one step, whatever dots it has; a list is a path."""
+    if isinstance(node, Sequence):
+        return _names(reader, node, path)
+    text = name(reader, node, path)
+    return BAD if text is BAD else (text,)
+
+
+def _key_paths(reader: Reader, node: Node, path: str) -> Any:
+    """``id``, ``[a, b]`` (two fields) or ``[[meta, id]]`` (paths); ``[]``: no key."""
+    if not isinstance(node, Sequence):
+        text = name(reader, node, path)
+        return BAD if text is BAD else ((text,),)
+    return reader.items(node, path, lambda n, p: field_path(reader, n, p))
+
+
+def _streams(reader: Reader, node: Node, path: str) -> Any:
+    if isinstance(node, Sequence) and not node.items:
+        return reader.problem(
+            node, f"{path} is empty: list streams, or remove the key to sync every stream"
+        )
+    return reader.items(node, path, lambda n, p: _stream(reader, n, p))
+
+
+def _stream(reader: Reader, node: Node, path: str) -> Any:
+    if isinstance(node, Scalar):
+        node = Mapping(node.line, [(Scalar("name", True, node.line), node)])
+    assert isinstance(_STREAM_INFO, mi.StructType)
+    return reader.struct(node, _STREAM_INFO, path)
+
+
+LITERALS: dict[str, Literal] = {
+    "size": _measure(values.parse_size, values.SIZE_FORMS, 0, exclusive=False),
+    "positive_size": _measure(values.parse_size, values.SIZE_FORMS, 0, exclusive=True),
+    "positive_duration": _measure(values.parse_duration, values.DURATION_FORMS, 0, exclusive=True),
+    "count": _whole(0),
+    "positive_int": _whole(1),
+    "flush_bytes": _flush_bytes,
+    "lanes": _lanes,
+    "version": _version,
+    "name": name,
+    "names": _names,
+    "hosts": _texts("a host such as db.internal, or *.domain", _HOST),
+    "variable_names": _texts("the name of an environment variable", _VARIABLE),
+    "folders": _texts("a folder", None),
+    "mode": _mode_word(modes.mode, "a mode", keep_word=True),
+    "sync_mode": _mode_word(modes.sync_mode, "a sync mode", keep_word=False),
+    "destination_sync_mode": _mode_word(
+        modes.destination_sync_mode, "a destination sync mode", keep_word=False
+    ),
+    "field_path": field_path,
+    "key_paths": _key_paths,
+    "streams": _streams,
+}

@@ -1,0 +1,149 @@
+"""A pipeline file -> a :class:`Pipeline`, or one ``ConfigError`` with every fault of the file.
+
+Neighbours: ``config.document`` (YAML), ``config.variables`` (``${NAME}``), ``config.reader`` and
+``config.rules`` (structs). Nothing here talks to a connector or looks at a catalog.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from penstock.config import document
+from penstock.config.literals import LITERALS
+from penstock.config.pipeline import Pipeline, PipelineFile
+from penstock.config.rapidbyte import PENSTOCK, V4, is_v4
+from penstock.config.reader import BAD, Reader, replace_at
+from penstock.config.variables import Variables, merged
+from penstock.errors import ConfigError
+
+EnvFiles = str | Path | Iterable[str | Path] | None
+
+_LONGEST_MESSAGE_LIST = 200
+
+
+def load_pipeline(
+    source: str | Path,
+    env: Mapping[str, str] | None = None,
+    env_file: EnvFiles = None,
+    *,
+    lenient: bool = False,
+) -> Pipeline:
+    """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
+    break). ``env``: variables, by default the process's; ``env_file``: files of variables, which
+    the environment overrides; ``lenient``: unknown keys are ``warnings``.
+
+    Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
+    ``config.empty``, ``config.env_file``, ``config.invalid``) whose ``problems`` are all faults,
+    one line each, in the order of the file."""
+    files = [env_file] if isinstance(env_file, str | Path) else list(env_file or ())
+    values = merged(os.environ if env is None else env, files)
+    if isinstance(source, str) and "\n" in source:
+        return parse_pipeline(source, values, lenient=lenient)
+    text, name = _read(source)
+    return parse_pipeline(text, values, name=name, lenient=lenient)
+
+
+def parse_pipeline(
+    text: str, values: Mapping[str, str], *, name: str = "pipeline", lenient: bool = False
+) -> Pipeline:
+    """As :func:`load_pipeline`, of a text; ``name`` stands in the messages."""
+    tree = document.compose(text, name)
+    v4 = is_v4(tree.root)
+    dialect = V4 if v4 else PENSTOCK
+    reader = Reader(dialect, Variables(values, v4=v4), LITERALS, lenient=lenient)
+    reader.problems.extend(tree.problems)
+    if not isinstance(tree.root, document.Mapping):
+        reader.problem(tree.root, "a pipeline file is a mapping of keys to values")
+        file = BAD
+    else:
+        file = reader.read(tree.root, PipelineFile)
+    if reader.problems or file is BAD:
+        raise _invalid(reader, name)
+    assert isinstance(file, PipelineFile)
+    file = _defaults(file, dialect.defaults, reader.given)
+    return Pipeline(
+        **{f: getattr(file, f) for f in PipelineFile.__struct_fields__},
+        origin=name,
+        dialect="rapidbyte-v4" if v4 else "penstock",
+        warnings=tuple(_lines(name, reader.warnings)),
+        secret_paths=tuple(dict.fromkeys(reader.secret_paths)),
+        secret_values=frozenset(reader.secret_values),
+    )
+
+
+def _defaults(file: PipelineFile, defaults: Mapping[str, object], given: set[str]) -> PipelineFile:
+    for path, value in defaults.items():
+        if path not in given:
+            file = replace_at(file, path, value)
+    resources = file.resources
+    if resources is not None and "lanes" not in given:
+        lanes = resources.autotune.pin_parallelism or resources.parallelism
+        file = msgspec.structs.replace(file, lanes=lanes)
+    return file
+
+
+def _lines(name: str, found: Iterable[tuple[int, str]]) -> list[str]:
+    """In the order of the file; a fault that an alias repeats is told once."""
+    ordered = sorted(found, key=lambda problem: problem[0])
+    return list(dict.fromkeys(f"{name}:{line}: {text}" for line, text in ordered))
+
+
+def _invalid(reader: Reader, name: str) -> ConfigError:
+    problems = _lines(name, reader.problems)
+    if len(problems) > _LONGEST_MESSAGE_LIST:
+        more = len(problems) - _LONGEST_MESSAGE_LIST
+        problems = [*problems[:_LONGEST_MESSAGE_LIST], f"{name}: and {more} more"]
+    missing = any("is not set" in problem for problem in problems)
+    message = problems[0] if len(problems) == 1 else f"{name} has {len(problems)} problems"
+    return ConfigError(
+        message,
+        problems=problems,
+        code="config.invalid",
+        where=problems[0].split(": ", 1)[0],
+        hint=(
+            "set the variable in the environment or in --env-file, or write ${NAME:-default}"
+            if missing
+            else "`penstock schema` prints what a pipeline file may hold"
+        ),
+    )
+
+
+def _read(source: str | Path) -> tuple[str, str]:
+    if source == "-":
+        return document.decode(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin"), "stdin"
+    path = Path(source)
+    name = str(source)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(document.MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no pipeline file {name}",
+            code="config.not_found",
+            where=name,
+            hint=_neighbours(path),
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"the pipeline file {name} cannot be read: {error.strerror}",
+            code="config.unreadable",
+            where=name,
+            hint="give the path of a YAML file that you may read, or - for stdin",
+        ) from None
+    return document.decode(raw, name), name
+
+
+def _neighbours(path: Path) -> str:
+    from penstock.config.suggest import closest
+
+    try:
+        files = [p.name for p in path.parent.iterdir() if p.suffix in (".yml", ".yaml")]
+    except OSError:
+        files = []
+    near = closest(path.name, files)
+    if near is not None:
+        return f"did you mean {path.parent / near}?"
+    return "give the path of a pipeline file, or a source and a destination"

@@ -1,0 +1,105 @@
+"""Every vocabulary of modes becomes one: (sync mode, destination sync mode) of ``model.catalog``.
+
+Airbyte's words and its two-in-one names, Rapidbyte v4's write modes, Singer's replication methods,
+and the one-word modes of the command line. Whether a source or a table can do it is
+``engine.plan``'s question. ``insert`` and ``update`` say more than a destination sync mode can
+(only new rows, only rows that are there): the word itself stays in the pipeline as ``mode``, for
+the engine to honour or refuse.
+"""
+
+from typing import NamedTuple, TypeVar
+
+from penstock.config.suggest import hint
+from penstock.model.catalog import DestinationSyncMode, SyncMode
+
+_T = TypeVar("_T")
+
+
+class Modes(NamedTuple):
+    """None: the word leaves that half open."""
+
+    sync_mode: SyncMode | None
+    destination_sync_mode: DestinationSyncMode | None
+
+
+_FULL, _INCREMENTAL, _CDC = SyncMode.full_refresh, SyncMode.incremental, SyncMode.cdc
+_APPEND, _OVERWRITE = DestinationSyncMode.append, DestinationSyncMode.overwrite
+_DEDUP = DestinationSyncMode.append_dedup
+
+SYNC_WORDS: dict[str, SyncMode] = {
+    "full_refresh": _FULL,
+    "incremental": _INCREMENTAL,
+    "cdc": _CDC,
+    "full_table": _FULL,  # Singer FULL_TABLE
+    "log_based": _CDC,  # Singer LOG_BASED
+}
+
+DESTINATION_WORDS: dict[str, DestinationSyncMode] = {
+    "append": _APPEND,
+    "overwrite": _OVERWRITE,
+    "append_dedup": _DEDUP,
+    "replace": _OVERWRITE,  # Rapidbyte
+    "upsert": _DEDUP,  # Rapidbyte
+    "append_only": _APPEND,  # Singer append-only
+    "insert": _APPEND,
+    "update": _DEDUP,
+    "merge": _DEDUP,
+}
+
+WORDS: dict[str, Modes] = {
+    **{word: Modes(mode, None) for word, mode in SYNC_WORDS.items()},
+    **{word: Modes(None, mode) for word, mode in DESTINATION_WORDS.items()},
+    "mirror": Modes(_FULL, _OVERWRITE),
+    "full_refresh_append": Modes(_FULL, _APPEND),
+    "full_refresh_overwrite": Modes(_FULL, _OVERWRITE),
+    "full_refresh_overwrite_deduped": Modes(_FULL, _DEDUP),
+    "incremental_append": Modes(_INCREMENTAL, _APPEND),
+    "incremental_append_dedup": Modes(_INCREMENTAL, _DEDUP),
+    "incremental_deduped_history": Modes(_INCREMENTAL, _DEDUP),
+}
+
+
+class UnknownMode(ValueError):
+    """Its text is the end of a message: ``'incrementl' is not a sync mode; did you mean ...``."""
+
+
+def canonical(word: str) -> str:
+    """Case, dashes and blanks do not matter: ``FULL_TABLE``, ``append-only``."""
+    return word.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def sync_mode(word: str) -> SyncMode:
+    """Raises :class:`UnknownMode`."""
+    return _look_up(word, SYNC_WORDS, "a sync mode")
+
+
+def destination_sync_mode(word: str) -> DestinationSyncMode:
+    """Raises :class:`UnknownMode`."""
+    return _look_up(word, DESTINATION_WORDS, "a destination sync mode")
+
+
+def mode(word: str) -> Modes:
+    """Any word of any vocabulary. Raises :class:`UnknownMode`."""
+    return _look_up(word, WORDS, "a mode")
+
+
+def _look_up(word: str, words: dict[str, _T], what: str) -> _T:
+    found = words.get(canonical(word))
+    if found is not None:
+        return found
+    also = WORDS.get(canonical(word))
+    if also is not None:
+        raise UnknownMode(f"{word!r} is not {what}, but a mode that goes with the key 'mode'")
+    raise UnknownMode(f"{word!r} is not {what}; {hint(word, words, 'known')}")
+
+
+def contradiction(word: str, sync: SyncMode | None, dest: DestinationSyncMode | None) -> str | None:
+    """Why ``mode`` and the two separate keys cannot stand together, or None."""
+    wanted = mode(word)
+    for key, implied, said in (
+        ("sync_mode", wanted.sync_mode, sync),
+        ("destination_sync_mode", wanted.destination_sync_mode, dest),
+    ):
+        if implied is not None and said is not None and implied != said:
+            return f"mode '{word}' means {key} {implied.value}, but {key} says {said.value}"
+    return None

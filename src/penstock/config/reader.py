@@ -1,0 +1,317 @@
+"""Nodes -> structs, collecting every fault on the way. Knows types, no keys.
+
+A struct is built as soon as its own keys are sound and is then handed to ``config.rules``, so that
+one bad section hides no fault of another. Texts that came from variables are never shown: messages
+quote what the file says (``${NAME}``), and nothing at all inside a connector's ``config``.
+Neighbours: ``config.document`` gives nodes, ``config.literals`` reads sizes, modes and the like,
+``config.load`` turns the faults into one error.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import EllipsisType
+from typing import Any, NamedTuple
+
+import msgspec
+import msgspec.inspect as mi
+
+from penstock.config import document
+from penstock.config.document import Node, Scalar
+from penstock.config.suggest import closest, hint
+from penstock.config.variables import Substituted, Variables
+
+BAD: EllipsisType = ...
+"""What a faulty node reads as; its fault is in ``problems``."""
+
+Fault = tuple[str, str]
+"""(key within the struct or "", message)"""
+
+Rule = Callable[[Any], tuple[Any, list[Fault]]]
+"""What becomes of a struct whose own keys are sound, and what is wrong between them."""
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
+
+
+class Dialect(NamedTuple):
+    """Whose rules hold. ``aliases``: (dotted path, word) -> word; ``defaults``: dotted path ->
+    what holds where a file is silent; ``lenient``: unknown keys are warnings; ``null_is_absent``:
+    a key with nothing after it always means its default."""
+
+    name: str
+    rules: Mapping[type, tuple[Rule, ...]]
+    aliases: Mapping[tuple[str, str], str] = {}
+    defaults: Mapping[str, Any] = {}
+    lenient: bool = False
+    null_is_absent: bool = False
+
+
+def join(path: str, key: str | int) -> str:
+    """Dotted path of a key or an item: ``source.streams[0].name``, ``config["a.b"]``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    if not _PLAIN_KEY.fullmatch(key):
+        return f'{path}["{key}"]'
+    return f"{path}.{key}" if path else key
+
+
+Literal = Callable[["Reader", Node, str], Any]
+"""Reads a key that takes a literal of its own: (reader, node, dotted path) -> value or BAD."""
+
+
+class Reader:
+    """One reading of one document. ``literals``: converters by name (``config.literals``)."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        variables: Variables,
+        literals: Mapping[str, Literal],
+        *,
+        lenient: bool,
+    ) -> None:
+        self.problems: list[tuple[int, str]] = []
+        self.warnings: list[tuple[int, str]] = []
+        self.secret_paths: list[str] = []
+        self.secret_values: set[str] = set()
+        self.given: set[str] = set()
+        self._dialect = dialect
+        self._variables = variables
+        self._literals = literals
+        self._lenient = lenient or dialect.lenient
+
+    def read(self, root: Node, kind: type[Any]) -> Any:
+        """The document as ``kind``; :data:`BAD` where something kept it from being built."""
+        return self.value(root, mi.type_info(kind), "")
+
+    def problem(self, node: Node, text: str) -> EllipsisType:
+        self.problems.append((node.line, text))
+        return BAD
+
+    # -- scalars
+    def scalar(self, node: Scalar, path: str) -> Substituted | None:
+        """None: a variable is missing (told)."""
+        found = self._variables.resolve(node)
+        for text in found.problems:
+            self.problem(node, f"{text} ({path})")
+        if found.secrets:
+            self.secret_paths.append(path)
+            self.secret_values.update(found.secrets)
+        return None if found.problems else found
+
+    def text(self, node: Node, path: str, what: str = "text") -> Any:
+        """Text. A number or a truth value is taken as it is written: a stream may be 2024."""
+        if not isinstance(node, Scalar):
+            return self.wrong(node, path, what)
+        found = self.scalar(node, path)
+        if found is None:
+            return BAD
+        return self.wrong(node, path, what) if found.value is None else found.text
+
+    def plain(self, node: Node, path: str, what: str, wanted: type[Any] | tuple[Any, ...]) -> Any:
+        """A scalar of one of the wanted types; a truth value is no number."""
+        if not isinstance(node, Scalar):
+            return self.wrong(node, path, what)
+        found = self.scalar(node, path)
+        if found is None:
+            return BAD
+        wrong_bool = isinstance(found.value, bool) and wanted is not bool
+        if wrong_bool or not isinstance(found.value, wanted):
+            return self.wrong(node, path, what)
+        return found.value
+
+    def wrong(self, node: Node, path: str, what: str) -> EllipsisType:
+        return self.problem(node, f"{path or 'the file'} must be {what}, not {shown(node)}")
+
+    # -- structure
+    def value(self, node: Node, kind: mi.Type, path: str) -> Any:
+        if isinstance(kind, mi.Metadata):
+            literal = (kind.extra or {}).get("literal")
+            if literal is not None:
+                return self._literals[literal](self, node, path)
+            return self.value(node, kind.type, path)
+        if isinstance(kind, mi.UnionType):
+            return self.value(node, next(t for t in kind.types if not _is_none(t)), path)
+        if isinstance(kind, mi.StructType):
+            return self.struct(node, kind, path)
+        if isinstance(kind, mi.CollectionType | mi.VarTupleType):
+            return self.items(node, path, lambda n, p: self.value(n, kind.item_type, p))
+        if isinstance(kind, mi.DictType):
+            return self._dict(node, kind, path)
+        if isinstance(kind, mi.LiteralType):
+            return self.word(node, path, [str(v) for v in kind.values])
+        if isinstance(kind, mi.BoolType):
+            return self.plain(node, path, "true or false", bool)
+        if isinstance(kind, mi.StrType):
+            return self.text(node, path)
+        return self.data(node, path)
+
+    def word(self, node: Node, path: str, known: list[str]) -> Any:
+        text = self.text(node, path, f"one of {', '.join(known)}")
+        if text is BAD:
+            return BAD
+        found = self._dialect.aliases.get((path, text), text)
+        if found in known:
+            return found
+        if is_variable(node):
+            return self.problem(node, f"{path}: {quoted(node)} holds none of {', '.join(known)}")
+        return self.problem(
+            node, f"{path} is '{text}', which is unknown; {hint(text, known, 'known')}"
+        )
+
+    def items(self, node: Node, path: str, read: Callable[[Node, str], Any]) -> Any:
+        if not isinstance(node, document.Sequence):
+            return self.wrong(node, path, "a list")
+        found = [read(item, join(path, i)) for i, item in enumerate(node.items)]
+        return BAD if any(v is BAD for v in found) else tuple(found)
+
+    def struct(self, node: Node, kind: mi.StructType, path: str) -> Any:
+        if not isinstance(node, document.Mapping):
+            return self.wrong(node, path, "a mapping of keys to values")
+        fields = {f.encode_name: f for f in kind.fields}
+        values: dict[str, Any] = {}
+        nodes: dict[str, Node] = {}
+        meant: set[str | None] = set()
+        for key, value in self._entries(node):
+            field = fields.get(key.text)
+            if field is None:
+                meant.add(self._unknown(key, path, fields))
+                continue
+            nodes[key.text] = value
+            if self._is_absent(value, field, join(path, key.text)):
+                continue
+            self.given.add(join(path, key.text))
+            values[field.name] = self.value(value, field.type, join(path, key.text))
+        for name, field in fields.items():
+            if not field.required or name in nodes:
+                continue
+            values[field.name] = BAD
+            if name not in meant:
+                self.problem(node, f"{path or 'the file'} needs the key '{name}'")
+        if any(v is BAD for v in values.values()):
+            return BAD
+        return self._ruled(kind.cls, kind.cls(**values), node, nodes, path)
+
+    def _ruled(
+        self, cls: type, built: Any, node: Node, nodes: Mapping[str, Node], path: str
+    ) -> Any:
+        sound = True
+        for rule in self._dialect.rules.get(cls, ()):
+            built, faults = rule(built)
+            for key, text in faults:
+                sound = False
+                self.problem(nodes.get(key, node), f"{path}: {text}" if path else text)
+        return built if sound else BAD
+
+    def _is_absent(self, node: Node, field: mi.Field, path: str) -> bool:
+        """A key with nothing after it: its default, unless silence there could be misread."""
+        if field.required or not isinstance(node, Scalar) or not node.plain:
+            return False
+        if "${" in node.text:
+            found = self._variables.resolve(node)
+            if found.problems or found.value is not None:
+                return False
+        elif node.text not in ("", "~", "null", "Null", "NULL"):
+            return False
+        kind = field.type
+        while isinstance(kind, mi.Metadata):
+            advice = (kind.extra or {}).get("null")
+            if advice is not None and not self._dialect.null_is_absent:
+                self.problem(node, f"{path} is empty: {advice}")
+                return True
+            kind = kind.type
+        return True
+
+    def _unknown(self, key: Scalar, path: str, known: Mapping[str, Any]) -> str | None:
+        """Gives the key that was probably meant, where that is told as a fault."""
+        place = f" in {path}" if path else ""
+        text = f"unknown key '{key.text}'{place}; {hint(key.text, known, 'known keys')}"
+        if self._lenient:
+            self.warnings.append((key.line, text))
+            return None
+        self.problems.append((key.line, text))
+        return closest(key.text, known)
+
+    def _entries(self, node: document.Mapping) -> list[tuple[Scalar, Node]]:
+        """The mapping's entries, those of ``<<`` included; what stands in the mapping itself
+        wins."""
+        own = [(k, v) for k, v in node.items if k.text != "<<" or not k.plain]
+        if len(own) == len(node.items):
+            return own
+        seen = {k.text for k, _ in own}
+        for key, value in node.items:
+            if key.text != "<<" or not key.plain:
+                continue
+            sources = value.items if isinstance(value, document.Sequence) else [value]
+            for source in sources:
+                if not isinstance(source, document.Mapping):
+                    self.problem(key, "'<<' takes a mapping, usually an alias (*name)")
+                    continue
+                for k, v in self._entries(source):
+                    if k.text not in seen:
+                        seen.add(k.text)
+                        own.append((k, v))
+        return own
+
+    # -- free data
+    def _dict(self, node: Node, kind: mi.DictType, path: str) -> Any:
+        if not isinstance(node, document.Mapping):
+            return self.wrong(node, path, "a mapping of keys to values")
+        found: dict[str, Any] = {}
+        for key, value in self._entries(node):
+            name = self.scalar(key, join(path, key.text))
+            if name is None:
+                found[key.text] = BAD
+            elif name.text in found:
+                if is_variable(key):
+                    self.problem(key, f"key '{key.text}' names the same as one above ({path})")
+            else:
+                found[name.text] = self.value(value, kind.value_type, join(path, key.text))
+        return BAD if any(v is BAD for v in found.values()) else found
+
+    def data(self, node: Node, path: str) -> Any:
+        """Plain data, as a connector's config is."""
+        if isinstance(node, Scalar):
+            found = self.scalar(node, path)
+            return BAD if found is None else found.value
+        if isinstance(node, document.Sequence):
+            read = self.items(node, path, self.data)
+            return BAD if read is BAD else list(read)
+        return self._dict(node, _ANY_DICT, path)
+
+
+def is_variable(node: Node) -> bool:
+    return isinstance(node, Scalar) and "${" in node.text
+
+
+def quoted(node: Node) -> str:
+    """The reference that a scalar is, as the file writes it."""
+    assert isinstance(node, Scalar)
+    return node.text if len(node.text) <= 60 else "a variable"
+
+
+def shown(node: Node) -> str:
+    """A node in a message: what the file says, never what a variable holds."""
+    if isinstance(node, document.Sequence):
+        return "a list"
+    if isinstance(node, document.Mapping):
+        return "a mapping"
+    if is_variable(node):
+        return f"what {quoted(node)} holds"
+    if node.plain and node.text in ("", "~", "null", "Null", "NULL"):
+        return "nothing"
+    text = node.text if len(node.text) <= 60 else node.text[:57] + "..."
+    return f"'{text}'" if node.plain else f"the text '{text}'"
+
+
+def replace_at(struct: Any, path: str, value: Any) -> Any:
+    """``struct`` with ``value`` at a dotted path of keys."""
+    head, _, rest = path.partition(".")
+    inner = replace_at(getattr(struct, head), rest, value) if rest else value
+    return msgspec.structs.replace(struct, **{head: inner})
+
+
+def _is_none(kind: mi.Type) -> bool:
+    return isinstance(kind, mi.NoneType)
+
+
+_ANY_DICT: mi.DictType = mi.type_info(dict[str, Any])  # pyright: ignore[reportAssignmentType]

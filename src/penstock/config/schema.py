@@ -1,0 +1,107 @@
+"""The JSON Schema of the pipeline file, for editors (``penstock schema``).
+
+Made from the structs, whose descriptions it carries. Where the reader takes more than a struct's
+type says (``512mb``, ``id`` for ``[[id]]``), the literal's own schema stands in. Wherever a file
+may hold a number, a truth value or one of several words, it may also hold ``${NAME}``.
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.config import modes
+from penstock.config.pipeline import PipelineFile
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "array", "items": _TEXT}
+_NAMES = {**_TEXTS, "minItems": 1}
+_SIZE = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
+    ]
+}
+_DURATION = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$"},
+    ]
+}
+_PATH = {"anyOf": [_TEXT, _NAMES]}
+
+_LITERALS: dict[str, dict[str, Any]] = {
+    "size": _SIZE,
+    "positive_size": _SIZE,
+    "positive_duration": _DURATION,
+    "count": {"type": "integer", "minimum": 0},
+    "positive_int": {"type": "integer", "minimum": 1},
+    "flush_bytes": {"type": "integer", "minimum": 1 << 20, "maximum": 32 << 20},
+    "lanes": {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]},
+    "version": {"anyOf": [{"const": "1.0"}, {"const": 1.0}]},
+    "name": _TEXT,
+    "names": _NAMES,
+    "hosts": _TEXTS,
+    "variable_names": _TEXTS,
+    "folders": _TEXTS,
+    "mode": {"enum": list(modes.WORDS)},
+    "sync_mode": {"enum": list(modes.SYNC_WORDS)},
+    "destination_sync_mode": {"enum": list(modes.DESTINATION_WORDS)},
+    "field_path": _PATH,
+    "key_paths": {"anyOf": [_TEXT, {"type": "array", "items": _PATH}]},
+    "streams": {
+        "type": "array",
+        "minItems": 1,
+        "items": {"anyOf": [_TEXT, {"$ref": "#/$defs/StreamOptions"}]},
+    },
+}
+
+_VARIABLE = {"$ref": "#/$defs/Variable"}
+_NOTES = ("description", "default", "examples")
+_TAKES_TEXT = {"name", "field_path", "key_paths"}
+
+
+def pipeline_json_schema() -> dict[str, Any]:
+    """A JSON Schema (draft 2020-12) of the pipeline file."""
+    (root,), defs = msgspec.json.schema_components([PipelineFile], ref_template="#/$defs/{name}")
+    defs["Variable"] = {
+        "type": "string",
+        "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+        "description": "A value from the environment or from --env-file.",
+    }
+    finished = {name: _finish(schema) for name, schema in defs.items()}
+    finished["Variable"] = defs["Variable"]
+    for schema in finished.values():
+        if schema.get("type") == "object" and "properties" in schema:
+            schema["additionalProperties"] = False
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Penstock pipeline file",
+        **root,
+        "$defs": finished,
+    }
+
+
+def _finish(schema: Any) -> Any:
+    """Literals replaced, variables allowed, in any place of a schema."""
+    if isinstance(schema, list):
+        return [_finish(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    notes = {k: schema[k] for k in _NOTES if k in schema and schema[k] is not None}
+    literal = schema.get("x-literal")
+    if literal is not None:
+        return {**_with_variable(_LITERALS[literal], literal in _TAKES_TEXT), **notes}
+    done = {
+        k: ({n: _finish(p) for n, p in v.items()} if k == "properties" else _finish(v))
+        for k, v in schema.items()
+        if k not in _NOTES
+    }
+    if done.get("type") in ("integer", "number", "boolean") or "enum" in done:
+        done = _with_variable(done, takes_text=False)
+    return {**done, **notes}
+
+
+def _with_variable(schema: dict[str, Any], takes_text: bool) -> dict[str, Any]:
+    if takes_text or schema.get("type") == "array":
+        return schema
+    return {"anyOf": [*schema.get("anyOf", [schema]), _VARIABLE]}

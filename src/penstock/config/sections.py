@@ -1,0 +1,257 @@
+"""The small sections of the pipeline file: permissions, limits, state, log, Spark, timeouts, load.
+
+Shapes, defaults and descriptions only; ``config.pipeline`` puts them together, ``config.reader``
+fills them, ``config.schema`` publishes the descriptions. Sizes are bytes, durations seconds.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from penstock.config.values import DURATION_FORMS, SIZE_FORMS
+
+
+def key(
+    description: str,
+    *,
+    literal: str | None = None,
+    null: str | None = None,
+    examples: list[Any] | None = None,
+) -> msgspec.Meta:
+    """A key's description; ``literal``: which converter of ``config.reader`` reads it; ``null``:
+    what to say where the key is written with nothing after it (absent: its default holds)."""
+    extra = {k: v for k, v in (("literal", literal), ("null", null)) if v is not None}
+    return msgspec.Meta(
+        description=description,
+        extra=extra or None,
+        extra_json_schema={
+            **({"x-literal": literal} if literal else {}),
+            **({"examples": examples} if examples else {}),
+        }
+        or None,
+    )
+
+
+_ALL_OR_NOTHING = "write [] to allow nothing, or remove the key to narrow nothing"
+_SAY_WHAT = "say what is allowed, or remove the key to narrow nothing"
+_DEFAULTS_HOLD = "remove the key, or give a value"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of every part of the pipeline file. Its repr names keys and shows no values: any of
+    them may be a secret."""
+
+    def __repr__(self) -> str:
+        given = (f for f in self.__struct_fields__ if getattr(self, f) is not None)
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+class NetworkPermissions(Section, frozen=True, kw_only=True):
+    allowed_hosts: Annotated[
+        tuple[str, ...] | None,
+        key(
+            "Hosts it may reach: exact names or `*.domain`. `[]` allows none; absent narrows "
+            "nothing.",
+            literal="hosts",
+            null=_ALL_OR_NOTHING,
+            examples=[["db.internal", "*.example.com"]],
+        ),
+    ] = None
+
+
+class EnvironmentPermissions(Section, frozen=True, kw_only=True):
+    allowed_vars: Annotated[
+        tuple[str, ...] | None,
+        key(
+            "Environment variables it may see. `[]` allows none; absent narrows nothing.",
+            literal="variable_names",
+            null=_ALL_OR_NOTHING,
+        ),
+    ] = None
+
+
+class FilesystemPermissions(Section, frozen=True, kw_only=True):
+    allowed_preopens: Annotated[
+        tuple[str, ...] | None,
+        key(
+            "Folders it may open. `[]` allows none; absent narrows nothing.",
+            literal="folders",
+            null=_ALL_OR_NOTHING,
+        ),
+    ] = None
+
+
+class Permissions(Section, frozen=True, kw_only=True):
+    """What a connector may reach. A pipeline can only narrow what a connector asks for."""
+
+    network: Annotated[
+        NetworkPermissions | None, key("Which hosts it may reach.", null=_SAY_WHAT)
+    ] = None
+    env: Annotated[
+        EnvironmentPermissions | None, key("Which variables it may see.", null=_SAY_WHAT)
+    ] = None
+    fs: Annotated[
+        FilesystemPermissions | None, key("Which folders it may open.", null=_SAY_WHAT)
+    ] = None
+
+    def asked(self) -> dict[str, tuple[str, ...]]:
+        """What the user narrowed, by dotted key: whoever runs the connector enforces each entry or
+        refuses the run (L10)."""
+        network, env, fs = self.network, self.env, self.fs
+        entries = {
+            "network.allowed_hosts": network.allowed_hosts if network else None,
+            "env.allowed_vars": env.allowed_vars if env else None,
+            "fs.allowed_preopens": fs.allowed_preopens if fs else None,
+        }
+        return {name: allowed for name, allowed in entries.items() if allowed is not None}
+
+
+class Limits(Section, frozen=True, kw_only=True):
+    """How much a connector may use. The smaller of this and the connector's own limit holds."""
+
+    max_memory: Annotated[
+        int | None,
+        key(
+            f"Memory it may use: {SIZE_FORMS}.",
+            literal="positive_size",
+            null=_DEFAULTS_HOLD,
+            examples=["512mb"],
+        ),
+    ] = None
+    timeout_seconds: Annotated[
+        int | None,
+        key(
+            "Seconds that one conversation with it may take.",
+            literal="positive_int",
+            null=_DEFAULTS_HOLD,
+        ),
+    ] = None
+
+    def asked(self) -> dict[str, int]:
+        """What the user limited, by key: enforced, or the run is refused (L10)."""
+        entries = {"max_memory": self.max_memory, "timeout_seconds": self.timeout_seconds}
+        return {name: limit for name, limit in entries.items() if limit is not None}
+
+
+class SchemaEvolution(Section, frozen=True, kw_only=True):
+    """What happens where a stream's schema and its table differ."""
+
+    new_column: Annotated[
+        Literal["add", "ignore", "fail"], key("A column the table does not have.")
+    ] = "add"
+    removed_column: Annotated[
+        Literal["ignore", "fail"], key("A column the stream no longer has.")
+    ] = "ignore"
+    type_change: Annotated[
+        Literal["coerce", "fail", "null"],
+        key("A column of another type. A Rapidbyte file's default is `fail`."),
+    ] = "coerce"
+    nullability_change: Annotated[
+        Literal["allow", "fail"], key("A column that may be null and could not before.")
+    ] = "allow"
+
+
+class StateSettings(Section, frozen=True, kw_only=True):
+    """Where states and the ledger are kept."""
+
+    backend: Annotated[Literal["sqlite", "postgres"], key("The kind of store.")] = "sqlite"
+    url: Annotated[
+        str | None,
+        key(
+            "The store's URL, for a Postgres store.",
+            examples=["postgresql://user@db.internal/penstock"],
+        ),
+    ] = None
+    path: Annotated[str | None, key("The SQLite file. Default: `state.db` in Penstock's home.")] = (
+        None
+    )
+    connection: Annotated[
+        str | None, key("Rapidbyte's key: a SQLite file, or a libpq string or URI.")
+    ] = None
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    """Where the write-ahead log lies."""
+
+    path: Annotated[
+        str | None,
+        key(
+            "Folder or object store prefix. On a cluster every worker must reach it. Default: "
+            "`log` in Penstock's home."
+        ),
+    ] = None
+
+
+class SparkSettings(Section, frozen=True, kw_only=True):
+    """The Spark session."""
+
+    master: Annotated[
+        str | None,
+        key(
+            "Spark master. Default: `PENSTOCK_SPARK_MASTER`, else `local[N]`.",
+            examples=["local[4]", "spark://host:7077"],
+        ),
+    ] = None
+    conf: Annotated[dict[str, str], key("Spark settings by name.")] = {}
+
+
+class Timeouts(Section, frozen=True, kw_only=True):
+    """How long to wait for a connector. ``None``: for ever."""
+
+    start: Annotated[
+        float, key(f"Until its first output: {DURATION_FORMS}.", literal="positive_duration")
+    ] = 300.0
+    heartbeat: Annotated[
+        float, key("Between two records or states.", literal="positive_duration")
+    ] = 10800.0
+    total: Annotated[
+        float | None, key("For the whole conversation.", literal="positive_duration")
+    ] = None
+    stop: Annotated[
+        float, key("Between asking it to stop and killing it.", literal="positive_duration")
+    ] = 10.0
+
+
+class LoadBounds(Section, frozen=True, kw_only=True):
+    """When a long sync loads before its end."""
+
+    max_pending_bytes: Annotated[
+        int, key("Load when this much is waiting.", literal="positive_size")
+    ] = 1024**3
+    max_pending_time: Annotated[
+        float, key("Load when something has waited this long.", literal="positive_duration")
+    ] = 600.0
+
+
+class Autotune(Section, frozen=True, kw_only=True):
+    """Rapidbyte's tuning hints."""
+
+    enabled: Annotated[bool, key("Let the host tune.")] = True
+    pin_parallelism: Annotated[int | None, key("Lanes.", literal="positive_int")] = None
+    pin_source_partition_mode: Annotated[
+        Literal["mod", "range"] | None, key("How a source splits a stream.")
+    ] = None
+    pin_copy_flush_bytes: Annotated[
+        int | None, key("Flush size of a destination.", literal="flush_bytes")
+    ] = None
+
+
+class Resources(Section, frozen=True, kw_only=True):
+    """Rapidbyte's resources, with its defaults. Only its connectors see most of them."""
+
+    max_memory: Annotated[int, key("Memory of a run.", literal="size")] = 256 * 1024**2
+    max_batch_bytes: Annotated[int, key("Largest batch.", literal="size")] = 64 * 1024**2
+    parallelism: Annotated[
+        Literal["auto"] | int, key("Streams at a time; Penstock's `lanes`.", literal="lanes")
+    ] = "auto"
+    checkpoint_interval_bytes: Annotated[
+        int, key("A checkpoint after so many bytes; 0: never.", literal="size")
+    ] = 64 * 1024**2
+    checkpoint_interval_rows: Annotated[int, key("Rows; 0: never.", literal="count")] = 0
+    checkpoint_interval_seconds: Annotated[int, key("Seconds; 0: never.", literal="count")] = 0
+    max_retries: Annotated[int, key("How often a run is tried again.", literal="count")] = 3
+    compression: Annotated[Literal["lz4", "zstd"] | None, key("Of batches between stages.")] = None
+    max_inflight_batches: Annotated[
+        int, key("Batches between two stages.", literal="positive_int")
+    ] = 16
+    autotune: Annotated[Autotune, key("Tuning hints.")] = Autotune()

@@ -1,0 +1,168 @@
+"""``${NAME}`` in scalars, and files of variables (``--env-file``).
+
+A variable gives a value to one scalar; it never adds structure, because it is put in after the
+YAML is parsed. What came from a variable is remembered, to be masked wherever text is written.
+
+    port: ${PGPORT}              the whole of a plain scalar: the type YAML gives the value
+    url: "${HOST}", a${HOST}b    inside a longer or quoted scalar: text
+    ${NAME:-default}             where NAME is unset or empty
+    $${NAME}                     the text ${NAME}
+
+A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
+is; in quotes it is the empty text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config.document import Scalar, decode
+from penstock.config.values import Plain, plain
+from penstock.errors import ConfigError
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE = re.compile(rf"\$\$\{{|\$\{{({_NAME})(?::-([^}}]*))?\}}|(\$\{{[^}}\n]*\}}?)")
+_V4_REFERENCE = re.compile(rf"\$\{{({_NAME})()\}}")
+_ASSIGNMENT = re.compile(rf"[ \t]*(?:export[ \t]+)?({_NAME})[ \t]*=[ \t]*")
+_DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SINGLE_QUOTED = re.compile(r"'([^']*)'")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+@dataclass(slots=True)
+class Substituted:
+    """``secrets``: the values of the variables used, empty ones left out."""
+
+    value: Plain
+    text: str
+    variables: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Variables:
+    """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape
+    and leaves what is no reference as it stands."""
+
+    def __init__(self, values: Mapping[str, str], *, v4: bool = False) -> None:
+        self._values = values
+        self._pattern = _V4_REFERENCE if v4 else _REFERENCE
+
+    def resolve(self, scalar: Scalar) -> Substituted:
+        """The scalar's value. A variable that is missing is a problem, and the value unusable."""
+        if "${" not in scalar.text:
+            value = plain(scalar.text) if scalar.plain else scalar.text
+            return Substituted(value, scalar.text)
+        used: list[str] = []
+        secrets: list[str] = []
+        problems: list[str] = []
+
+        def replace(match: re.Match[str]) -> str:
+            if match[0] == "$${":
+                return "${"
+            name = match[1]
+            if name is None:
+                problems.append(
+                    f"'{match[0]}' is no variable: names have letters, digits and '_'; "
+                    "write $${ for the text ${"
+                )
+                return match[0]
+            used.append(name)
+            value = self._values.get(name)
+            if match[0].startswith(f"${{{name}:-") and not value:
+                return match[2] or ""
+            if value is None:
+                problems.append(f"variable {name} is not set")
+                return ""
+            if not value.isascii() and value.encode("utf-8", "ignore").decode() != value:
+                problems.append(f"variable {name} is not UTF-8 text")
+                return ""
+            if value:
+                secrets.append(value)
+            return value
+
+        text = self._pattern.sub(replace, scalar.text)
+        whole = self._pattern.fullmatch(scalar.text)
+        alone = scalar.plain and whole is not None and whole[1] is not None
+        value = plain(text) if alone else text
+        return Substituted(value, text, tuple(used), tuple(secrets), tuple(problems))
+
+
+def read_env_file(path: str | Path) -> dict[str, str]:
+    """Variables of a file of ``NAME=value`` lines: comments, ``export``, single quotes (as they
+    stand), double quotes (``\\n``, ``\\t``, ``\\"``, ``\\\\``); a quoted value may span lines.
+    Raises ``ConfigError``; its messages never show a value."""
+    name = str(path)
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"the file of variables {name} cannot be read: {error.strerror}",
+            code="config.env_file",
+            where=name,
+            hint="give --env-file a file of NAME=value lines",
+        ) from None
+    values: dict[str, str] = {}
+    problems: list[str] = []
+    text = decode(raw, name).replace("\r\n", "\n")
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at:end].strip()
+        if not line or line.startswith("#"):
+            at = end + 1
+            continue
+        at = _assignment(text, at, end, name, values, problems)
+    if problems:
+        raise ConfigError(
+            f"{name} has {len(problems)} line(s) that cannot be read: {problems[0]}",
+            problems=problems,
+            code="config.env_file",
+            where=name,
+            hint="each line is NAME=value; put values with # or quotes in quotes",
+        )
+    return values
+
+
+def _assignment(
+    text: str, at: int, end: int, name: str, values: dict[str, str], problems: list[str]
+) -> int:
+    """Reads the assignment that begins at ``at``; gives where the next line begins."""
+    where = f"{name}:{text.count(chr(10), 0, at) + 1}"
+    match = _ASSIGNMENT.match(text, at, end)
+    if match is None:
+        problems.append(f"{where}: expected NAME=value")
+        return end + 1
+    start = match.end()
+    quote = text[start : start + 1]
+    if quote not in ("'", '"') or start >= end:
+        value = text[start:end]
+        comment = re.search(r"(?:^|\s)#", value)
+        values[match[1]] = (value[: comment.start()] if comment else value).strip()
+        return end + 1
+    quoted = (_SINGLE_QUOTED if quote == "'" else _DOUBLE_QUOTED).match(text, start)
+    if quoted is None:
+        problems.append(f"{where}: the quote of {match[1]} is not closed")
+        return end + 1
+    after = text.find("\n", quoted.end())
+    after = len(text) if after < 0 else after
+    rest = text[quoted.end() : after].strip()
+    if rest and not rest.startswith("#"):
+        problems.append(f"{where}: text after the closing quote of {match[1]}")
+    values[match[1]] = _unescape(quoted[1]) if quote == '"' else quoted[1]
+    return after + 1
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text, flags=re.DOTALL)
+
+
+def merged(env: Mapping[str, str], files: Iterable[str | Path]) -> dict[str, str]:
+    """The environment over the files; a later file over an earlier one."""
+    values: dict[str, str] = {}
+    for path in files:
+        values.update(read_env_file(path))
+    values.update(env)
+    return values

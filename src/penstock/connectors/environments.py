@@ -1,0 +1,146 @@
+"""Where connector environments lie: their folders, their marker, their lock, their removal.
+
+    CONNECTORS/PROTOCOL/PACKAGE/VERSION-KEY[-N]/   venv/  lock.txt  spec.json  READY
+
+A virtual environment cannot be moved, so one is built where it stays; ``READY``, written last, says
+that it is whole. One without it is a build that died. Not here: how they are built (``install``).
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import msgspec
+
+from penstock.connectors.launch import Environment
+from penstock.errors import SourceError
+
+_READY = "READY"
+_LOCK_BOUND = 3600.0
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment that is ready. ``built_at``: ISO 8601, UTC. ``constraints``: what the user
+    added when it was resolved."""
+
+    name: str
+    environment: Environment
+    path: str
+    built_at: str
+    constraints: tuple[str, ...] = ()
+
+    @property
+    def executable(self) -> str:
+        return os.path.join(self.path, "venv", "bin", self.environment.script)
+
+
+def package_folder(connectors: Path, protocol: str, package: str) -> Path:
+    return connectors / protocol / package
+
+
+def installed(connectors: Path) -> list[Installed]:
+    """Everything that is ready, by protocol, name and version (newest first)."""
+    found = [e for folder in connectors.glob("*/*/") for e in installed_of(folder)]
+    return sorted(found, key=lambda i: (i.environment.protocol, i.name))
+
+
+def installed_of(folder: Path) -> list[Installed]:
+    """What is ready of one package, newest version first, then newest build."""
+    found = [e for marker in folder.glob(f"*/{_READY}") if (e := _read(marker)) is not None]
+    found.sort(key=lambda i: i.built_at, reverse=True)
+    found.sort(key=lambda i: version_key(i.environment.version), reverse=True)
+    return found
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], bool]:
+    """Order of versions by their release numbers, a final one after its pre-releases."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    release = tuple(map(int, match.group().split("."))) if match else ()
+    return (release, re.search(r"[a-z]", version.partition("+")[0]) is None)
+
+
+def new_folder(folder: Path, environment: Environment) -> Path:
+    """A name that no build ever used: one that died may still have a writer for a moment."""
+    number = 1
+    while True:
+        suffix = "" if number == 1 else f"-{number}"
+        path = folder / f"{environment.version}-{environment.key}{suffix}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+
+
+def mark_ready(entry: Installed) -> None:
+    path = Path(entry.path)
+    temporary = path / f"{_READY}.new"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(entry), indent=1))
+    temporary.replace(path / _READY)
+
+
+def discard(path: Path) -> None:
+    """Its marker first, so that a removal cut short leaves nothing that looks whole."""
+    (path / _READY).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def discard_unfinished(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and _read(path / _READY) is None:
+            discard(path)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, waiting: Callable[[str], None]) -> Generator[None]:
+    """One builder of a package at a time, over all processes; ``waiting`` is told once. Raises
+    ``SourceError`` after an hour."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as e:
+        raise SourceError(
+            f"connectors cannot be installed under {folder}: {e}",
+            code="connector.install_failed",
+            hint="choose another place with --home or PENSTOCK_HOME",
+        ) from e
+    try:
+        _take(fd, folder, waiting)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + _LOCK_BOUND
+    told = False
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    f"another process has been building {folder.name} for an hour",
+                    code="connector.install_failed",
+                    hint=f"end it, or remove {folder}",
+                ) from None
+        if not told:
+            waiting(f"waiting: another process builds {folder.name}")
+            told = True
+        time.sleep(0.1)
+
+
+def _read(marker: Path) -> Installed | None:
+    """None for what is not whole, or was moved, or lost its Python."""
+    try:
+        entry = msgspec.json.decode(marker.read_bytes(), type=Installed)
+    except (OSError, msgspec.DecodeError):
+        return None
+    entry = msgspec.structs.replace(entry, path=str(marker.parent))
+    whole = os.path.exists(marker.parent / "venv" / "bin" / "python")
+    return entry if whole and os.path.exists(entry.executable) else None

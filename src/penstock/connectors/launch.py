@@ -1,0 +1,68 @@
+"""What a process, here or on another host, needs to run a connector: data, no handle.
+
+All that a lane imports from ``connectors``, so light. Neighbours: ``source`` makes a
+:class:`Launch`; ``install`` is imported only where an environment must be rebuilt.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.errors import SourceError
+from penstock.runtimes.process import ProcessRuntime
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed package. ``lock``: its exact pins, one a line, which with the ``python`` minor
+    version give ``key``, the name of its folder. Enough to build the same one elsewhere."""
+
+    protocol: str
+    package: str
+    version: str
+    key: str
+    lock: str
+    python: str
+    script: str
+    folder: str
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """``env``: settings that are no secret. ``env_keys``: variables handed on from the environment
+    of whoever starts it. ``environment`` None: a local command."""
+
+    protocol: str
+    command: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    env_keys: tuple[str, ...] = ()
+    environment: Environment | None = None
+
+
+def runtime_for(
+    launch: Launch,
+    secrets: Sequence[str] = (),
+    log_stderr: Callable[[str], None] | None = None,
+) -> ProcessRuntime:
+    """A runtime for it, its environment rebuilt first on a host that lacks it. Raises
+    ``SourceError``."""
+    command = launch.command
+    if launch.environment is not None and not os.path.exists(command[0]):
+        command = (_rebuilt(launch.environment), *command[1:])
+    env = {k: os.environ[k] for k in launch.env_keys if k in os.environ}
+    return ProcessRuntime(
+        command, env={**launch.env, **env}, secrets=secrets, log_stderr=log_stderr, cwd=launch.cwd
+    )
+
+
+def _rebuilt(environment: Environment) -> str:
+    from penstock.connectors.install import rebuild
+
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    try:
+        return rebuild(environment)
+    except SourceError as e:
+        if environment.python != here:
+            e.hint = f"install Python {environment.python} on every worker; {e.hint or ''}"
+        raise

@@ -1,0 +1,44 @@
+"""Secrets out of what a connector says: its events, its errors, its answers (L10).
+
+Neighbours: ``runtimes.masking`` finds them in text. Records, rejects, states and CONTROL pass
+untouched: they are data, or never logged.
+"""
+
+from penstock.errors import PenstockError
+from penstock.model.events import Error, Event, Exited, Log, StreamStatus
+from penstock.protocols.contract import EventSink
+from penstock.runtimes.masking import Masker
+
+
+def masked_event(masker: Masker, event: Event) -> Event:
+    """The event, or a masked copy where it holds words of the connector's."""
+    if not masker:
+        return event
+    match event:
+        case Log(level, message, stack):
+            return Log(level, masker.mask(message), None if stack is None else masker.mask(stack))
+        case Error(message, kind, stream, raw):
+            return Error(masker.mask(message), kind, stream, masker.mask_data(raw))
+        case StreamStatus(stream, status, reasons) if reasons:
+            return StreamStatus(stream, status, masker.mask_data(reasons))
+        case Exited(code, tail):
+            return Exited(code, masker.mask(tail))
+        case _:
+            return event
+
+
+def masked_sink(masker: Masker, sink: EventSink) -> EventSink:
+    def take(event: Event, /) -> None:
+        sink(masked_event(masker, event))
+
+    return take
+
+
+def mask_error(masker: Masker, error: PenstockError) -> None:
+    """Its words masked in place, so that it can be raised on."""
+    error.message = masker.mask(error.message)
+    error.args = (error.message,)
+    if error.hint is not None:
+        error.hint = masker.mask(error.hint)
+    if error.connector is not None:
+        error.connector = masker.mask_data(error.connector)

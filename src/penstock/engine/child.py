@@ -1,0 +1,344 @@
+"""A lane's process: runs one connector once, decodes, seals, and says how it went.
+
+Reads a ``LaneJob`` from stdin, writes a ``LaneResult`` to stdout; everything else goes through the
+log and the mailbox. It stops when its stdin ends (whoever started it died), when the driver's
+lease is old or when it is cancelled. Light on purpose: no pyspark, no SQLAlchemy, no command line.
+Neighbours: ``engine.task`` starts it, ``engine.sealer`` does its bookkeeping.
+"""
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.codec.decode import RowDecoder, warm
+from penstock.connectors.launch import Launch, runtime_for
+from penstock.engine.events_log import EventLog
+from penstock.engine.job import LaneEnd, LaneJob, LaneResult
+from penstock.engine.log import FileLog
+from penstock.engine.mailbox import Mailbox, NewConfig, Progress
+from penstock.engine.meter import MeteredRuntime
+from penstock.engine.sealer import Sealer
+from penstock.engine.task import CLAIMED
+from penstock.errors import Defect, LogError, PenstockError, SourceError
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Batch,
+    Control,
+    Counted,
+    Error,
+    Estimate,
+    Event,
+    Exited,
+    Log,
+    Reject,
+    State,
+    StreamStatus,
+    Tick,
+)
+from penstock.model.types import SEQ_EPOCH_SHIFT
+from penstock.protocols import load as load_protocol
+from penstock.protocols.contract import ReadRequest
+from penstock.runtimes.masking import Masker
+
+PROGRESS_SECONDS = 1.0
+ORPHAN_SECONDS = 30.0  # for the connector to end and the sealed rest to be written
+
+
+class Stopped(Exception):
+    """Why the lane gives up; never leaves this module."""
+
+
+class Lane:
+    """One epoch of one lane."""
+
+    def __init__(self, job: LaneJob, *, orphaned: threading.Event) -> None:
+        self._job, self._orphaned = job, orphaned
+        self._mailbox = Mailbox(Path(job.log_root), job.run)
+        self._watch = self._mailbox.lease_watch(time.monotonic)
+        self._log = FileLog(Path(job.log_root))
+        self._said = EventLog(self._mailbox.log_path(job.epoch), Masker(job.secrets))
+        self._read = {s.id: 0 for s in job.streams}
+        self._bytes = {s.id: 0 for s in job.streams}
+        self._estimates: dict[StreamId, int] = {}
+        self._counted: dict[str, int] = {}
+        self._errors: list[PenstockError] = []
+        self._misfits = 0
+        self._extra: dict[str, int] = {}
+        self._configs = 0
+        self._exit: Exited | None = None
+        self._progress_at = 0.0
+        self._decode_seconds = 0.0
+        self._decoders: dict[StreamId, RowDecoder] = {}
+        self._jobs = {s.id: s for s in job.streams}
+
+    def run(self) -> LaneResult:
+        began = time.monotonic()
+        if self._watch.expired() or self._mailbox.lease() is None or self._orphaned.is_set():
+            raise LogError("the run that asked for this epoch is over", code="log.claimed")
+        self._log.claim(self._job.epoch, f"{os.uname().nodename}:{os.getpid()}")
+        sealer = Sealer(
+            self._log,
+            epoch=self._job.epoch,
+            lane=self._job.lane,
+            streams=[s.lane for s in self._job.streams],
+            decode=self._decode,
+            clock=time.monotonic,
+            bounds=self._job.bounds,
+            now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+        warming = threading.Thread(target=warm, daemon=True)
+        warming.start()
+        launch = msgspec.convert(self._job.launch, Launch)
+        runtime = MeteredRuntime(runtime_for(launch, self._job.secrets, self._said.stderr))
+        end, complete = self._converse(sealer, runtime)
+        self._put_progress(sealer)
+        warming.join(timeout=60)
+        self._said.close()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return LaneResult(
+            end=end,
+            complete=sorted(s for s, done in complete.items() if done),
+            read=sorted(self._read.items()),
+            errors=[e.as_dict() for e in self._errors],
+            notes=self._notes(),
+            stats={
+                "start": runtime.first_byte_seconds,
+                "extract": time.monotonic() - began,
+                "source_wait": runtime.wait_seconds,
+                "decode": self._decode_seconds,
+                "bytes": float(runtime.bytes),
+                "states": float(sealer.states),
+                "segments": float(sealer.segments),
+                "cpu": usage.ru_utime + usage.ru_stime,
+                "peak_bytes": float(usage.ru_maxrss * 1024),
+            },
+        )
+
+    def _converse(
+        self, sealer: Sealer, runtime: MeteredRuntime
+    ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
+        """Read to the end, or until something stops us; what may be kept is sealed either way."""
+        request = ReadRequest(
+            config=self._job.config,
+            streams=tuple(s.configured for s in self._job.streams),
+            states=self._job.states,
+            timeouts=self._job.timeouts,
+            max_record_bytes=self._job.max_record_bytes,
+        )
+        events = load_protocol(self._job.protocol).source.read(runtime, request)
+        try:
+            for event in events:
+                self._take(event, sealer)
+                self._between(sealer)
+        except Stopped as e:
+            self._said.log("WARN", f"the lane stops: {e}")
+            return LaneEnd.cancelled, sealer.finish(clean=False)
+        except LogError:
+            raise
+        except PenstockError as e:
+            self._errors.append(e)
+            return LaneEnd.failed, sealer.finish(clean=False)
+        finally:
+            events.close()  # type: ignore[attr-defined]
+        clean = self._exit is not None and self._exit.code == 0
+        if not clean:
+            self._errors += self._exit_error()
+        return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+
+    def _take(self, event: Event, sealer: Sealer) -> None:
+        match event:
+            case Batch():
+                self._read[event.stream] += len(event.bodies)
+                self._bytes[event.stream] += event.size
+                sealer.batch(event)
+            case State():
+                if event.scope.stream is None and not self._job.shared_states:
+                    raise SourceError(
+                        "the source shares one state between its streams: they cannot be read in "
+                        "several lanes",
+                        code="source.shared_state",
+                        hint="set `lanes: 1`",
+                    )
+                sealer.state(event)
+            case Tick():
+                sealer.tick()
+            case StreamStatus():
+                sealer.status(event)
+            case Reject():
+                if event.stream in self._read:
+                    self._read[event.stream] += 1
+                sealer.reject(event)
+            case Control():
+                self._configs += 1
+                new = NewConfig(self._job.config_hash, event.config)
+                self._mailbox.put_config(self._job.epoch, self._configs, new)
+            case Estimate():
+                if event.stream is not None and event.rows is not None:
+                    self._estimates[event.stream] = event.rows
+            case Log():
+                self._said.log(event.level, event.message)
+            case Error():
+                self._said.log("ERROR", event.message)
+                self._errors.append(_source_error(event))
+            case Counted():
+                self._counted[event.what] = self._counted.get(event.what, 0) + event.count
+            case Exited():
+                self._exit = event
+
+    def _between(self, sealer: Sealer) -> None:
+        """Between events: report, and stop where somebody wants it."""
+        now = time.monotonic()
+        if now - self._progress_at >= PROGRESS_SECONDS:
+            self._progress_at = now
+            self._put_progress(sealer)
+            if self._mailbox.cancelled():
+                raise Stopped("the run was cancelled")
+            if self._watch.expired():
+                raise Stopped("the driver has not been heard of; its lease is old")
+        if self._orphaned.is_set():
+            raise Stopped("the process that started it is gone")
+        limit = self._job.limit
+        if limit is not None and all(n >= limit for n in self._read.values()):
+            raise Stopped(f"{limit} records of each stream were read")
+
+    def _put_progress(self, sealer: Sealer) -> None:
+        rows = [
+            (s.key, n, self._bytes[s], self._estimates.get(s)) for s, n in self._read.items() if n
+        ]
+        progress = Progress(streams=rows, states=sealer.states, segments=sealer.segments)
+        self._mailbox.put_progress(self._job.epoch, progress)
+        self._said.flush()
+
+    def _decode(
+        self,
+        stream: StreamId,
+        bodies: Sequence[Any],
+        first_seq: int,
+        times: Sequence[int],
+        changes: Mapping[int, bytes],
+    ) -> "Rows":
+        began = time.monotonic()
+        decoder = self._decoders.get(stream)
+        if decoder is None:
+            job = self._jobs[stream]
+            decoder = RowDecoder(
+                job.schema, strict=self._job.strict, key=job.key, ignored=job.ignored
+            )
+            self._decoders[stream] = decoder
+        first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
+        decoded = decoder.decode(bodies, first, times, changes)
+        self._misfits += decoded.misfits
+        for name, count in decoded.extra_fields.items():
+            label = f"{stream}.{name}"
+            self._extra[label] = self._extra.get(label, 0) + count
+        self._decode_seconds += time.monotonic() - began
+        return Rows(decoded)
+
+    def _exit_error(self) -> list[PenstockError]:
+        """Why a source that did not end cleanly failed, where it has not said so itself."""
+        exited = self._exit
+        if any(e.stream is None for e in self._errors) or (exited and exited.code is None):
+            return [] if self._errors else [SourceError("the source was stopped")]
+        if exited is None or exited.code is None:
+            raise Defect("a source's conversation ended without its exit")
+        how = f"signal {-exited.code}" if exited.code < 0 else f"exit code {exited.code}"
+        said = f"; its last words: {exited.stderr_tail.strip()}" if exited.stderr_tail else ""
+        error = SourceError(
+            f"the source ended with {how}{said}",
+            code="source.exited",
+            hint="what it had finished is kept; run again to go on from the saved state",
+        )
+        return [*([error] if not self._errors else [])]
+
+    def _notes(self) -> list[str]:
+        notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
+        if self._misfits:
+            notes.append(f"values that did not fit their type and became NULL: {self._misfits}")
+        extra = sorted(self._extra.items(), key=lambda kv: -kv[1])
+        notes += [f"field not in the schema, dropped: {name} ({n})" for name, n in extra[:20]]
+        return notes
+
+
+class Rows:
+    """A decoder's answer in the sealer's terms."""
+
+    def __init__(self, decoded: Any) -> None:
+        self.rows = decoded.table
+        self.count: int = decoded.table.num_rows
+        self.rejects = [(r.index, r.reason, r.field) for r in decoded.rejects]
+
+
+def _source_error(event: Error) -> PenstockError:
+    return SourceError(
+        event.message,
+        code=f"source.{event.failure_type}" if event.failure_type else "source.failed",
+        stream=None if event.stream is None else str(event.stream),
+        connector=event.raw or None,
+    )
+
+
+def _watch_stdin(orphaned: threading.Event) -> None:
+    """Whoever started us is gone once stdin ends; a lane that cannot stop by itself is ended."""
+    while os.read(0, 4096):
+        pass
+    orphaned.set()
+    time.sleep(ORPHAN_SECONDS)
+    os._exit(1)
+
+
+def _read_job() -> LaneJob:
+    head = b""
+    size: int | None = None
+    while size is None:
+        byte = os.read(0, 1)
+        if not byte:
+            raise SystemExit(1)
+        head += byte
+        try:
+            size = msgspec.msgpack.decode(head, type=int)
+        except msgspec.DecodeError:
+            continue
+    body = bytearray()
+    while len(body) < size:
+        block = os.read(0, size - len(body))
+        if not block:
+            raise SystemExit(1)
+        body += block
+    return msgspec.json.decode(bytes(body), type=LaneJob)
+
+
+def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
+    """One epoch; errors of ours become part of the result, except a lost CLAIM."""
+    try:
+        return Lane(job, orphaned=orphaned).run()
+    except PenstockError as e:
+        if e.code == "log.claimed":
+            raise
+        return LaneResult(end=LaneEnd.failed, errors=[e.as_dict()])
+
+
+def main(write: Callable[[bytes], object] = sys.stdout.buffer.write) -> int:
+    job = _read_job()
+    orphaned = threading.Event()
+    threading.Thread(target=_watch_stdin, args=(orphaned,), daemon=True).start()
+    try:
+        result = run_lane(job, orphaned)
+    except LogError:
+        return CLAIMED
+    write(msgspec.json.encode(result))
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # no thread of a library may hold up the end

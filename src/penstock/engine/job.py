@@ -1,0 +1,75 @@
+"""What a lane's process is told, in one message on its stdin, and what it answers.
+
+It holds the connector's configuration, so it is never an argument, an environment variable or a
+file. Neighbours: ``engine.lanes`` writes it, ``engine.child`` reads it.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock.engine.sealer import Bounds, LaneStream
+from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
+from penstock.model.state import SavedState
+from penstock.model.types import RowSchema
+from penstock.runtimes.contract import Timeouts
+
+
+class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
+    """``key``: paths of original property names; a record in which all are null is a reject.
+    ``ignored``: properties that the user did not select."""
+
+    configured: ConfiguredStream
+    lane: LaneStream
+    schema: RowSchema
+    key: tuple[FieldPath, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> StreamId:
+        return self.configured.id
+
+
+class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
+    """``launch``: how ``connectors`` starts the connector, as data. ``limit``: records per stream
+    after which the source is stopped; nothing of such a run is kept. ``shared_states``: False where
+    other lanes read other streams of the same source: a state that speaks for all of them is then
+    an error."""
+
+    run: str
+    lane: int
+    epoch: int
+    log_root: str
+    protocol: str
+    launch: dict[str, Any]
+    config: dict[str, Any]
+    config_hash: str
+    streams: tuple[StreamJob, ...]
+    states: tuple[SavedState, ...] = ()
+    secrets: tuple[str, ...] = ()
+    strict: bool = False
+    limit: int | None = None
+    shared_states: bool = True
+    timeouts: Timeouts = Timeouts()
+    bounds: Bounds = Bounds()
+    max_record_bytes: int = 256 << 20
+
+
+class LaneEnd(StrEnum):
+    finished = "finished"  # exit code 0
+    failed = "failed"  # the source failed, or we stopped it
+    lost = "lost"  # the lane's process or its worker vanished
+    cancelled = "cancelled"
+
+
+class LaneResult(msgspec.Struct, kw_only=True):
+    """What a lane's epoch came to. ``read``: records per stream. ``errors``: in order of time, as
+    ``PenstockError.as_dict`` gives them. ``stats``: seconds, bytes, counts for the report."""
+
+    end: LaneEnd
+    complete: list[StreamId] = []
+    read: list[tuple[StreamId, int]] = []
+    errors: list[dict[str, Any]] = []
+    notes: list[str] = []
+    stats: dict[str, float] = {}

@@ -1,0 +1,106 @@
+"""Lanes as Spark jobs: one single-task, non-barrier job an epoch, each from its own thread.
+
+So one lane's failure does not cancel another, and a job needs one slot. The task only supervises a
+process (``engine.task``); its answer is one row. A plain Python UDF ships it: Spark's
+``mapInArrow`` wants pandas on the driver. Only the session API of Spark Connect is used.
+
+:class:`ProcessLanes` runs the same process without Spark, for dry runs, which move no data.
+Neighbours: ``engine.sync`` starts and polls; ``engine.mailbox`` carries progress and CANCEL.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.engine.job import LaneEnd, LaneJob, LaneResult
+from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.sync import LaneStart
+from penstock.engine.task import supervise
+from penstock.errors import Defect, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeJob = Callable[[LaneStart], LaneJob]
+
+
+class _Handle:
+    """One epoch in a thread of its own."""
+
+    def __init__(self, start: LaneStart, mailbox: Mailbox, run: Callable[[], bytes]) -> None:
+        self._start, self._mailbox, self._run = start, mailbox, run
+        self._result: LaneResult | None = None
+        self._given: Any = None
+        self._thread = threading.Thread(target=self._work, name=f"lane-{start.lane}", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._result = msgspec.json.decode(self._run(), type=LaneResult)
+        except Exception as e:  # Spark's and py4j's errors have no common base
+            self._result = LaneResult(end=LaneEnd.lost, errors=[_lost(e).as_dict()])
+
+    def poll(self) -> LaneResult | None:
+        return self._result
+
+    def new_config(self) -> NewConfig | None:
+        """The newest one waiting; their files go when the next is asked for, that is, once the
+        caller has stored what it got."""
+        if self._given is not None:
+            for path in self._given:
+                path.unlink(missing_ok=True)
+            self._given = None
+        configs = list(self._mailbox.configs(self._start.epoch))
+        if not configs:
+            return None
+        self._given = [path for path, _ in configs]
+        return configs[-1][1]
+
+    def cancel(self) -> None:
+        self._mailbox.cancel()
+
+
+def _lost(cause: BaseException) -> PenstockError:
+    if isinstance(cause, PenstockError):
+        return cause
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    told = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
+    return Defect(
+        f"the process that ran the source was lost with its Spark task: {told or repr(cause)}",
+        code="lane.lost",
+        hint="see the run's spark.log; what was sealed is kept",
+    )
+
+
+class SparkLanes:
+    def __init__(
+        self, spark: "SparkSession", mailbox: Mailbox, make_job: MakeJob
+    ) -> None:
+        self._spark, self.mailbox, self._make_job = spark, mailbox, make_job
+
+    def start(self, start: LaneStart) -> _Handle:
+        job = msgspec.json.encode(self._make_job(start))
+        return _Handle(start, self.mailbox, lambda: self._run(job))
+
+    def _run(self, job: bytes) -> bytes:
+        from pyspark.sql import functions as F
+
+        def lane(_: int) -> str:
+            from penstock.engine.task import supervise
+
+            return supervise(job).decode()
+
+        task = F.udf(lane, "string", useArrow=False).asNondeterministic()
+        rows = self._spark.range(0, 1, 1, 1).select(task("id")).collect()
+        return str(rows[0][0]).encode()
+
+
+class ProcessLanes:
+    def __init__(self, mailbox: Mailbox, make_job: MakeJob) -> None:
+        self.mailbox, self._make_job = mailbox, make_job
+
+    def start(self, start: LaneStart) -> _Handle:
+        job = msgspec.json.encode(self._make_job(start))
+        return _Handle(start, self.mailbox, lambda: supervise(job))

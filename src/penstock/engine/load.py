@@ -1,0 +1,140 @@
+"""Loads into a table: a load of the ledger becomes a commit of Spark (L3).
+
+It adds what the ledger does not keep (paths, names, schemas, policies), proves that the parts are
+whole, and translates failures. Neighbours: ``engine.sync`` decides, ``tables`` commits.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.engine.log import FileLog
+from penstock.errors import DestinationError, LogError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.names import clean_tables, split_table
+from penstock.model.segments import Load, Segment
+from penstock.model.types import MetadataNames, RowSchema
+from penstock.state.contract import Store
+from penstock.tables.contract import (
+    Deletes,
+    LoadResult,
+    SchemaEvolution,
+    TableFormat,
+    TableLoad,
+    TableName,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableLoader:
+    """``engine.sync.Loader`` for tables."""
+
+    def __init__(
+        self,
+        *,
+        table: TableFormat,
+        spark: "SparkSession",
+        log: FileLog,
+        store: Store,
+        pipeline: str,
+        rejects: Path,
+        metadata: MetadataNames | None,
+        evolution: SchemaEvolution,
+        deletes: Deletes,
+        timed: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._table, self._spark, self._log, self._store = table, spark, log, store
+        self._pipeline, self._rejects, self._metadata = pipeline, rejects, metadata
+        self._evolution, self._deletes = evolution, deletes
+        self._timed, self._clock = timed, clock
+        self._schemas: dict[StreamId, dict[int, RowSchema]] = {}
+        self._names: Mapping[str, str] = {}
+
+    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
+        results: dict[int, LoadResult | PenstockError] = {}
+        real: dict[int, TableLoad] = {}
+        began = self._clock()
+        for index, load in enumerate(loads):
+            if not load.parts and not load.replaces:
+                results[index] = LoadResult(0)  # nothing but rejects
+                continue
+            try:
+                self._log.verify(load.parts)
+                real[index] = self._table_load(load)
+            except LogError as e:
+                e.stream = str(load.stream)
+                results[index] = e
+        results |= dict(zip(real, self._commit(list(real.values())), strict=True))
+        self._timed(self._clock() - began)
+        return [results[i] for i in range(len(loads))]
+
+    def _commit(self, loads: Sequence[TableLoad]) -> list[LoadResult | PenstockError]:
+        if not loads:
+            return []
+        try:
+            outcomes = self._table.commit(self._spark, loads)
+        except PenstockError as e:
+            return [e] * len(loads)
+        for load, outcome in zip(loads, outcomes, strict=True):
+            if isinstance(outcome, DestinationError) and outcome.hint is None:
+                outcome.hint = "nothing is lost: the load is written down and repeated next time"
+            if isinstance(outcome, PenstockError):
+                outcome.stream = str(load.stream)
+        return outcomes
+
+    def _table_load(self, load: Load) -> TableLoad:
+        return TableLoad(
+            load=load,
+            table=self.table_name(load.stream),
+            parts=tuple(self._log.absolute(p) for p in load.parts),
+            schema=self._schema(load),
+            metadata=self._metadata,
+            deletes=self._deletes,
+            evolution=self._evolution,
+        )
+
+    def table_name(self, stream: StreamId) -> TableName:
+        if stream.key not in self._names:
+            self._names = self._store.names(self._pipeline).get("tables", {})
+        cleaned = self._names.get(stream.key) or clean_tables([stream], self._names)[stream.key]
+        return TableName(*split_table(cleaned))
+
+    def _schema(self, load: Load) -> RowSchema:
+        if (
+            load.stream not in self._schemas
+            or load.schema_version not in self._schemas[load.stream]
+        ):
+            self._schemas[load.stream] = self._store.schemas(self._pipeline, load.stream)
+        return self._schemas[load.stream][load.schema_version]
+
+    def keep_rejects(self, segment: Segment) -> None:
+        """Copied under a name of their own and renamed: repeating it changes nothing."""
+        for number, path in enumerate(segment.rejects):
+            name = f"{segment.id.epoch:08d}-{segment.id.seq:08d}-{number}.jsonl"
+            target = self._rejects / name
+            if target.exists():
+                continue
+            try:
+                body = self._log.read_rejects(path)
+            except LogError:
+                continue  # kept and removed before: a manifest lives as long as any segment of it
+            self._rejects.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = target.with_suffix(".tmp")
+            fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(body)
+            os.rename(temporary, target)
+
+
+class NoLoader:
+    """Of a dry run: nothing is written anywhere."""
+
+    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
+        return [LoadResult(0) for _ in loads]
+
+    def keep_rejects(self, segment: Segment) -> None:
+        del segment

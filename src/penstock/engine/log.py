@@ -1,0 +1,244 @@
+"""The write-ahead log: parts and rejects that nobody sees until a manifest seals them.
+
+It keeps files and proves that they are whole; it decides nothing. Neighbours: ``engine.sealer``
+writes (beside the connector), ``engine.sync`` lists and removes (on the driver), ``engine.memory``
+is the in-memory twin. The layout, one folder an epoch::
+
+    epochs/00000007/CLAIM                      exclusive create: one source process an epoch (L4)
+    epochs/00000007/parts/000003-1.parquet
+    epochs/00000007/rejects/000001.jsonl
+    epochs/00000007/seg-00000001.json          a manifest: complete by rename, checked by CRC (L2)
+"""
+
+import errno
+import os
+import shutil
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.codec.parts import write_part
+from penstock.errors import LogError
+from penstock.model.segments import PartRef, Segment
+
+FORMAT_VERSION = 1
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What stands in a ``seg-*.json``. ``segments`` were sealed in the same instant."""
+
+    version: int
+    segments: tuple[Segment, ...]
+
+
+class Log(Protocol):
+    """``rows`` is an Arrow table in the product, anything in a simulation."""
+
+    def claim(self, epoch: int, owner: str) -> None:
+        """Become the one process that runs this epoch's source. Raises ``LogError`` (code
+        ``log.claimed``) when somebody was first: the loser must fail, never come back empty."""
+        ...
+
+    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef: ...
+
+    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str: ...
+
+    def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
+        """Make these segments part of the log, all or none."""
+        ...
+
+    def segments(self) -> list[Segment]:
+        """Every sealed segment, by id. Raises ``LogError`` naming a manifest that is damaged."""
+        ...
+
+    def epochs(self) -> list[int]: ...
+
+    def verify(self, parts: Sequence[PartRef]) -> None:
+        """Raises ``LogError`` naming the first part that is missing or not as it was sealed."""
+        ...
+
+    def read_rejects(self, path: str) -> bytes: ...
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Delete these segments' parts and rejects, and the manifests left without a segment in
+        use. Idempotent; a crash in the middle leaves files, never a wrong segment."""
+        ...
+
+    def drop_epochs(self, epochs: Sequence[int]) -> None:
+        """Delete everything of epochs that are closed and drained."""
+        ...
+
+
+@contextmanager
+def _io(path: Path, what: str) -> Generator[None]:
+    """Translate the operating system's refusals into the log's."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LogError(
+                f"the disk is full: could not {what} {path}",
+                code="log.full",
+                hint="free some space or move the log (`log: {path: ...}`), then run again: "
+                "what was sealed is kept and nothing is lost",
+            ) from e
+        raise LogError(
+            f"could not {what} {path}: {e.strerror or e}",
+            code="log.io",
+            hint="the log's folder must be on storage that this machine can write",
+        ) from e
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class FileLog:
+    """The log in a folder; on a cluster, a folder on storage that every worker shares."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def _epoch(self, epoch: int) -> Path:
+        return self.root / "epochs" / f"{epoch:08d}"
+
+    def claim(self, epoch: int, owner: str) -> None:
+        folder = self._epoch(epoch)
+        with _io(folder, "create"):
+            for sub in ("parts", "rejects"):
+                (folder / sub).mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                fd = os.open(folder / "CLAIM", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            except FileExistsError as e:
+                raise LogError(
+                    f"epoch {epoch} has run already",
+                    code="log.claimed",
+                    hint="a retried task never runs a source twice; the sync opens a new epoch",
+                ) from e
+            with os.fdopen(fd, "w") as f:
+                f.write(owner)
+                f.flush()
+                os.fsync(f.fileno())
+            _sync_directory(folder)
+
+    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+        relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
+        path = self.root / relative
+        with _io(path, "write"):
+            size, crc = write_part(path, rows)
+        return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
+
+    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
+        relative = f"epochs/{epoch:08d}/rejects/{name}.jsonl"
+        path = self.root / relative
+        with _io(path, "write"):
+            fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(lines)
+                f.flush()
+                os.fsync(f.fileno())
+        return relative
+
+    def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
+        folder = self._epoch(epoch)
+        name = f"seg-{segments[0].id.seq:08d}.json"
+        body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
+        temporary = folder / f".{name}.tmp"
+        with _io(folder / name, "seal"):
+            _sync_directory(folder / "parts")
+            fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(b"%08x\n" % zlib.crc32(body))
+                f.write(body)
+                f.flush()
+                os.fsync(f.fileno())
+            os.rename(temporary, folder / name)
+            _sync_directory(folder)
+
+    def _manifests(self) -> Iterator[tuple[Path, Manifest]]:
+        for path in sorted((self.root / "epochs").glob("*/seg-*.json")):
+            with _io(path, "read"):
+                raw = path.read_bytes()
+            yield path, _decode_manifest(path, raw)
+
+    def segments(self) -> list[Segment]:
+        return sorted((s for _, m in self._manifests() for s in m.segments), key=lambda s: s.id)
+
+    def epochs(self) -> list[int]:
+        folder = self.root / "epochs"
+        return sorted(int(p.name) for p in folder.iterdir()) if folder.is_dir() else []
+
+    def verify(self, parts: Sequence[PartRef]) -> None:
+        for part in parts:
+            path = self.root / part.path
+            crc = 0
+            try:
+                size = path.stat().st_size
+                with path.open("rb") as f:
+                    while block := f.read(1 << 20):
+                        crc = zlib.crc32(block, crc)
+            except FileNotFoundError as e:
+                raise _damaged(path, "is missing") from e
+            if size != part.size or crc != part.crc:
+                raise _damaged(path, f"is damaged ({size} bytes, {part.size} were sealed)")
+
+    def absolute(self, part: PartRef) -> str:
+        return str(self.root / part.path)
+
+    def read_rejects(self, path: str) -> bytes:
+        with _io(self.root / path, "read"):
+            return (self.root / path).read_bytes()
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        gone = {s.id for s in segments}
+        for path, manifest in list(self._manifests()) if gone else []:
+            if not any(s.id in gone for s in manifest.segments):
+                continue
+            if all(s.id in gone for s in manifest.segments):
+                path.unlink(missing_ok=True)
+            for segment in manifest.segments:
+                if segment.id in gone:
+                    self._remove_files(segment)
+
+    def _remove_files(self, segment: Segment) -> None:
+        for name in (*(p.path for s in segment.slices for p in s.parts), *segment.rejects):
+            (self.root / name).unlink(missing_ok=True)
+
+    def drop_epochs(self, epochs: Sequence[int]) -> None:
+        for epoch in epochs:
+            shutil.rmtree(self._epoch(epoch), ignore_errors=True)
+
+
+def _decode_manifest(path: Path, raw: bytes) -> Manifest:
+    head, _, body = raw.partition(b"\n")
+    try:
+        if int(head, 16) != zlib.crc32(body):
+            raise ValueError("checksum")
+        manifest = msgspec.json.decode(body, type=Manifest)
+    except (ValueError, msgspec.DecodeError) as e:
+        raise _damaged(path, "is damaged") from e
+    if manifest.version != FORMAT_VERSION:
+        raise LogError(
+            f"{path} was written by another version of Penstock (format {manifest.version})",
+            code="log.version",
+            hint="finish this pipeline with the version that began it",
+        )
+    return manifest
+
+
+def _damaged(path: Path, what: str) -> LogError:
+    return LogError(
+        f"the log's file {path} {what}",
+        code="log.corrupt",
+        hint="nothing was loaded from it and no state moved past it. Restore the file, or move the "
+        "epoch's folder away: the source is then asked again from the last saved state",
+        where=str(path),
+    )

@@ -1,0 +1,120 @@
+"""How driver and lanes talk while a sync runs: small files beside the log, on the storage they
+share.
+
+Works on every cluster and through Spark Connect, and survives a SIGKILLed driver: a lane stops when
+the lease file has not changed for :data:`LEASE_SECONDS` by the lane's own clock, so clocks need not
+agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.child`` (a lane),
+``engine.lanes`` and ``engine.keepalive`` (the driver). One folder a run::
+
+    mailbox/RUN/lease                 a counter, rewritten every few seconds by the driver
+    mailbox/RUN/cancel                exists: every lane stops
+    mailbox/RUN/progress-EPOCH.json   once a second at most
+    mailbox/RUN/config-EPOCH-N.json   a connector's new configuration: secret, removed when stored
+    mailbox/RUN/log-EPOCH.jsonl       what the connector said, tailed into the run's log
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+LEASE_SECONDS = 30.0
+BEAT_SECONDS = 5.0
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """Counts since the epoch began. ``streams``: (stream key, rows, bytes, estimated rows)."""
+
+    streams: list[tuple[str, int, int, int | None]] = []
+    states: int = 0
+    segments: int = 0
+
+
+class NewConfig(msgspec.Struct, frozen=True):
+    """A connector's new configuration (CONTROL), and the hash of the user's that it came from: it
+    holds only as long as the user's stays the same."""
+
+    base_hash: str
+    config: dict[str, Any]
+
+
+class Mailbox:
+    def __init__(self, log_root: Path, run: str) -> None:
+        self.folder = log_root / "mailbox" / run
+
+    def create(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.beat()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _put(self, name: str, body: bytes) -> None:
+        temporary = self.folder / f".{name}.tmp"
+        fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        with os.fdopen(fd, "wb") as f:
+            f.write(body)
+        os.rename(temporary, self.folder / name)
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    # -- the driver's side
+
+    def beat(self) -> None:
+        self._put("lease", os.urandom(8).hex().encode())
+
+    def cancel(self) -> None:
+        self._put("cancel", b"")
+
+    def progress(self, epoch: int) -> Progress | None:
+        raw = self._get(f"progress-{epoch}.json")
+        return None if raw is None else msgspec.json.decode(raw, type=Progress)
+
+    def configs(self, epoch: int | None = None) -> "Iterator[tuple[Path, NewConfig]]":
+        """New configurations in the order they came, of one epoch or of all; the caller stores
+        each, then removes its file."""
+        pattern = "config-*.json" if epoch is None else f"config-{epoch}-*.json"
+        for path in sorted(self.folder.glob(pattern)):
+            yield path, msgspec.json.decode(path.read_bytes(), type=NewConfig)
+
+    def log_path(self, epoch: int) -> Path:
+        return self.folder / f"log-{epoch}.jsonl"
+
+    # -- a lane's side
+
+    def cancelled(self) -> bool:
+        return (self.folder / "cancel").exists()
+
+    def put_progress(self, epoch: int, progress: Progress) -> None:
+        self._put(f"progress-{epoch}.json", msgspec.json.encode(progress))
+
+    def put_config(self, epoch: int, number: int, config: "NewConfig") -> None:
+        self._put(f"config-{epoch}-{number:06d}.json", msgspec.json.encode(config))
+
+    def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":
+        return LeaseWatch(self, clock)
+
+    def lease(self) -> bytes | None:
+        return self._get("lease")
+
+
+class LeaseWatch:
+    """Is the driver alive? Judged by change, on the watcher's own clock."""
+
+    def __init__(self, mailbox: Mailbox, clock: Callable[[], float]) -> None:
+        self._mailbox, self._clock = mailbox, clock
+        self._seen = mailbox.lease()
+        self._at = clock()
+
+    def expired(self) -> bool:
+        lease = self._mailbox.lease()
+        if lease is not None and lease != self._seen:
+            self._seen, self._at = lease, self._clock()
+        return self._clock() - self._at > LEASE_SECONDS

@@ -1,0 +1,221 @@
+"""Which sealed segments become which loads: pure decisions over what the log and the ledger say.
+
+Not here: commits, clocks, files. Neighbour: ``engine.sync``. The rules:
+
+* A segment of a closed epoch beyond its fence does not exist (L4, L12).
+* A stream's rows load in the order of their segments; a load never spans two schema versions or two
+  shapes; a shared state waits for every stream's load of its segments (L1).
+* Rows of a stream that fills a generation load only once the generation is complete, all in one
+load (L6). They do not hold a shared state back: a full refresh starts without state.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
+from penstock.model.state import SavedState, StateScope
+from penstock.state.contract import GroupIntent, LoadIntent
+
+Taken = tuple[SegmentId, StreamId]
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """``ready``: what may be committed now, in order. ``publishes``: streams of which that completes
+    a generation. ``waiting``: per stream, the slices of a
+    generation that is not complete, with their states. ``spent``: segments nobody needs."""
+
+    ready: tuple[GroupIntent, ...]
+    publishes: frozenset[StreamId]
+    waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
+    spent: tuple[Segment, ...]
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    segment: SegmentId
+    slice: StreamSlice
+    state: SavedState | None
+
+
+def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segment]:
+    """Segments on our side of every fence."""
+    return [s for s in segments if s.id.seq <= closed.get(s.id.epoch, s.id.seq)]
+
+
+def decide(
+    segments: Sequence[Segment],
+    consumed: set[Consumed],
+    *,
+    blocked: frozenset[StreamId] = frozenset(),
+    held: frozenset[StreamId] = frozenset(),
+) -> Pending:
+    """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
+    theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
+    end of the sync; they hold a state they share."""
+    groups: list[GroupIntent] = []
+    generations: dict[tuple[StreamId, int], list[Waiting]] = {}
+    streams: dict[StreamId, list[Segment]] = {}
+    shared: list[Segment] = []
+    spent: list[Segment] = []
+    for segment in segments:
+        wanted = _unconsumed(segment, consumed)
+        if not wanted:
+            spent.append(segment)
+        elif segment.scope is not None and segment.scope.stream is not None:
+            streams.setdefault(segment.scope.stream, []).append(segment)
+        elif segment.scope is not None:
+            shared.append(segment)
+    for stream, its in streams.items():
+        if stream in blocked:
+            continue
+        live = [s for s in its if not any(x.fills_generation for x in s.slices)]
+        if stream not in held:
+            groups += _groups(live, consumed)
+        for segment in its:
+            _collect(segment, consumed, generations)
+    if not any(_touches(s, blocked | held) for s in shared):
+        groups += _groups(shared, consumed)
+    for segment in shared:
+        _collect(segment, consumed, generations)
+    complete, waiting = _generations(generations, blocked | held)
+    return Pending(
+        ready=(*groups, *complete.values()),
+        publishes=frozenset(complete),
+        waiting=waiting,
+        spent=tuple(spent),
+    )
+
+
+def _unconsumed(segment: Segment, consumed: set[Consumed]) -> set[StreamId]:
+    wanted = {s.stream for s in segment.slices}
+    if segment.scope is not None and segment.scope.stream is None:
+        wanted.add(SHARED_STATE)
+    return {s for s in wanted if Consumed(segment.id, s) not in consumed}
+
+
+def _touches(segment: Segment, streams: frozenset[StreamId]) -> bool:
+    return any(s.stream in streams and not s.fills_generation for s in segment.slices)
+
+
+def _collect(
+    segment: Segment,
+    consumed: set[Consumed],
+    generations: dict[tuple[StreamId, int], list[Waiting]],
+) -> None:
+    own = segment.scope is not None and segment.scope.stream is not None
+    state = None
+    if own and segment.scope is not None and segment.state is not None:
+        state = SavedState(segment.scope, segment.state)
+    for part in segment.slices:
+        if part.fills_generation and Consumed(segment.id, part.stream) not in consumed:
+            key = (part.stream, part.generation)
+            generations.setdefault(key, []).append(Waiting(segment.id, part, state))
+
+
+def _groups(segments: Sequence[Segment], consumed: set[Consumed]) -> list[GroupIntent]:
+    """Segments of one scope, in order, cut where a stream's schema or shape changes."""
+    groups: list[GroupIntent] = []
+    batch: list[tuple[Segment, list[StreamSlice]]] = []
+    kinds: dict[StreamId, tuple[object, int, int]] = {}
+    for segment in segments:
+        if Consumed(segment.id, SHARED_STATE) in consumed:
+            continue
+        live = [
+            s
+            for s in segment.slices
+            if not s.fills_generation and Consumed(segment.id, s.stream) not in consumed
+        ]
+        # A slice without rows never cuts: each group after the first then has a load, and no state
+        # is saved before the loads of the group ahead of it.
+        filled = [s for s in live if s.parts or s.read]
+        if kinds and any(kinds.get(s.stream, _kind(s)) != _kind(s) for s in filled):
+            groups.append(_group(batch))
+            batch, kinds = [], {}
+        batch.append((segment, live))
+        kinds.update({s.stream: _kind(s) for s in filled})
+    if batch:
+        groups.append(_group(batch))
+    return groups
+
+
+def _kind(part: StreamSlice) -> tuple[object, int, int]:
+    return part.shape, part.schema_version, part.generation
+
+
+def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
+    slices: dict[StreamId, list[tuple[SegmentId, StreamSlice]]] = {}
+    consumes: list[Taken] = []
+    states: dict[StateScope, SavedState] = {}
+    for segment, live in batch:
+        for part in live:
+            slices.setdefault(part.stream, []).append((segment.id, part))
+            consumes.append((segment.id, part.stream))
+        if segment.scope is not None:
+            if segment.scope.stream is None:
+                consumes.append((segment.id, SHARED_STATE))
+            if segment.state is not None:
+                states[segment.scope] = SavedState(segment.scope, segment.state)
+    return GroupIntent(
+        loads=tuple(load for s in slices.values() if (load := _load(s)) is not None),
+        states=tuple(states.values()),
+        epoch=batch[-1][0].id.epoch,
+        consumes=tuple(consumes),
+    )
+
+
+def _load(
+    slices: Sequence[tuple[SegmentId, StreamSlice]], *, replaces: bool = False
+) -> LoadIntent | None:
+    """None: nothing to commit. A load without a row still counts what was rejected."""
+    last = next((s for _, s in reversed(slices) if s.parts or s.read), slices[-1][1])
+    read = sum(s.read for _, s in slices)
+    parts = tuple(p for _, s in slices for p in s.parts)
+    if not parts and not read and not replaces:
+        return None
+    return LoadIntent(
+        stream=last.stream,
+        shape=last.shape,
+        segments=tuple(i for i, _ in slices),
+        parts=parts,
+        schema_version=last.schema_version,
+        generation=last.generation,
+        replaces=replaces,
+        read=read,
+        rejected=sum(s.rejected for _, s in slices),
+        filtered=sum(s.filtered for _, s in slices),
+    )
+
+
+def _generations(
+    found: Mapping[tuple[StreamId, int], list[Waiting]], excluded: frozenset[StreamId]
+) -> tuple[dict[StreamId, GroupIntent], dict[StreamId, tuple[Waiting, ...]]]:
+    """Complete generations as groups (a stream has one at a time: the next begins only once this one
+    is published or given up); the others as they stand."""
+    groups: dict[StreamId, GroupIntent] = {}
+    waiting: dict[StreamId, tuple[Waiting, ...]] = {}
+    for (stream, _), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
+        done = any(w.slice.complete for w in slices)
+        if not done or stream in excluded:
+            waiting[stream] = (*waiting.get(stream, ()), *slices)
+            continue
+        groups[stream] = _publication(stream, slices)
+    return groups, waiting
+
+
+def _publication(stream: StreamId, slices: list[Waiting]) -> GroupIntent:
+    """The one load that shows a whole generation. Its parts have one schema version: a generation
+    that outlives a schema change starts anew."""
+    replaces = slices[-1].slice.shape.mode is DestinationSyncMode.overwrite
+    load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
+    states = [w.state for w in slices if w.state is not None]
+    return GroupIntent(
+        loads=() if load is None else (load,),
+        states=tuple(states[-1:]),
+        epoch=slices[-1].segment.epoch,
+        consumes=tuple((w.segment, stream) for w in slices),
+    )

@@ -1,0 +1,297 @@
+"""What a run will do with each stream: pure decisions from the pipeline file, the source's catalog
+and what earlier runs remember. Reads nothing, writes nothing (`penstock plan` prints it).
+
+Neighbours: ``engine.run`` gathers the inputs and carries the plan out; modes, cursors and keys are
+the protocol's rules (``SourceRole.configure``), columns are ``codec.json_schema``'s.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from penstock.codec.json_schema import row_schema
+from penstock.config import modes
+from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.errors import ConfigError, SchemaError
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    StreamId,
+)
+from penstock.model.names import clean_columns, clean_tables, split_table
+from penstock.model.segments import Shape
+from penstock.model.state import SavedState
+from penstock.model.types import DataType, Kind, MetadataNames, RowSchema
+from penstock.protocols.contract import ProtocolPackage, StreamWish
+from penstock.tables.contract import TableFormat, TableName
+
+
+class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
+    """``columns``: original property -> cleaned column, as far as this run knows. ``held``: why its
+    loads wait for the end of the sync, or None. ``key``: original paths."""
+
+    configured: ConfiguredStream
+    schema: RowSchema
+    columns: dict[str, str]
+    shape: Shape
+    table: TableName
+    lane: int = 0
+    held: str | None = None
+
+    @property
+    def id(self) -> StreamId:
+        return self.configured.id
+
+    @property
+    def key(self) -> tuple[FieldPath, ...]:
+        dedup = self.shape.mode is DestinationSyncMode.append_dedup
+        return self.configured.primary_key if dedup else ()
+
+
+class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``gone``: configured streams that the source no longer has; their tables are kept."""
+
+    streams: tuple[PlannedStream, ...]
+    lanes: int
+    notes: tuple[str, ...]
+    gone: tuple[StreamId, ...]
+    table_names: dict[str, str]
+
+
+def columns_key(stream: StreamId) -> str:
+    """Where the store keeps the column names of a stream."""
+    return f"columns:{stream.key}"
+
+
+def plan_streams(
+    pipeline: Pipeline,
+    catalog: Catalog,
+    package: ProtocolPackage,
+    table: TableFormat,
+    *,
+    names: Mapping[str, Mapping[str, str]],
+    known: Set[StreamId],
+    states: Sequence[SavedState],
+    metadata: MetadataNames | None,
+    cores: int,
+    sync_id: int,
+) -> StreamsPlan:
+    """Raises ``ConfigError`` with every problem of every stream at once."""
+    problems: list[str] = []
+    chosen, gone = _choose(pipeline, catalog, known, problems)
+    tables = clean_tables([s.id for s in catalog.streams], names.get("tables", {}))
+    streams: list[PlannedStream] = []
+    for stream, settings in chosen:
+        try:
+            configured = package.source.configure(stream, _wish(settings))
+            taken = names.get(columns_key(stream.id), {})
+            streams.append(
+                _plan_stream(configured, package, table, tables, taken, metadata, sync_id)
+            )
+        except ConfigError as e:
+            problems += e.problems or [f"stream {stream.id}: {e.message}"]
+        except SchemaError as e:
+            problems.append(f"stream {stream.id}: {e.message}")
+    if problems:
+        raise ConfigError(
+            f"the pipeline {pipeline.pipeline!r} cannot run as it is",
+            code="config.streams",
+            problems=problems,
+            hint="`penstock discover` shows the source's streams and what each supports",
+        )
+    lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
+    planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
+    return StreamsPlan(
+        streams=tuple(planned),
+        lanes=lanes,
+        notes=tuple(notes),
+        gone=tuple(gone),
+        table_names={s.id.key: tables[s.id.key] for s in streams},
+    )
+
+
+def _choose(
+    pipeline: Pipeline, catalog: Catalog, known: Set[StreamId], problems: list[str]
+) -> tuple[list[tuple[Stream, StreamSettings]], list[StreamId]]:
+    """The streams to sync; configured ones that are gone; unknown names become problems."""
+    chosen = [(s, w) for s in catalog.streams if (w := pipeline.wish(s.id)) is not None]
+    gone: list[StreamId] = []
+    for entry in pipeline.source.streams or ():
+        found = [s.id for s in catalog.streams if entry.matches(s.id)]
+        if len(found) > 1 and not entry.namespace and entry.name not in map(str, found):
+            listed = ", ".join(map(str, found))
+            problems.append(f"stream {entry.name!r} is ambiguous: {listed}; say its namespace")
+        if not found:
+            before = [s for s in known if entry.matches(s)]
+            gone += before
+            if not before:
+                problems.append(_unknown(entry, catalog))
+    if not chosen and not gone and not problems:
+        problems.append("the source has no stream to sync")
+    return chosen, gone
+
+
+def _unknown(entry: StreamOptions, catalog: Catalog) -> str:
+    names = [str(s.id) for s in catalog.streams]
+    wanted = f"{entry.namespace}.{entry.name}" if entry.namespace else entry.name
+    close = get_close_matches(wanted, names, n=1) or get_close_matches(
+        entry.name, [s.id.name for s in catalog.streams], n=1
+    )
+    if close:
+        return f"unknown stream {wanted!r}; did you mean {close[0]!r}?"
+    shown = ", ".join(sorted(names)[:10]) + (", ..." if len(names) > 10 else "")
+    return f"unknown stream {wanted!r}; the source has: {shown or 'none'}"
+
+
+def _wish(settings: StreamSettings) -> StreamWish:
+    sync, destination = settings.sync_mode, settings.destination_sync_mode
+    if settings.mode is not None:
+        if modes.canonical(settings.mode) in ("insert", "update"):
+            raise ConfigError(
+                f"mode {settings.mode!r} needs a destination that can tell new rows from old ones "
+                "while writing; tables take append, upsert or mirror"
+            )
+        both = modes.mode(settings.mode)
+        sync, destination = both.sync_mode or sync, both.destination_sync_mode or destination
+    return StreamWish(
+        sync_mode=sync,
+        destination_sync_mode=destination,
+        cursor_field=settings.cursor_field,
+        primary_key=settings.primary_key,
+        columns=settings.columns,
+    )
+
+
+def _plan_stream(
+    configured: ConfiguredStream,
+    package: ProtocolPackage,
+    table: TableFormat,
+    tables: Mapping[str, str],
+    taken: Mapping[str, str],
+    metadata: MetadataNames | None,
+    sync_id: int,
+) -> PlannedStream:
+    record = package.schema.data_type(configured.stream.json_schema)
+    reserved = () if metadata is None else msgspec.structs.astuple(metadata)
+    columns = clean_columns((f.source for f in record.fields), taken, reserved)
+    selected = configured.columns
+    if selected is not None:
+        needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
+        selected = tuple({*selected, *needed})
+    schema = row_schema(record, columns, selected)
+    dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
+    cursor = _cleaned(configured.cursor_field or _default_cursor(configured), schema)
+    key = tuple(_cleaned(path, schema) for path in configured.primary_key)
+    if dedup and not all(key):
+        bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        raise ConfigError(f"the primary key {', '.join(bad)} is no typed column of its schema")
+    deleted = columns.get(package.deleted_at_field or "")
+    has_deleted = any(f.name == deleted for f in schema.fields)
+    mode = configured.destination_sync_mode
+    space, name = split_table(tables[configured.id.key])
+    return PlannedStream(
+        configured=configured,
+        schema=schema,
+        columns=columns,
+        shape=Shape(
+            mode=mode,
+            primary_key=key if dedup else (),
+            cursor=cursor if dedup else (),
+            deleted_column=deleted if dedup and has_deleted else None,
+            sync_id=sync_id,
+        ),
+        table=TableName(space, name),
+        held=table.loads_once(mode),
+    )
+
+
+def _default_cursor(configured: ConfiguredStream) -> FieldPath:
+    return configured.stream.default_cursor_field or ()
+
+
+def _cleaned(path: FieldPath, schema: RowSchema) -> FieldPath:
+    """A path of properties as a path of columns; empty where no typed column is at its end."""
+    fields, cleaned = schema.fields, list[str]()
+    for index, step in enumerate(path):
+        field = next((f for f in fields if f.source == step), None)
+        if field is None:
+            return ()
+        cleaned.append(field.name)
+        last = index == len(path) - 1
+        if last and field.type.kind in (Kind.struct, Kind.array):
+            return ()
+        if not last and field.type.kind is not Kind.struct:
+            return ()
+        fields = field.type.fields
+    return tuple(cleaned)
+
+
+def _lanes(
+    pipeline: Pipeline, streams: int, states: Sequence[SavedState], cores: int
+) -> tuple[int, list[str]]:
+    """One lane unless asked; then as many as states that are independent allow."""
+    wanted = pipeline.lanes
+    if wanted == 1 or streams <= 1:
+        return 1, []
+    if any(s.scope.stream is None for s in states):
+        return 1, ["the source shares one state between its streams: they are read in one lane"]
+    if wanted == "auto":
+        if not states:
+            return 1, ["lanes: auto reads in one lane until the source has shown its kind of state"]
+        wanted = cores
+    return min(int(wanted), streams), []
+
+
+def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """(permissions, limits, problems): what a process of ours can hold a connector to is the time
+    it takes; everything else is refused rather than ignored (L10)."""
+    source = pipeline.source
+    permissions = source.permissions.asked() if source.permissions else {}
+    limits = source.limits.asked() if source.limits else {}
+    refused = [f"permissions.{name}" for name in permissions]
+    refused += [f"limits.{name}" for name in limits if name != "timeout_seconds"]
+    problems = [
+        f"source.{name} cannot be enforced on a connector that runs as a process of this machine"
+        for name in refused
+    ]
+    return dict(permissions), dict(limits), problems
+
+
+def describe(plan: StreamsPlan, table: TableFormat) -> list[dict[str, Any]]:
+    """The ``streams`` of ``penstock plan``."""
+    return [
+        {
+            "namespace": s.id.namespace,
+            "name": s.id.name,
+            "sync_mode": s.configured.sync_mode.value,
+            "destination_sync_mode": s.shape.mode.value,
+            "cursor_field": list(s.configured.cursor_field),
+            "primary_key": [list(p) for p in s.configured.primary_key],
+            "lane": s.lane,
+            "table": table.location(s.table),
+            "loads": "at the end of the sync" if s.held else "while the source reads",
+            "columns": [
+                {"name": f.name, "source": f.source, "type": type_text(f.type)}
+                for f in s.schema.fields
+            ],
+        }
+        for s in plan.streams
+    ]
+
+
+def type_text(type_: DataType) -> str:
+    """``decimal(10,2)``, ``array<integer>``, ``struct<a: string>``."""
+    if type_.kind is Kind.decimal:
+        return f"decimal({type_.precision},{type_.scale})"
+    if type_.kind is Kind.array and type_.item is not None:
+        return f"array<{type_text(type_.item)}>"
+    if type_.kind is Kind.struct:
+        inner = ", ".join(f"{f.name}: {type_text(f.type)}" for f in type_.fields)
+        return f"struct<{inner}>"
+    return type_.kind.value

@@ -1,0 +1,263 @@
+"""Everything before the first record: the connector, its configuration, its catalog, the plan.
+
+No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data start here;
+``engine.plan`` makes the decisions; ``connectors`` knows how to run a source.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
+from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.engine.job import LaneJob, StreamJob
+from penstock.engine.plan import (
+    PlannedStream,
+    StreamsPlan,
+    columns_key,
+    permissions_asked,
+    plan_streams,
+)
+from penstock.engine.progress import RunObserver
+from penstock.engine.sealer import Bounds, LaneStream
+from penstock.engine.sync import LaneStart, SyncPlan, SyncStream
+from penstock.errors import ConfigError
+from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
+from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.types import NEUTRAL_METADATA, MetadataNames
+from penstock.runtimes.contract import Timeouts
+from penstock.state.contract import Lease, Store
+from penstock.tables.contract import SchemaEvolution, TableFormat
+from penstock.tables.open import open_table
+
+ROLE = "source"
+
+
+class Source:
+    """A pipeline's source, ready to be asked: its connector and the configuration that holds."""
+
+    def __init__(self, pipeline: Pipeline, home: Home, store: Store, observer: RunObserver) -> None:
+        self.observer = observer
+        self.user_config = pipeline.source.config
+        self.base_hash = _config_hash(self.user_config)
+        self.timeouts = timeouts(pipeline)
+        began = time.monotonic()
+        self.connector: SourceConnector = resolve_source(
+            source_reference(pipeline),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=self.take,
+        )
+        self.install_seconds = time.monotonic() - began
+        self.package = self.connector.protocol
+        override = store.config_override(pipeline.pipeline, ROLE)
+        changed = override is not None and override[0] == self.base_hash
+        self.config = override[1] if override is not None and changed else self.user_config
+        self.new_config: dict[str, Any] | None = None
+
+    def take(self, event: Event) -> None:
+        """What the connector says beside its answers."""
+        match event:
+            case Log():
+                self.observer.log(event.level, ROLE, event.message)
+            case Error():
+                self.observer.log("ERROR", ROLE, event.message)
+            case Control():
+                self.config = self.new_config = event.config
+            case Counted():
+                self.observer.log("DEBUG", ROLE, f"{event.what}: {event.count}")
+            case _:
+                pass
+
+    def validate(self) -> None:
+        """The configuration against the connector's own schema, before any other call."""
+        self.connector.validate(self.config)
+
+    def discover(self) -> Catalog:
+        return self.connector.discover(self.config, self.timeouts)
+
+
+class Prepared(msgspec.Struct, kw_only=True):
+    source: Any
+    table: Any
+    plan: StreamsPlan
+    metadata: MetadataNames | None
+    versions: dict[StreamId, int] = {}
+
+
+def source_reference(pipeline: Pipeline) -> ConnectorRef:
+    ref = parse_ref(pipeline.source.use)
+    if ref.kind is RefKind.table:
+        raise ConfigError(
+            f"{pipeline.source.use!r} is a table: tables are destinations",
+            code="config.source",
+            hint="name a connector, such as airbyte:source-faker",
+        )
+    return ref
+
+
+def destination_table(pipeline: Pipeline) -> TableFormat:
+    """The table format of the destination. Destinations that are connectors come later."""
+    ref = parse_ref(pipeline.destination.use)
+    if ref.kind is not RefKind.table:
+        raise ConfigError(
+            f"{pipeline.destination.use!r} is a connector: only tables can be written so far",
+            code="config.destination",
+            hint="use parquet:PATH or delta:PATH",
+        )
+    options = {k: str(v) for k, v in pipeline.destination.config.items()}
+    place = options.pop("path", None) or ref.target
+    if not place:
+        raise ConfigError(
+            f"the destination {pipeline.destination.use!r} has no path",
+            code="config.destination",
+            hint="write `config: {path: ./lake}`",
+        )
+    return open_table(ref.format or "", place, options)
+
+
+def timeouts(pipeline: Pipeline) -> Timeouts:
+    told = pipeline.timeouts
+    limit = pipeline.source.limits.timeout_seconds if pipeline.source.limits else None
+    bounds = [b for b in (told.total, limit) if b is not None]
+    return Timeouts(told.start, told.heartbeat, min(bounds, default=None), told.stop)
+
+
+def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
+    names = {"native": native, "neutral": NEUTRAL_METADATA, "none": None}
+    return names[pipeline.destination.metadata_columns]
+
+
+def evolution(pipeline: Pipeline) -> SchemaEvolution:
+    return msgspec.convert(
+        msgspec.to_builtins(pipeline.destination.schema_evolution), SchemaEvolution
+    )
+
+
+def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
+    """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``."""
+    _, _, problems = permissions_asked(pipeline)
+    if pipeline.transforms:
+        problems.append("transforms cannot run yet: remove `transforms` from the pipeline")
+    if problems:
+        raise ConfigError(
+            "the pipeline asks for what cannot be done",
+            code="config.unsupported",
+            problems=problems,
+            hint="what cannot be enforced is refused, never ignored",
+        )
+    table = destination_table(pipeline)
+    source.validate()
+    table.check()
+    catalog = source.discover()
+    metadata = metadata_names(pipeline, source.package.metadata_names)
+    plan = plan_streams(
+        pipeline,
+        catalog,
+        source.package,
+        table,
+        names=store.names(pipeline.pipeline),
+        known=store.known_streams(pipeline.pipeline),
+        states=store.states(pipeline.pipeline),
+        metadata=metadata,
+        cores=os.cpu_count() or 1,
+        sync_id=int(time.time() * 1000),
+    )
+    return Prepared(source=source, table=table, plan=plan, metadata=metadata)
+
+
+def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
+    """Names and schemas into the store, before anything uses them."""
+    names: dict[str, dict[str, str]] = {"tables": prepared.plan.table_names}
+    names.update({columns_key(s.id): s.columns for s in prepared.plan.streams})
+    store.grow_names(lease, names)
+    schemas = {s.id: s.schema for s in prepared.plan.streams}
+    versions = store.schema_versions(lease, schemas)
+    prepared.versions = {stream: schema.version for stream, schema in versions.items()}
+
+
+def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
+    return SyncPlan(
+        pipeline=pipeline.pipeline,
+        streams=tuple(
+            SyncStream(
+                configured=s.configured,
+                shape=s.shape,
+                schema_version=prepared.versions[s.id],
+                lane=s.lane,
+                held=s.held is not None,
+            )
+            for s in prepared.plan.streams
+        ),
+        lanes=prepared.plan.lanes,
+        load_bytes=pipeline.load.max_pending_bytes,
+        load_seconds=pipeline.load.max_pending_time,
+    )
+
+
+def make_job(
+    pipeline: Pipeline, prepared: Prepared, start: LaneStart, *, run: str, log_root: str,
+    limit: int | None,
+) -> LaneJob:  # fmt: skip
+    """The message to a lane's process."""
+    source: Source = prepared.source
+    planned = {s.id: s for s in prepared.plan.streams}
+    generations = dict(start.generations)
+    return LaneJob(
+        run=run,
+        lane=start.lane,
+        epoch=start.epoch,
+        log_root=log_root,
+        protocol=source.package.name,
+        launch=msgspec.to_builtins(source.connector.launch()),
+        config=source.config,
+        config_hash=source.base_hash,
+        streams=tuple(
+            _stream_job(planned[s.id], prepared.versions, generations) for s in start.streams
+        ),
+        states=start.states,
+        secrets=(*source.connector.secrets(source.config), *sorted(pipeline.secret_values)),
+        strict=pipeline.strict,
+        limit=limit,
+        shared_states=prepared.plan.lanes == 1,
+        timeouts=source.timeouts,
+        bounds=Bounds(),
+        max_record_bytes=pipeline.max_record_bytes,
+    )
+
+
+def _stream_job(
+    stream: PlannedStream, versions: Mapping[StreamId, int], generations: Mapping[StreamId, int]
+) -> StreamJob:
+    generation = generations[stream.id]
+    configured: ConfiguredStream = stream.configured
+    overwrites = stream.shape.mode is DestinationSyncMode.overwrite
+    minimum = generation if overwrites and configured.fills_generation else 0
+    return StreamJob(
+        configured=msgspec.structs.replace(
+            configured,
+            generation_id=generation,
+            minimum_generation_id=minimum,
+            sync_id=stream.shape.sync_id,
+        ),
+        lane=LaneStream(
+            stream=stream.id,
+            shape=stream.shape,
+            schema_version=versions[stream.id],
+            generation=generation,
+            fills_generation=configured.fills_generation,
+        ),
+        schema=stream.schema,
+        key=stream.key,
+        ignored=tuple(stream.columns.keys() - {f.source for f in stream.schema.fields}),
+    )
+
+
+def _config_hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()

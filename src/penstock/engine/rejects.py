@@ -1,0 +1,44 @@
+"""Rejects on disk: JSON lines, the record's original bytes kept (L8).
+
+Written beside the connector by ``engine.sealer`` into the log, moved to the run's folder when their
+segment is committed, read by the ``rejects`` verb.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from penstock.model.catalog import StreamId
+
+
+class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``body`` (``bytes`` on disk) is the text itself, or base64 where ``encoding`` says so (it
+    was not UTF-8)."""
+
+    namespace: str | None
+    name: str | None
+    reason: str
+    field: str | None
+    body: str = msgspec.field(name="bytes")
+    at: str = ""
+    encoding: str = "utf-8"
+
+    @staticmethod
+    def of(
+        stream: StreamId | None, reason: str, field: str | None, raw: bytes, at: str
+    ) -> "RejectLine":
+        namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
+        try:
+            return RejectLine(namespace, name, reason, field, raw.decode(), at)
+        except UnicodeDecodeError:
+            text = base64.b64encode(raw).decode()
+            return RejectLine(namespace, name, reason, field, text, at, "base64")
+
+
+def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:
+    return b"".join(msgspec.json.encode(r) + b"\n" for r in rejects)
+
+
+def decode_rejects(raw: bytes) -> Iterator[RejectLine]:
+    return iter(msgspec.json.Decoder(RejectLine).decode_lines(raw))

@@ -1,0 +1,152 @@
+"""What happened, counted: the observer of a sync that becomes its report (L8).
+
+``read`` counts source records: of an epoch that ended by itself, what its lane counted; of one that
+was lost or belongs to an earlier run, what its committed segments hold (the rest was, or will be,
+read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies around it.
+"""
+
+import resource
+from collections.abc import Sequence
+
+from penstock.engine.job import LaneEnd, LaneResult
+from penstock.engine.progress import RunObserver
+from penstock.engine.sync import LaneStart, Outcome
+from penstock.errors import Cancelled, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
+from penstock.model.segments import Load, Segment
+from penstock.tables.contract import LoadResult
+
+
+class Accounting:
+    """``engine.sync.Observer``; :meth:`report` at the end."""
+
+    def __init__(self, progress: RunObserver) -> None:
+        self._progress = progress
+        self.streams: dict[StreamId, StreamReport] = {}
+        self.time = TimeSpent()
+        self.notes: list[str] = []
+        self.inexact: set[StreamId] = set()
+        self._ended: set[int] = set()
+        self._loads: list[tuple[Load, LoadResult, int]] = []
+        self._lane_peak = 0
+        self._started: dict[int, LaneStart] = {}
+
+    def stream(self, stream: StreamId) -> StreamReport:
+        if stream not in self.streams:
+            self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
+        return self.streams[stream]
+
+    # -- engine.sync.Observer
+
+    def loaded(self, load: Load, result: LoadResult, states: int) -> None:
+        self._loads.append((load, result, states))
+        line = self.stream(load.stream)
+        line.committed += load.rows
+        line.written += result.written
+        line.rejected += load.rejected
+        line.filtered += load.filtered
+        line.bytes += sum(p.raw_bytes for p in load.parts)
+        line.states += states
+        for note in result.notes:
+            self.note(f"{load.stream}: {note}")
+        self._progress.phase("loaded", f"{load.stream}: {load.rows} rows")
+
+    def load_failed(self, load: Load, error: PenstockError) -> None:
+        line = self.stream(load.stream)
+        line.status, line.error = "failed", error.as_dict()
+
+    def lane_started(self, start: LaneStart) -> None:
+        self._started[start.epoch] = start
+        for stream in start.streams:
+            self.stream(stream.id).lane = start.lane
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+        stats = result.stats
+        self.time.extract = max(self.time.extract, stats.get("extract", 0.0))
+        self.time.source_wait = max(self.time.source_wait, stats.get("source_wait", 0.0))
+        self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
+        self._lane_peak += int(stats.get("peak_bytes", 0))
+        self.notes += result.notes
+        if result.end is LaneEnd.lost:
+            return
+        self._ended.add(start.epoch)
+        for stream, read in result.read:
+            self.stream(stream).read += read
+        for error in result.errors:
+            named = next((s.id for s in start.streams if str(s.id) == error.get("stream")), None)
+            if named is not None:
+                self.stream(named).status, self.stream(named).error = "failed", error
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        """Told of what is about to be committed: where delivery was at least once (L2)."""
+        for segment in segments:
+            if not segment.exact:
+                self.inexact |= {s.stream for s in segment.slices if s.rows}
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self._progress.note(text)
+
+    # -- the end
+
+    def report(
+        self,
+        *,
+        run: str,
+        pipeline: str,
+        started_at: str,
+        seconds: float,
+        outcome: Outcome,
+        log: str,
+        errors: Sequence[PenstockError] = (),
+        jvm_peak_bytes: int = 0,
+    ) -> Report:
+        """The first error in time is the one shown."""
+        for load, _, _ in self._loads:
+            for_epochs = {s.epoch for s in load.segments}
+            if not for_epochs & self._ended:
+                self.stream(load.stream).read += load.read
+        for stream, line in self.streams.items():
+            if stream in outcome.complete:
+                line.status, line.error = "complete", None
+            elif stream in outcome.failed:
+                line.status, line.error = "failed", outcome.failed[stream].as_dict()
+        everything = [*outcome.errors, *errors]
+        error = everything[0] if everything else None
+        if self.inexact:
+            listed = ", ".join(sorted(map(str, self.inexact)))
+            self.note(f"at least once: rows that no state covers were loaded ({listed})")
+        status, exit_code = self._verdict(outcome, error)
+        return Report(
+            run=run,
+            pipeline=pipeline,
+            status=status,
+            exit_code=exit_code,
+            started_at=started_at,
+            seconds=round(seconds, 3),
+            guarantee="at-least-once" if self.inexact else "exactly-once",
+            streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
+            time=self.time,
+            memory=Memory(
+                python_peak_bytes=_peak() + self._lane_peak, jvm_peak_bytes=jvm_peak_bytes
+            ),
+            notes=self.notes,
+            error=None if error is None else error.as_dict(),
+            log=log,
+        )
+
+    def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:
+        if outcome.cancelled or isinstance(error, Cancelled):
+            return "cancelled", Cancelled.exit_code
+        done = [s.status == "complete" for s in self.streams.values()]
+        if error is None and all(done):
+            return "succeeded", 0
+        if any(done) and not all(done):
+            return "partial", 1
+        return "failed", 4 if error is None else error.exit_code
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

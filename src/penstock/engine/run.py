@@ -1,0 +1,375 @@
+"""A run from a pipeline to its report: opens what a sync needs, runs it, closes everything.
+
+The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
+discover, plan), so that a wrong configuration fails in a second. Neighbours: ``cli`` calls the
+functions here; ``engine.preparation`` comes before the first record, ``engine.sync`` after it.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.engine.keepalive import LEASE_TTL, Pulse
+from penstock.engine.lanes import ProcessLanes, SparkLanes
+from penstock.engine.load import NoLoader, TableLoader
+from penstock.engine.log import FileLog
+from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.plan import StreamsPlan, describe, permissions_asked
+from penstock.engine.preparation import (
+    ROLE,
+    Prepared,
+    Source,
+    destination_table,
+    evolution,
+    make_job,
+    prepare,
+    remember,
+    sync_plan,
+)
+from penstock.engine.progress import RunObserver
+from penstock.engine.report import Accounting
+from penstock.engine.runlog import RunLog
+from penstock.engine.sync import LaneStart, Loader, Outcome, Sync
+from penstock.engine.watch import Watch
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.catalog import CheckResult, StreamId
+from penstock.model.report import Report
+from penstock.runtimes.masking import Masker
+from penstock.state.contract import Lease, Store
+from penstock.state.holder import this_holder
+from penstock.state.memory import MemoryStore
+from penstock.state.open import open_store
+from penstock.tables.contract import Deletes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_pulses: list[Pulse] = []
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def request_cancel() -> None:
+    """Stop the run of this process at its next step (Ctrl-C, SIGTERM)."""
+    for pulse in _pulses:
+        pulse.cancel()
+
+
+def new_run_id() -> str:
+    """A ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
+    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    home: Home,
+    *,
+    observer: RunObserver,
+    dry_run: bool = False,
+    limit: int | None = None,
+    full_refresh: bool = False,
+) -> Report:
+    """One sync. Raises ``PenstockError`` for what is wrong before it begins (configuration, a
+    locked pipeline, a source that does not answer); what happens later is in the report.
+    ``dry_run`` and ``limit`` read and decode, and keep nothing."""
+    with ExitStack() as stack:
+        store = open_store(home.state_url(pipeline.state))
+        stack.callback(store.close)
+        run = Run(pipeline, home, store, observer, dry=dry_run or limit is not None, limit=limit)
+        return run.execute(stack, full_refresh=full_refresh)
+
+
+class Run:
+    """One run's life; :meth:`execute` once."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        dry: bool,
+        limit: int | None,
+    ) -> None:
+        self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
+        self._dry, self._limit = dry, limit
+        self.id = new_run_id()
+        self._began = time.monotonic()
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        self._folder = home.run(self.id)
+        self._accounting = Accounting(observer)
+
+    def execute(self, stack: ExitStack, *, full_refresh: bool) -> Report:
+        source = Source(self._pipeline, self._home, self._store, self._observer)
+        self._accounting.time.install = round(source.install_seconds, 3)
+        lease = self._acquire(stack)
+        prepared = prepare(self._pipeline, source, self._store)
+        if self._dry:
+            return self._execute_dry(stack, prepared)
+        if source.new_config is not None:
+            self._save_config(lease, source, NewConfig(source.base_hash, source.new_config))
+        remember(prepared, self._store, lease)
+        if full_refresh:
+            self._forget_states(lease, prepared)
+        for note in prepared.plan.notes:
+            self._accounting.note(note)
+        self._store.start_run(lease, self.id, self._started_at)
+        log = FileLog(_log_folder(self._home, self._pipeline))
+        self._leftover_configs(lease, source, log)
+        report = self._sync(stack, prepared, lease, log)
+        self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
+        self._write_report(report)
+        return report
+
+    def _acquire(self, stack: ExitStack) -> Lease:
+        holder = this_holder(self.id, self._started_at)
+        lease = self._store.acquire(self._pipeline.pipeline, holder, LEASE_TTL)
+        stack.callback(self._store.release, lease)
+        return lease
+
+    # -- the sync
+
+    def _sync(self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog) -> Report:
+        mailbox = Mailbox(log.root, self.id)
+        run_log = self._run_log(stack, prepared)
+        pulse = self._pulse(stack, lease, mailbox, self._store)
+        spark = self._open_session(stack, prepared)
+        runner = SparkLanes(spark, mailbox, self._job_maker(prepared, log.root))
+        loader = TableLoader(
+            table=prepared.table,
+            spark=spark,
+            log=log,
+            store=self._store,
+            pipeline=self._pipeline.pipeline,
+            rejects=self._folder / "rejects",
+            metadata=prepared.metadata,
+            evolution=evolution(self._pipeline),
+            deletes=Deletes(self._pipeline.destination.deletes),
+            timed=self._add_load_time,
+            clock=time.monotonic,
+        )
+        return self._run_sync(prepared, lease, self._store, log, loader, runner, pulse, run_log)
+
+    def _run_sync(
+        self,
+        prepared: Prepared,
+        lease: Lease,
+        store: Store,
+        log: FileLog,
+        loader: Loader,
+        runner: "SparkLanes | ProcessLanes",
+        pulse: Pulse,
+        run_log: RunLog,
+    ) -> Report:
+        source: Source = prepared.source
+        watch = Watch(self._accounting, pulse, run_log, runner.mailbox, self._observer)
+        sync = Sync(
+            sync_plan(self._pipeline, prepared),
+            lease=lease,
+            store=store,
+            log=log,
+            loader=loader,
+            runner=runner,
+            states=source.package.state,
+            observer=watch,
+            time=watch,
+            save_config=lambda config: self._save_config(lease, source, config),
+        )
+        errors: list[PenstockError] = []
+        try:
+            outcome = sync.run()
+            runner.mailbox.remove()
+        except PenstockError as e:
+            errors.append(e)
+            outcome = Outcome(complete=set(), failed={}, errors=[])
+        for stream in prepared.plan.streams:
+            self._accounting.stream(stream.id).table = prepared.table.location(stream.table)
+        watch.finish()
+        return self._report(outcome, errors, run_log)
+
+    def _report(self, outcome: Outcome, errors: list[PenstockError], run_log: RunLog) -> Report:
+        report = self._accounting.report(
+            run=self.id,
+            pipeline=self._pipeline.pipeline,
+            started_at=self._started_at,
+            seconds=time.monotonic() - self._began,
+            outcome=outcome,
+            log=str(run_log.path),
+            errors=errors,
+            jvm_peak_bytes=_jvm_peak(),
+        )
+        for error in (*outcome.errors, *errors):
+            run_log.write("ERROR", error.message)
+        return report
+
+    def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
+        source: Source = prepared.source
+        masker = Masker(
+            (*source.connector.secrets(source.config), *sorted(self._pipeline.secret_values))
+        )
+        run_log = RunLog(self._folder / "log.jsonl", self._observer, masker)
+        stack.callback(run_log.close)
+        return run_log
+
+    def _pulse(self, stack: ExitStack, lease: Lease, mailbox: Mailbox, store: Store) -> Pulse:
+        pulse = stack.enter_context(Pulse(store, lease, mailbox))
+        _pulses.append(pulse)
+        stack.callback(_pulses.remove, pulse)
+        return pulse
+
+    def _job_maker(self, prepared: Prepared, log_root: Path) -> "Callable[[LaneStart], Any]":
+        return lambda start: make_job(
+            self._pipeline,
+            prepared,
+            start,
+            run=self.id,
+            log_root=str(log_root),
+            limit=self._limit,
+        )
+
+    def _open_session(self, stack: ExitStack, prepared: Prepared) -> "SparkSession":
+        from penstock.spark.session import close_session, open_session
+
+        self._observer.phase("start", "starting Spark")
+        began = time.monotonic()
+        spark = open_session(
+            prepared.table.needs(),
+            master=self._pipeline.spark.master,
+            conf=self._pipeline.spark.conf,
+            lanes=prepared.plan.lanes,
+            scratch_dir=self._folder,
+        )
+        stack.callback(close_session, spark)
+        self._accounting.time.start += round(time.monotonic() - began, 3)
+        return spark
+
+    def _add_load_time(self, seconds: float) -> None:
+        self._accounting.time.load += seconds
+
+    # -- around it
+
+    def _execute_dry(self, stack: ExitStack, prepared: Prepared) -> Report:
+        """Read and decode into a log that is thrown away; no Spark, no table, no state."""
+        scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        store = MemoryStore()
+        lease = store.acquire(self._pipeline.pipeline, this_holder(self.id), LEASE_TTL)
+        remember(prepared, store, lease)
+        store.replace_states(lease, self._store.states(self._pipeline.pipeline))
+        log = FileLog(scratch)
+        mailbox = Mailbox(scratch, self.id)
+        pulse = self._pulse(stack, lease, mailbox, store)
+        runner = ProcessLanes(mailbox, self._job_maker(prepared, scratch))
+        run_log = self._run_log(stack, prepared)
+        self._accounting.note("nothing was written and no state was saved (dry run)")
+        return self._run_sync(prepared, lease, store, log, NoLoader(), runner, pulse, run_log)
+
+    def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
+        """``--full-refresh``: the streams of this run start without state."""
+        package = prepared.source.package
+        states = self._store.states(self._pipeline.pipeline)
+        streams: list[StreamId] = [s.id for s in prepared.plan.streams]
+        self._store.replace_states(lease, package.state.without(states, streams))
+
+    def _save_config(self, lease: Lease, source: Source, new: NewConfig) -> None:
+        """CONTROL: at once, whatever becomes of the run."""
+        if new.base_hash == source.base_hash:
+            source.config = new.config
+            self._store.set_config_override(lease, ROLE, new.base_hash, new.config)
+
+    def _leftover_configs(self, lease: Lease, source: Source, log: FileLog) -> None:
+        """What a connector changed in a run whose driver died before it could be stored."""
+        boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
+        for folder in boxes:
+            mailbox = Mailbox(log.root, folder.name)
+            for _, config in mailbox.configs():
+                self._save_config(lease, source, config)
+            mailbox.remove()
+
+    def _write_report(self, report: Report) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / "report.json"
+        fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        with os.fdopen(fd, "wb") as f:
+            f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+
+
+def _log_folder(home: Home, pipeline: Pipeline) -> Path:
+    place = home.log(pipeline.pipeline, pipeline.log)
+    if "://" in place:
+        raise ConfigError(
+            f"log.path {place!r} is an object store: the log needs a folder so far",
+            code="config.log",
+            hint="give a folder that this machine and every Spark worker share",
+        )
+    return Path(place)
+
+
+# -- verbs that move no data
+
+
+@contextmanager
+def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
+    store = open_store(home.state_url(pipeline.state))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> dict[str, Any]:
+    """What ``run`` would do; nothing is read or written. Problems are listed, not raised."""
+    with _opened(pipeline, home) as store:
+        permissions, limits, _ = permissions_asked(pipeline)
+        answer: dict[str, Any] = {
+            "pipeline": pipeline.pipeline,
+            "streams": [],
+            "permissions": permissions,
+            "limits": limits,
+            "guarantee": "exactly-once",
+            "notes": [],
+            "problems": [],
+        }
+        try:
+            prepared = prepare(pipeline, Source(pipeline, home, store, observer), store)
+        except ConfigError as e:
+            answer["problems"] = e.problems or [e.message]
+            return answer
+        plan: StreamsPlan = prepared.plan
+        answer["streams"] = describe(plan, prepared.table)
+        held = {s.held for s in plan.streams if s.held}
+        answer["notes"] = [
+            *plan.notes,
+            *sorted(held),
+            "a connector that runs as a process can read what its user can read; containers and "
+            "WebAssembly isolate",
+        ]
+        return answer
+
+
+def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
+    """Are the source's credentials good, and is the destination writable?"""
+    with _opened(pipeline, home) as store:
+        source = Source(pipeline, home, store, observer)
+        table = destination_table(pipeline)
+        source.validate()
+        table.check()
+        return source.connector.check(source.config, source.timeouts)
+
+
+def _jvm_peak() -> int:
+    from penstock.spark.session import jvm_peak_bytes
+
+    return jvm_peak_bytes()

@@ -1,0 +1,358 @@
+"""Events to segments: what a lane has read becomes durable, and only what a state covers counts.
+
+Pure bookkeeping over a log and decoders: no process, no thread, no protocol, no Spark. The rules
+(L2):
+
+* A State covers every record of its scope that came before it. Covered rows are sealed with it;
+rows after it wait for the next one.
+* Parts are cut at states, so that a covered part never holds an uncovered row.
+* At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
+  its stream reported COMPLETE (L7).
+
+Neighbours: ``engine.child`` feeds it events; ``engine.log`` keeps what it seals.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.engine.log import Log
+from penstock.engine.rejects import RejectLine, encode_rejects
+from penstock.model.catalog import StreamId
+from penstock.model.events import Batch, Reject, State, Status, StreamStatus
+from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
+from penstock.model.state import StateScope, StateType
+
+
+class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sealer must know of a stream of its lane."""
+
+    stream: StreamId
+    shape: Shape
+    schema_version: int
+    generation: int
+    fills_generation: bool
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """``part_bytes``: bodies that one decode takes, and so the size of a part. ``buffer_bytes``: of
+    all streams together before everything is decoded. A state seals once ``seal_bytes`` of records
+    or ``seal_seconds`` have passed since the last seal."""
+
+    part_bytes: int = 16 << 20
+    buffer_bytes: int = 64 << 20
+    seal_bytes: int = 64 << 20
+    seal_seconds: float = 10.0
+    reject_bytes: int = 8 << 20
+
+
+class DecodedRows(Protocol):
+    """What a decoder gives: ``rows`` for the log (None: no row) and what it turned away."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def rejects(self) -> Sequence[tuple[int, str, str | None]]: ...
+
+
+Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
+"""(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Rows of a stream that are decoded, and what was turned away, since the last seal."""
+
+    parts: list[PartRef] = field(default_factory=list[PartRef])
+    read: int = 0
+    rejects: list[RejectLine] = field(default_factory=list[RejectLine])
+    rejected: int = 0
+    reject_files: list[str] = field(default_factory=list[str])
+
+    def take(self, other: "_Tally") -> None:
+        self.parts += other.parts
+        self.read += other.read
+        self.rejects += other.rejects
+        self.rejected += other.rejected
+        self.reject_files += other.reject_files
+
+    @property
+    def empty(self) -> bool:
+        return not (self.parts or self.read or self.rejected)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
+    the others, with ``tail``, are not."""
+
+    info: LaneStream
+    buffer: list[Batch] = field(default_factory=list[Batch])
+    marked: int = 0
+    size: int = 0
+    seq: int = 0
+    covered: _Tally = field(default_factory=_Tally)
+    tail: _Tally = field(default_factory=_Tally)
+    status: Status | None = None
+
+
+class Sealer:
+    """One lane's epoch. Call in event order; :meth:`finish` last."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        epoch: int,
+        lane: int,
+        streams: Sequence[LaneStream],
+        decode: Decode,
+        clock: Callable[[], float],
+        bounds: Bounds | None = None,
+        now: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._log, self._epoch, self._lane = log, epoch, lane
+        self._decode, self._clock, self._now = decode, clock, now
+        self._bounds = bounds or Bounds()
+        self._open = {s.stream: _Open(s) for s in streams}
+        self._states: dict[StateScope, str] = {}
+        self._uncovered: set[StreamId] = set()
+        self._pending: dict[StateScope, set[StreamId]] = {}
+        self._shared: StateScope | None = None
+        self._unknown = _Tally()
+        self._buffered = 0
+        self._since_seal = 0
+        self._sealed_at = clock()
+        self._next_seq, self._next_part, self._next_rejects = 1, 1, 1
+        self.segments = 0
+        self.states = 0
+        self.saw_status = False
+
+    # -- events
+
+    def batch(self, batch: Batch) -> None:
+        stream = self._open[batch.stream]
+        stream.buffer.append(batch)
+        stream.size += batch.size
+        self._buffered += batch.size
+        self._since_seal += batch.size
+        self._uncovered.add(batch.stream)
+        if stream.size >= self._bounds.part_bytes:
+            self._drain(stream)
+        elif self._buffered >= self._bounds.buffer_bytes:
+            for other in self._open.values():
+                if other.buffer:
+                    self._drain(other)
+
+    def reject(self, reject: Reject) -> None:
+        known = self._open.get(reject.stream) if reject.stream is not None else None
+        tally = self._unknown if known is None else known.tail
+        if known is not None:
+            tally.read += 1
+            self._uncovered.add(known.info.stream)
+        line = RejectLine.of(reject.stream, reject.reason, reject.field, reject.raw, self._now())
+        self._add_reject(tally, line)
+
+    def state(self, state: State) -> None:
+        """Everything of its scope so far is covered; seal when it is time."""
+        self.states += 1
+        scope = state.scope
+        if scope.stream is None:
+            self._shared = scope
+            streams = self._uncovered
+            self._uncovered = set()
+        else:
+            streams = {scope.stream}
+            self._uncovered.discard(scope.stream)
+        for name in streams:
+            stream = self._open[name]
+            stream.marked = len(stream.buffer)
+            stream.covered.take(stream.tail)
+            stream.tail = _Tally()
+        self._pending.setdefault(scope, set()).update(streams)
+        self._states[scope] = state.blob
+        self.tick()
+
+    def status(self, status: StreamStatus) -> None:
+        self.saw_status = True
+        stream = self._open.get(status.stream)
+        if stream is not None:
+            stream.status = status.status
+
+    def tick(self) -> None:
+        """Seal what is covered once the bounds are passed."""
+        due = (
+            self._since_seal >= self._bounds.seal_bytes
+            or self._clock() - self._sealed_at >= self._bounds.seal_seconds
+        )
+        if due and self._states:
+            self.seal()
+
+    def seal(self) -> None:
+        """Seal everything that a state covers, each scope as a segment, all in one step."""
+        segments: list[Segment] = []
+        for scope, blob in self._states.items():
+            slices: list[StreamSlice] = []
+            rejects: list[str] = []
+            for name in sorted(self._pending[scope], key=lambda s: s.key):
+                stream = self._open[name]
+                self._drain(stream, only_marked=True)
+                slices.append(self._slice(stream, stream.covered, complete=False, files=rejects))
+                stream.covered = _Tally()
+            segments.append(self._segment(scope, slices, blob, rejects))
+        self._states.clear()
+        self._pending.clear()
+        self._write(segments)
+
+    def finish(self, *, clean: bool) -> dict[StreamId, bool]:
+        """The source has ended (``clean``: exit code 0). Seals what may be sealed; gives for each
+        stream whether it is complete (L6: its status decides, exit code 0 where the source reports
+        no status at all)."""
+        complete = {
+            name: s.status is Status.complete or (clean and not self.saw_status)
+            for name, s in self._open.items()
+        }
+        if self._states:
+            self.seal()
+        keep = [s for n, s in self._open.items() if clean or complete[n]]
+        shared = [s for s in keep if self._shared is not None]
+        single = [s for s in keep if self._shared is None]
+        segments = [self._rest(StateScope(StateType.stream, s.info.stream), [s]) for s in single]
+        if shared and self._shared is not None:
+            segments.append(self._rest(self._shared, shared))
+        segments = [s for s in segments if s.slices or s.rejects]
+        if not self._unknown.empty:
+            files: list[str] = []
+            self._flush_rejects(self._unknown, files)
+            segments.append(self._segment(None, [], None, files))
+        self._write(segments)
+        return complete
+
+    # -- inside
+
+    def _rest(self, scope: StateScope, streams: list[_Open]) -> Segment:
+        """What no state covers, sealed under the previous state."""
+        slices: list[StreamSlice] = []
+        rejects: list[str] = []
+        inexact = False
+        for stream in streams:
+            self._drain(stream)
+            done = stream.status is Status.complete or not self.saw_status
+            if stream.tail.empty and not done:
+                continue
+            inexact |= not stream.tail.empty and not stream.info.fills_generation
+            slices.append(self._slice(stream, stream.tail, complete=done, files=rejects))
+        return self._segment(scope, slices, None, rejects, exact=not inexact)
+
+    def _slice(
+        self, stream: _Open, tally: _Tally, *, complete: bool, files: list[str]
+    ) -> StreamSlice:
+        self._flush_rejects(tally, files)
+        info = stream.info
+        return StreamSlice(
+            stream=info.stream,
+            shape=info.shape,
+            schema_version=info.schema_version,
+            generation=info.generation,
+            fills_generation=info.fills_generation,
+            parts=tuple(tally.parts),
+            read=tally.read,
+            rejected=tally.rejected,
+            complete=complete,
+        )
+
+    def _segment(
+        self,
+        scope: StateScope | None,
+        slices: list[StreamSlice],
+        state: str | None,
+        rejects: list[str],
+        exact: bool = True,
+    ) -> Segment:
+        seq = self._next_seq
+        self._next_seq += 1
+        return Segment(
+            id=SegmentId(self._epoch, seq),
+            lane=self._lane,
+            scope=scope,
+            slices=tuple(slices),
+            state=state,
+            exact=exact,
+            rejects=tuple(rejects),
+        )
+
+    def _write(self, segments: list[Segment]) -> None:
+        if segments:
+            self._log.seal(self._epoch, segments)
+        self.segments += len(segments)
+        self._since_seal = 0
+        self._sealed_at = self._clock()
+
+    def _drain(self, stream: _Open, *, only_marked: bool = False) -> None:
+        """Decode the buffer into parts, cut where the covered rows end."""
+        marked, rest = stream.buffer[: stream.marked], stream.buffer[stream.marked :]
+        self._decode_into(stream, marked, stream.covered)
+        if not only_marked:
+            self._decode_into(stream, rest, stream.tail)
+            rest = []
+        stream.buffer, stream.marked = rest, 0
+        self._buffered -= stream.size
+        stream.size = sum(b.size for b in rest)
+        self._buffered += stream.size
+
+    def _decode_into(self, stream: _Open, batches: list[Batch], tally: _Tally) -> None:
+        if not batches:
+            return
+        bodies, times, changes = _joined(batches)
+        decoded = self._decode(stream.info.stream, bodies, stream.seq, times, changes)
+        stream.seq += len(bodies)
+        tally.read += len(bodies)
+        for index, reason, name in decoded.rejects:
+            line = RejectLine.of(
+                stream.info.stream, reason, name, bytes(bodies[index]), self._now()
+            )
+            self._add_reject(tally, line)
+        if decoded.count:
+            size = sum(b.size for b in batches)
+            name = f"{self._next_part:06d}"
+            self._next_part += 1
+            tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
+
+    def _add_reject(self, tally: _Tally, line: RejectLine) -> None:
+        tally.rejected += 1
+        tally.rejects.append(line)
+        if sum(len(r.body) for r in tally.rejects[-64:]) >= self._bounds.reject_bytes or (
+            len(tally.rejects) >= 10_000
+        ):
+            self._flush_rejects(tally, tally.reject_files)
+
+    def _flush_rejects(self, tally: _Tally, files: list[str]) -> None:
+        """Write the rejects that are still in memory; give every file of this tally."""
+        if tally.rejects:
+            name = f"{self._next_rejects:06d}"
+            self._next_rejects += 1
+            path = self._log.write_rejects(self._epoch, name, encode_rejects(tally.rejects))
+            tally.rejects = []
+            tally.reject_files.append(path)
+        if files is not tally.reject_files:
+            files += tally.reject_files
+
+
+def _joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
+    if len(batches) == 1:
+        return batches[0].bodies, batches[0].extracted_at, batches[0].changes
+    bodies: list[Any] = []
+    times: list[int] = []
+    changes: dict[int, bytes] = {}
+    for batch in batches:
+        for index, raw in batch.changes.items():
+            changes[len(bodies) + index] = raw
+        bodies.extend(batch.bodies)
+        times.extend(batch.extracted_at)
+    return bodies, times, changes

@@ -1,0 +1,69 @@
+"""What runs inside a Spark task: start a lane's process, wait, give its result.
+
+Never work after a fork: the Python worker that calls this was forked by Spark's daemon, and neither
+DuckDB nor wasmtime survives that. So a fresh interpreter does everything. It must stay light:
+standard library and msgspec only. Neighbours: ``engine.lanes`` ships the call; ``engine.child`` is
+the process.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+
+import msgspec
+
+from penstock.errors import Defect, LogError
+
+CLAIMED = 75  # the child's exit code when another process ran this epoch first
+
+
+def supervise(job: bytes) -> bytes:
+    """Run one epoch; ``job`` is a ``LaneJob`` as JSON, the answer a ``LaneResult`` as JSON.
+
+    Raises ``LogError`` (``log.claimed``) when the epoch ran before, ``Defect`` when the process
+    ended without a result; both make the Spark task fail, and the driver open a new epoch. The
+    child stops by itself when this process dies: its stdin ends."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "penstock.engine.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+        env=_environment(),
+    )
+    try:
+        if child.stdin is None or child.stdout is None:
+            raise Defect("a lane's process has no pipes")
+        try:
+            child.stdin.write(msgspec.msgpack.encode(len(job)) + job)
+            child.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once: its exit code below says why
+        result = child.stdout.read()
+        code = child.wait(timeout=60)
+    finally:
+        _end(child)
+    if code == CLAIMED:
+        raise LogError("this epoch has run already", code="log.claimed")
+    if code != 0 or not result:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise Defect(f"the lane's process ended without a result ({how})", code="lane.lost")
+    return result
+
+
+def _environment() -> dict[str, str]:
+    """Without Spark's own variables, and with the folder of this package importable as here."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    paths = [p for p in sys.path if p and os.path.isdir(os.path.join(p, "penstock"))]
+    if paths:
+        kept["PYTHONPATH"] = os.pathsep.join(paths)
+    return kept
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait(timeout=10)

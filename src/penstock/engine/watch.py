@@ -1,0 +1,99 @@
+"""What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
+
+Implements ``engine.sync.Time`` and ``Observer`` at once: whenever the sync sleeps or asks whether
+it may go on, what the lanes left in the mailbox is passed on. Neighbours: ``engine.report`` counts,
+``engine.keepalive`` keeps the lease.
+"""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.engine.job import LaneResult
+from penstock.engine.keepalive import Pulse
+from penstock.engine.mailbox import Mailbox
+from penstock.engine.progress import RunObserver
+from penstock.engine.report import Accounting
+from penstock.engine.runlog import RunLog
+from penstock.engine.sync import LaneStart
+from penstock.errors import PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Load, Segment
+from penstock.tables.contract import LoadResult
+
+PROGRESS_SECONDS = 1.0
+
+
+class Watch:
+    def __init__(
+        self,
+        accounting: Accounting,
+        pulse: Pulse,
+        run_log: RunLog,
+        mailbox: Mailbox,
+        progress: RunObserver,
+    ) -> None:
+        self._accounting, self._pulse, self._run_log = accounting, pulse, run_log
+        self._mailbox, self._progress = mailbox, progress
+        self._epochs: list[int] = []
+        self._shown_at = 0.0
+
+    # -- engine.sync.Time
+
+    def now(self) -> float:
+        return self._pulse.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._show()
+        self._pulse.sleep(seconds)
+
+    def check(self) -> None:
+        self._show()
+        self._pulse.check()
+
+    # -- engine.sync.Observer
+
+    def loaded(self, load: Load, result: LoadResult, states: int) -> None:
+        self._accounting.loaded(load, result, states)
+
+    def load_failed(self, load: Load, error: PenstockError) -> None:
+        self._accounting.load_failed(load, error)
+
+    def lane_started(self, start: LaneStart) -> None:
+        self._epochs.append(start.epoch)
+        self._run_log.follow(self._mailbox.log_path(start.epoch))
+        self._progress.phase("extract", f"lane {start.lane}: {len(start.streams)} streams")
+        self._accounting.lane_started(start)
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+        self._shown_at = 0.0
+        self._show()
+        self._epochs.remove(start.epoch)
+        self._accounting.lane_ended(start, result)
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        self._accounting.segments(segments)
+        rows = sum(s.rows for segment in segments for s in segment.slices)
+        self._progress.phase("load", f"{rows} rows")
+
+    def note(self, text: str) -> None:
+        self._run_log.write("WARN", text)
+        self._accounting.note(text)
+
+    def finish(self) -> None:
+        self._run_log.poll()
+
+    def _show(self) -> None:
+        if time.monotonic() - self._shown_at < PROGRESS_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        self._run_log.poll()
+        for epoch in self._epochs:
+            progress = self._mailbox.progress(epoch)
+            for key, rows, size, estimate in progress.streams if progress else ():
+                stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
+                rejected = self._accounting.stream(stream).rejected
+                self._progress.stream(
+                    str(stream), rows, size, progress.states if progress else 0, rejected, estimate
+                )

@@ -1,0 +1,128 @@
+"""Names that a source chose, made into names that every table can carry.
+
+Pure functions: same input, same answer, whatever the order of the input. What was answered once is
+kept by the store (``Store.grow_names``) and given back as ``taken``, which always wins: a name
+never moves. Not here: how a format quotes a name, or a shorter bound that one database sets
+(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan`` tables; ``state`` keeps
+the maps.
+
+Two names that differ only by case (or by Unicode composition) are the same name to Spark, to many
+databases and to some file systems: one of them keeps the plain form, every other one gets ``_`` and
+eight hexadecimal digits of a hash of its original.
+"""
+
+import hashlib
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.model.catalog import StreamId
+
+MAX_BYTES = 200  # of UTF-8: a file name may have 255, and writers add to it
+INTERNAL_PREFIX = "_penstock_"  # the columns of ``model.types``; compared without case
+
+# Parquet writers and Delta refuse these; surrogates have no UTF-8 form.
+_COLUMN_REFUSED = re.compile("[ ,;{}()=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class _Wish(NamedTuple):
+    original: str
+    plain: str  # the name without a suffix
+    seed: str  # what the suffix is a hash of
+
+
+def clean_columns(
+    originals: Iterable[str], taken: Mapping[str, str] = {}, reserved: Iterable[str] = ()
+) -> dict[str, str]:
+    """Column names for the properties of one object, ``{original: cleaned}`` for ``originals``.
+
+    ``taken``: the same map as stored so far. ``reserved``: names that the table uses itself (its
+    metadata columns); those that begin with ``_penstock_`` always are.
+    """
+    wanted = list(dict.fromkeys(originals))
+    used = {_fold(n) for n in (*taken.values(), *reserved)}
+    fresh = _assign(
+        {o: _Wish(o, _COLUMN_REFUSED.sub("_", o) or "_", o) for o in wanted if o not in taken}, used
+    )
+    return {o: taken[o] if o in taken else fresh[o] for o in wanted}
+
+
+def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> dict[str, str]:
+    """Table names, ``{StreamId.key: text}`` for ``streams``; :func:`split_table` reads the text.
+
+    The text is a JSON pair [namespace or null, name], so that one map (``names()["tables"]``) holds
+    both and a namespace has one cleaned form for all its streams. Each is a folder name that Spark
+    does not hide and an identifier: letters, marks and digits of any script, and ``_`` (not first).
+    A table without a namespace and a namespace never share a name: they lie in one folder.
+    """
+    wanted = list(dict.fromkeys(streams))
+    spaces: dict[str, str] = {}  # original namespace -> cleaned
+    used: dict[str | None, set[str]] = {None: set()}  # cleaned namespace -> folded names in it
+    for key, text in taken.items():
+        space, name = split_table(text)
+        if space is not None:
+            spaces[msgspec.json.decode(key, type=tuple[str, str])[0]] = space
+            used[None].add(_fold(space))
+        used.setdefault(space, set()).add(_fold(name))
+    fresh = [s for s in wanted if s.key not in taken]
+    new = {s.namespace for s in fresh if s.namespace} - spaces.keys()
+    spaces |= _assign({n: _Wish(n, _identifier(n) or "namespace", n) for n in new}, used[None])
+    inside: dict[str | None, dict[str, _Wish]] = {}
+    for s in fresh:
+        space = spaces[s.namespace] if s.namespace else None
+        wish = _Wish(s.name, _identifier(s.name) or "table", s.key)
+        inside.setdefault(space, {})[s.key] = wish
+    answer: dict[str, str] = {}
+    for space, wishes in inside.items():
+        for key, name in _assign(wishes, used.setdefault(space, set())).items():
+            answer[key] = msgspec.json.encode([space, name]).decode()
+    return {s.key: taken[s.key] if s.key in taken else answer[s.key] for s in wanted}
+
+
+def split_table(text: str) -> tuple[str | None, str]:
+    """(namespace or None, name) of a value of :func:`clean_tables`."""
+    return msgspec.json.decode(text, type=tuple[str | None, str])
+
+
+def _assign(wishes: Mapping[str, _Wish], used: set[str]) -> dict[str, str]:
+    """A name for each key, none folded alike; ``used`` (folded) grows by them. Names that need no
+    cleaning choose first, then the smaller original, so the order of arrival decides nothing."""
+    answer: dict[str, str] = {}
+    ranked = sorted(wishes, key=lambda k: (wishes[k].plain != wishes[k].original, wishes[k][::2]))
+    clashing: list[str] = []
+    for key in ranked:
+        name = wishes[key].plain
+        if _fold(name) in used or not _may_stay_plain(name):
+            clashing.append(key)
+        else:
+            used.add(_fold(name))
+            answer[key] = name
+    for key in clashing:
+        candidates = (_suffixed(wishes[key], again) for again in itertools.count())
+        answer[key] = next(name for name in candidates if _fold(name) not in used)
+        used.add(_fold(answer[key]))
+    return answer
+
+
+def _may_stay_plain(name: str) -> bool:
+    return len(name.encode()) <= MAX_BYTES and not _fold(name).startswith(INTERNAL_PREFIX)
+
+
+def _suffixed(wish: _Wish, again: int) -> str:
+    seed = wish.seed.encode("utf-8", "surrogatepass") + b"\0" * again
+    suffix = "_" + hashlib.sha256(seed).hexdigest()[:8]
+    return wish.plain.encode()[: MAX_BYTES - len(suffix)].decode("utf-8", "ignore") + suffix
+
+
+def _identifier(name: str) -> str:
+    composed = unicodedata.normalize("NFC", name)
+    kept = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else "_" for c in composed)
+    return kept.lstrip("_")
+
+
+def _fold(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

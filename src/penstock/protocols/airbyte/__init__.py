@@ -1,0 +1,34 @@
+"""The Airbyte protocol. ``PACKAGE`` is all that the layers above use.
+
+``messages`` and ``enums`` (the wire), ``source`` (conversation), ``state``, ``schema``; beside
+them what ``source`` is made of: ``conversation``, ``lines``, ``asides``, ``catalog``,
+``configure``.
+"""
+
+from penstock.model.types import MetadataNames
+from penstock.protocols.airbyte.schema import AirbyteSchema
+from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource
+from penstock.protocols.airbyte.state import AirbyteState
+
+
+class AirbytePackage:
+    """``ProtocolPackage`` of ``protocols.contract``."""
+
+    name = PROTOCOL
+    source = AirbyteSource()
+    state = AirbyteState()
+    schema = AirbyteSchema()
+    metadata_names = MetadataNames(
+        raw_id="_airbyte_raw_id",
+        extracted_at="_airbyte_extracted_at",
+        meta="_airbyte_meta",
+        generation_id="_airbyte_generation_id",
+    )
+    deleted_at_field: str | None = DELETED_AT
+    secret_word = SECRET_WORD
+
+    def command_name(self, name: str) -> str:
+        return f"{PROTOCOL}-{name}"
+
+
+PACKAGE = AirbytePackage()

@@ -1,0 +1,145 @@
+"""What a connector says beside its answer: logs, traces, control messages, and noise.
+
+Every command may emit these (protocol, Interface Invariants), so ``lines`` (read) and
+``conversation`` (spec, check, discover) share this module. Nothing here is ever fatal. Not here:
+RECORD and STATE.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Control,
+    Counted,
+    Error,
+    Estimate,
+    Event,
+    Log,
+    Status,
+    StreamStatus,
+)
+from penstock.protocols import wire
+from penstock.protocols.airbyte.enums import (
+    ControlType,
+    EstimateType,
+    LogLevel,
+    MessageType,
+    TraceType,
+)
+from penstock.protocols.airbyte.messages import (
+    AirbyteControlMessage,
+    AirbyteLogMessage,
+    AirbyteTraceMessage,
+    LineOther,
+    StreamDescriptor,
+)
+
+_LOGGED = 20  # of each kind of noise; the rest is only counted
+_SHOWN = 1000  # characters of a noise line
+_KINDS = 200  # distinct keys of Counted; a connector chooses some of their words
+_LEVELS = frozenset(LogLevel)
+_STATUSES = {s.value: s for s in Status}
+
+
+class Asides:
+    """Turns every line that is no answer into events; counts what is not taken.
+
+    Counts are given by :meth:`counted`, once a chunk, never one event a line.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._logged: dict[str, int] = {}
+        self._handlers: dict[str, Callable[[LineOther], Iterator[Event]]] = {
+            MessageType.log: self._log,
+            MessageType.trace: self._trace,
+            MessageType.control: self._control,
+        }
+
+    def count(self, what: str, number: int = 1) -> None:
+        if what not in self._logged and len(self._logged) >= _KINDS:
+            what = f"{what.partition(':')[0]}:others"
+        self._logged.setdefault(what, 0)
+        self._counts[what] = self._counts.get(what, 0) + number
+
+    def counted(self) -> Iterator[Event]:
+        counts, self._counts = self._counts, {}
+        for what, number in counts.items():
+            yield Counted(what, number)
+
+    def noise(self, what: str, raw: bytes | msgspec.Raw) -> Iterator[Event]:
+        """Count a line, and log it as text while there are few of its kind (protocol,
+        AirbyteLogMessage: what is no message is treated as a log)."""
+        self.count(what)
+        seen = self._logged.get(what, _LOGGED)
+        if seen < _LOGGED:
+            self._logged[what] = seen + 1
+            text = bytes(raw)[: _SHOWN * 4].decode(errors="replace").strip()[:_SHOWN]
+            more = " (further lines of this kind are only counted)" if seen + 1 == _LOGGED else ""
+            yield Log("INFO", f"{what}: {text}{more}")
+
+    def other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
+        """LOG, TRACE, CONTROL; anything else is counted: ``unexpected_type:X`` where the protocol
+        knows it, ``unknown_type:X`` where not (specification, The Airbyte Protocol)."""
+        handler = self._handlers.get(line.type)
+        if handler is not None:
+            yield from handler(line)
+            return
+        known = line.type in MessageType.__members__.values()
+        what = f"{'unexpected' if known else 'unknown'}_type:{line.type[:64]}"
+        yield from self.noise(what, raw if raw is not None else line.type.encode())
+
+    def _log(self, line: LineOther) -> Iterator[Event]:
+        try:
+            log = wire.decode(AirbyteLogMessage, line.log)
+        except wire.WireError:
+            yield from self.noise("malformed:LOG", line.log)
+            return
+        level = log.level if log.level in _LEVELS else LogLevel.info.value
+        yield Log(level, log.message, log.stack_trace)
+
+    def _trace(self, line: LineOther) -> Iterator[Event]:
+        try:
+            trace = wire.decode(AirbyteTraceMessage, line.trace)
+        except wire.WireError:
+            yield from self.noise("malformed:TRACE", line.trace)
+            return
+        if trace.type == TraceType.error and (error := trace.error) is not None:
+            raw = wire.plain(error)
+            yield Error(error.message, error.failure_type, _stream(error.stream_descriptor), raw)
+        elif trace.type == TraceType.estimate and (size := trace.estimate) is not None:
+            whole = size.type == EstimateType.sync
+            stream = None if whole else StreamId.of(size.namespace, size.name)
+            yield Estimate(stream, size.row_estimate, size.byte_estimate)
+        elif trace.type == TraceType.stream_status and (news := trace.stream_status) is not None:
+            status = _STATUSES.get(news.status)
+            if status is None:
+                self.count(f"unknown_status:{news.status[:64]}")
+                return
+            reasons = [wire.plain(r) for r in news.reasons or []]
+            yield StreamStatus(_known(news.stream_descriptor), status, reasons)
+        elif trace.type == TraceType.analytics and trace.analytics is not None:
+            self.count(f"analytics:{trace.analytics.type[:64]}")
+        else:
+            yield from self.noise(f"unknown_trace:{trace.type[:64]}", line.trace)
+
+    def _control(self, line: LineOther) -> Iterator[Event]:
+        try:
+            control = wire.decode(AirbyteControlMessage, line.control)
+        except wire.WireError:
+            self.count("malformed:CONTROL")  # never logged: it may hold secrets
+            return
+        if control.type == ControlType.connector_config and control.connector_config is not None:
+            yield Control(wire.plain(control.connector_config)["config"])
+        else:
+            self.count(f"unknown_control:{control.type[:64]}")
+
+
+def _known(descriptor: StreamDescriptor) -> StreamId:
+    return StreamId.of(descriptor.namespace, descriptor.name)
+
+
+def _stream(descriptor: StreamDescriptor | None) -> StreamId | None:
+    return None if descriptor is None else _known(descriptor)

@@ -1,0 +1,360 @@
+"""The read path: chunks of whole lines from a source's stdout -> events, in the order they came.
+
+A chunk whose every line is one good message is decoded in one call; any other chunk line by line.
+Records are grouped per stream until a state or status of their scope, or the end of a block.
+Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeouts and the process
+(``conversation``), logs and noise (``asides``).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+
+import msgspec
+
+from penstock.model.catalog import StreamId
+from penstock.model.events import Batch, Error, Event, Log, Reject, State, StreamStatus
+from penstock.model.state import StateScope, StateType
+from penstock.protocols.airbyte.asides import Asides
+from penstock.protocols.airbyte.enums import MessageType
+from penstock.protocols.airbyte.messages import ABSENT, Line, LineChange, LineMeta, LineOther
+from penstock.protocols.airbyte.state import scope_of
+
+_LINE = msgspec.json.Decoder(Line)
+_OTHER = msgspec.json.Decoder(LineOther)
+_META = msgspec.json.Decoder(LineMeta | None)
+_CHANGES = msgspec.json.Decoder(list[LineChange])
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_OPEN = ord("{")
+_FIRST = itemgetter(0)
+_RECORD: str = MessageType.record.value
+
+# A line that holds either is never taken for text: it holds, or held, a record.
+_RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
+_STREAM_MARK = re.compile(rb'"stream"\s*:\s*("(?:[^"\\]|\\.)*")')
+# What Python's json writes and JSON does not have: floats that are no numbers, half a surrogate
+# pair. The decoder of values (``codec``) knows what becomes of them.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b')
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+    rb"|\\."
+)
+_HALF = 6  # bytes of one escape
+
+
+class _Group:
+    """Records of one stream since it was last flushed; ``stream`` None: not configured."""
+
+    __slots__ = ("bodies", "changes", "label", "stream", "times")
+
+    def __init__(self, stream: StreamId | None, label: str) -> None:
+        self.stream = stream
+        self.label = label
+        self.bodies: list[msgspec.Raw] = []
+        self.times: list[int] = []
+        self.changes: dict[int, bytes] = {}
+
+
+class Sorter:
+    """One read's lines -> events. ``beats`` grows whenever a RECORD or a STATE came."""
+
+    def __init__(self, configured: Iterable[StreamId]) -> None:
+        self.beats = 0
+        self._configured = frozenset(configured)
+        self._asides = Asides()
+        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet given
+        self._seen: list[tuple[Sequence[Line], bytes]] = []  # good chunks since the last flush
+        self._half = False
+        self._state_type: StateType | None = None
+        self._mixed = False
+
+    def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
+        """Whole lines, each with its newline; ``terminated`` False: the output ended inside the
+        last one. Records may be held back until :meth:`flush`."""
+        try:
+            lines = _LINE.decode_lines(data)
+        except _FAULTS:
+            lines = None
+        if lines is not None and _one_a_line(data, len(lines)):
+            self._seen.append((lines, data))
+            yield from self._take(lines)
+            return
+        whole = data.split(b"\n")
+        for raw in whole[:-1]:
+            yield from self._line(raw)
+        self._half = not terminated
+        if whole[-1]:
+            yield from self._line(whole[-1])
+
+    def flush(self) -> Iterator[Event]:
+        """Everything held back: the records of every stream, then what was counted."""
+        yield from self._flush_all()
+        self._seen.clear()
+        yield from self._asides.counted()
+
+    def oversized(self, size: int, head: bytes) -> Iterator[Event]:
+        """A line that was too long to be framed; ``head`` is its beginning."""
+        if _RECORD_MARK.search(head):
+            self.beats += 1
+            reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
+            yield Reject(self._told(head), reason, head)
+        else:
+            yield from self._asides.noise("oversized_line", head)
+
+    # -- good lines
+
+    def _take(self, lines: Sequence[Line]) -> Iterator[Event]:
+        name: str | None = None
+        namespace: str | None = None
+        group = _Group(None, "")
+        for line in lines:
+            record = line.record
+            if record is None or line.type != _RECORD:
+                name = None  # its group may be given away
+                if line.type == _RECORD:
+                    raw = self._origin(lambda one, wanted=line: one is wanted)
+                    yield from self._reject(raw, "record is missing", None)
+                else:
+                    yield from self._other(line)
+                continue
+            if record.stream != name or record.namespace != namespace:
+                name, namespace = record.stream, record.namespace
+                group = self._group(name, namespace)
+            if record.meta is not ABSENT:
+                self._meta(group, record.meta)
+            group.bodies.append(record.data)
+            group.times.append(record.emitted_at)
+
+    def _group(self, name: str, namespace: str | None) -> _Group:
+        self.beats += 1
+        key = (name, namespace or None)
+        group = self._open.get(key)
+        if group is None:
+            stream = StreamId.of(namespace, name)
+            known = stream in self._configured
+            group = self._open[key] = _Group(stream if known else None, str(stream))
+        return group
+
+    def _meta(self, group: _Group, raw: msgspec.Raw) -> None:
+        try:
+            meta = _META.decode(raw)
+            if meta is None or meta.changes is ABSENT:
+                return
+            text = bytes(meta.changes)
+            if text not in (b"null", b"[]") and _CHANGES.decode(text):
+                group.changes[len(group.bodies)] = text
+        except _FAULTS:
+            self._asides.count("malformed:meta")
+
+    def _flush_all(self) -> Iterator[Event]:
+        groups, self._open = self._open, {}
+        for group in groups.values():
+            yield from self._give(group)
+
+    def _flush(self, stream: StreamId) -> Iterator[Event]:
+        group = self._open.pop((stream.name, stream.namespace), None)
+        if group is not None:
+            yield from self._give(group)
+
+    def _give(self, group: _Group) -> Iterator[Event]:
+        if group.stream is None:
+            self._asides.count(f"stream_not_configured:{group.label}", len(group.bodies))
+            return
+        if not group.bodies:
+            return
+        views = [memoryview(b) for b in group.bodies]
+        if set(map(_FIRST, views)) != {_OPEN}:
+            yield from self._reject_non_objects(group, views)
+            views = [memoryview(b) for b in group.bodies]
+        if views:
+            size = sum(map(len, views))
+            yield Batch(group.stream, views, group.times, group.changes, size)
+
+    def _reject_non_objects(self, group: _Group, views: list[memoryview]) -> Iterator[Event]:
+        keep = [i for i, v in enumerate(views) if v[0] == _OPEN]
+        kept = set(keep)
+        for i, body in enumerate(group.bodies):
+            if i not in kept:
+                reason = "record of the wrong shape: data is not an object"
+                raw = self._origin(lambda one, wanted=body: _body(one) is wanted)
+                yield Reject(group.stream, reason, raw or bytes(body))
+        place = {old: new for new, old in enumerate(keep)}
+        group.bodies = [group.bodies[i] for i in keep]
+        group.times = [group.times[i] for i in keep]
+        group.changes = {place[i]: c for i, c in group.changes.items() if i in place}
+
+    def _origin(self, wanted: Callable[[Line], bool]) -> bytes:
+        """The bytes of a line of a good chunk, which has one message a line."""
+        for lines, data in self._seen:
+            for index, line in enumerate(lines):
+                if wanted(line):
+                    return data.split(b"\n", index + 1)[index]
+        return b""
+
+    # -- everything else
+
+    def _other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
+        if line.type == MessageType.state:
+            self.beats += 1
+            yield from self._state(line.state)
+            return
+        for event in self._asides.other(line, raw):
+            if isinstance(event, StreamStatus):
+                if event.stream not in self._configured:
+                    self._asides.count(f"status_not_configured:{event.stream}")
+                    continue
+                yield from self._flush(event.stream)
+            elif not isinstance(event, Log):
+                yield from self._flush_all()
+            yield event
+
+    def _state(self, raw: msgspec.Raw) -> Iterator[Event]:
+        try:
+            text = bytes(raw).decode()
+            scope = scope_of(text)
+        except (ValueError, RecursionError) as e:
+            self._asides.count("malformed:STATE")
+            yield Log("ERROR", f"a STATE message that cannot be read is not saved: {e}")
+            return
+        if scope.stream is not None and scope.stream not in self._configured:
+            self._asides.count(f"state_not_configured:{scope.stream}")
+            return
+        before = self._state_type
+        if before not in (None, StateType.legacy, scope.type):
+            yield from self._mixed_types(before, scope)
+            return
+        self._state_type = scope.type
+        if scope.stream is None:
+            yield from self._flush_all()
+        else:
+            yield from self._flush(scope.stream)
+        yield State(scope, text)
+
+    def _mixed_types(self, before: StateType | None, scope: StateScope) -> Iterator[Event]:
+        """The first one is an error; the others are counted. None of them is a State."""
+        self._asides.count(f"mixed_state:{scope.type.value}")
+        if not self._mixed:
+            self._mixed = True
+            yield from self._flush_all()
+            words = f"{before.value if before else ''} and then {scope.type.value}"
+            message = f"the source sent states of two types in one run, {words}"
+            yield Error(message, "system_error", scope.stream, {"code": "source.mixed_state"})
+
+    # -- a line on its own
+
+    def _line(self, raw: bytes) -> Iterator[Event]:
+        try:
+            line = _LINE.decode(raw)
+        except _FAULTS as e:
+            yield from self._odd(raw, str(e))
+            return
+        record = line.record
+        if line.type != _RECORD:
+            yield from self._other(line, raw)
+        elif record is None:
+            yield from self._reject(raw, "record is missing", None)
+        elif memoryview(record.data)[0] != _OPEN:
+            stream = StreamId.of(record.namespace, record.stream)
+            yield from self._reject(raw, "data is not an object", stream)
+        else:
+            yield from self._take((line,))
+
+    def _odd(self, raw: bytes, fault: str) -> Iterator[Event]:
+        """A line that is no good message: noise, another message with a stray ``record``, a record
+        with NaN, or a reject."""
+        if not raw.strip():
+            self._asides.count("blank_line")
+            return
+        try:
+            other = _OTHER.decode(raw)
+        except _FAULTS:
+            yield from self._no_message(raw, fault)
+            return
+        if other.type == _RECORD:
+            yield from self._reject(raw, fault, None)
+        else:
+            yield from self._other(other, raw)
+
+    def _no_message(self, raw: bytes, fault: str) -> Iterator[Event]:
+        if not _RECORD_MARK.search(raw):
+            kind = "not_a_message" if _is_json(raw) else "text_line"
+            yield from self._asides.noise(kind, raw)
+            return
+        record = _with_python_values(raw)
+        if record is not None and record.record is not None:
+            yield from self._take((record,))
+            return
+        self.beats += 1
+        cut = "the output ended inside it: " if self._half else ""
+        reason = f"a line that holds a RECORD and is not exactly one message: {cut}{fault}"
+        yield Reject(self._told(raw), reason, raw)
+
+    def _reject(self, raw: bytes, fault: str, stream: StreamId | None) -> Iterator[Event]:
+        self.beats += 1
+        stream = stream or self._told(raw)
+        if stream is not None and stream not in self._configured:
+            self._asides.count(f"stream_not_configured:{stream}")
+        else:
+            yield Reject(stream, f"record of the wrong shape: {fault}", raw)
+
+    def _told(self, raw: bytes) -> StreamId | None:
+        """The stream of a broken record, where only one configured stream can be meant."""
+        try:
+            names = {msgspec.json.decode(m, type=str) for m in _STREAM_MARK.findall(raw)}
+        except _FAULTS:
+            return None
+        meant = [s for s in self._configured if s.name in names]
+        return meant[0] if len(meant) == 1 else None
+
+
+def _body(line: Line) -> msgspec.Raw | None:
+    return None if line.record is None else line.record.data
+
+
+def _one_a_line(data: bytes, messages: int) -> bool:
+    """``decode_lines`` takes two values on a line and one over two lines; we do not (protocol,
+    Interface Invariants)."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return len(lines) == messages and all(lines) and set(map(_FIRST, lines)) == {_OPEN}
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        msgspec.json.decode(raw)
+    except _FAULTS:
+        return False
+    return True
+
+
+def _with_python_values(raw: bytes) -> Line | None:
+    """A RECORD whose data holds what only Python calls JSON: decoded around it, its body as it
+    came. None where that is not all that is wrong with the line."""
+    masked = _TOKEN.sub(_mask, raw)
+    try:
+        line = _LINE.decode(masked)
+    except _FAULTS:
+        return None
+    record = line.record
+    if record is None or line.type != _RECORD or masked == raw:
+        return None
+    body = bytes(record.data)
+    place = re.search(rb'"data"\s*:\s*(' + re.escape(body) + rb")", masked)
+    if place is None or not body.startswith(b"{"):
+        return None
+    record.data = msgspec.Raw(raw[place.start(1) : place.end(1)])
+    return line
+
+
+def _mask(match: re.Match[bytes]) -> bytes:
+    """A value of the same length, so that places in the line stay what they are."""
+    token = match.group()
+    if token.startswith(b'"'):
+        return _ESCAPE.sub(_mask_half, token) if b"\\u" in token else token
+    return b"-" + b"1" * (len(token) - 1) if token.startswith(b"-") else b"1" * len(token)
+
+
+def _mask_half(match: re.Match[bytes]) -> bytes:
+    return match.group() if len(match.group()) != _HALF else b"\\u0000"

@@ -1,0 +1,239 @@
+"""What Airbyte's states mean: scopes, merging, resets, and the forms they are kept and given in.
+
+Pure functions over saved states; a saved blob is the source's own AirbyteStateMessage, byte for
+byte (L1), and is rewritten only where a user or a new sync resets a part of a GLOBAL state. Not
+here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
+Checkpointing and AirbyteStateMessage V1/V2.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols import wire
+from penstock.protocols.airbyte.messages import (
+    ABSENT,
+    AirbyteGlobalState,
+    AirbyteStateMessage,
+    LineState,
+)
+
+_HEAD = msgspec.json.Decoder(LineState)
+_SHARED = {t: StateScope(t) for t in (StateType.global_, StateType.legacy)}
+
+
+def _absent(raw: msgspec.Raw) -> bool:
+    return raw is ABSENT or bytes(raw) == b"null"
+
+
+def scope_of(blob: str) -> StateScope:
+    """What a state message speaks for. No discriminator means LEGACY, but where there is no
+    ``data`` either, the one body that is there tells. Raises ``ValueError``."""
+    try:
+        head = _HEAD.decode(blob)
+    except msgspec.DecodeError as e:
+        raise ValueError(str(e)) from None
+    kind = head.type or head.state_type
+    if kind is None:
+        kind = StateType.legacy.value
+        if _absent(head.data) and (head.stream is None) is not _absent(head.global_):
+            kind = (StateType.stream if head.stream is not None else StateType.global_).value
+    if kind == StateType.stream:
+        if head.stream is None:
+            raise ValueError("a STREAM state without `stream`")
+        name = head.stream.stream_descriptor
+        return StateScope(StateType.stream, StreamId.of(name.namespace, name.name))
+    if kind == StateType.global_:
+        if _absent(head.global_):
+            raise ValueError("a GLOBAL state without `global`")
+        return _SHARED[StateType.global_]
+    if kind == StateType.legacy:
+        return _SHARED[StateType.legacy]
+    raise ValueError(f"a state of unknown type {kind!r}")
+
+
+def state_file(states: Sequence[SavedState]) -> bytes | None:
+    """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
+    blob under LEGACY; None: nothing to give."""
+    given = [s for s in states if not _is_null(s)]
+    if not given:
+        return None
+    if given[0].scope.type is StateType.legacy:
+        return bytes(_HEAD.decode(given[-1].blob).data)
+    return b"[" + b",".join(_typed(s) for s in given) + b"]"
+
+
+def _typed(state: SavedState) -> bytes:
+    """The blob; where its source wrote ``state_type`` or nothing, with ``type`` beside it."""
+    if _HEAD.decode(state.blob).type is not None:
+        return state.blob.encode()
+    message = wire.exact(state.blob)
+    message["type"] = state.scope.type.value
+    return wire.exact_text(message)
+
+
+def _is_null(state: SavedState) -> bool:
+    """True for a state that resets its whole scope."""
+    head = _HEAD.decode(state.blob)
+    if state.scope.type is StateType.stream:
+        return head.stream is None or _absent(head.stream.stream_state)
+    if state.scope.type is StateType.legacy:
+        return _absent(head.data)
+    return False
+
+
+def _may_follow(saved: StateType, new: StateType) -> bool:
+    return saved is new or saved is StateType.legacy
+
+
+class AirbyteState:
+    """``StateRole`` of ``protocols.contract``."""
+
+    def export(self, states: Sequence[SavedState]) -> Any:
+        text = state_file(states)
+        return None if text is None else msgspec.json.decode(text)
+
+    def parse(self, raw: Any) -> list[SavedState]:
+        """Accepts a list of state messages, wrapped AirbyteMessages, one of either, a V1 message,
+        a bare LEGACY blob, and nothing (null, ``[]``, ``{}``)."""
+        items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
+        items = [_unwrapped(i) for i in items if i not in (None, {})]
+        if len(items) > 1 and any(_type_of(i) is not StateType.stream for i in items):
+            raise StateError(
+                "a list of several states must hold STREAM states only",
+                code="state.mixed",
+                hint="give one GLOBAL or LEGACY state, or STREAM states only",
+            )
+        found = [_saved(item, index) for index, item in enumerate(items)]
+        return self.merge([], found)
+
+    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+        """STREAM replaces per stream, GLOBAL and LEGACY as a whole; a null state takes its scope
+        away. LEGACY may become anything, STREAM and GLOBAL only themselves."""
+        merged = {s.scope: s for s in saved}
+        kind = next((s.scope.type for s in saved), None)
+        for state in new:
+            if kind is not None and not _may_follow(kind, state.scope.type):
+                raise StateError(
+                    f"the saved state is {kind.value} and the source now sends"
+                    f" {state.scope.type.value}",
+                    code="state.type_changed",
+                    hint="run `penstock state reset` to let the source start anew",
+                    stream=str(state.scope.stream) if state.scope.stream else None,
+                )
+            if kind is not state.scope.type:
+                kind = state.scope.type
+                merged = {}
+            if _is_null(state):
+                merged.pop(state.scope, None)
+            else:
+                merged[state.scope] = state
+        return list(merged.values())
+
+    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+        """STREAM: its state goes; GLOBAL: its entry becomes null, ``shared_state`` stays."""
+        if any(s.scope.type is StateType.legacy for s in states):
+            raise StateError(
+                f"the state of {stream} alone cannot be reset: a LEGACY state is one blob whose"
+                " content only the source knows",
+                code="state.legacy",
+                hint="reset the whole state (`penstock state reset` without --stream)",
+                stream=str(stream),
+            )
+        return self.without(states, (stream,))
+
+    def without(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        """Without these streams' states; LEGACY stays as it is."""
+        gone = frozenset(streams)
+        kept: list[SavedState] = []
+        for state in states:
+            if state.scope.type is StateType.global_:
+                kept.append(_nulled(state, gone))
+            elif state.scope.stream not in gone:
+                kept.append(state)
+        return kept
+
+    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+        streams: list[dict[str, Any]] = []
+        shared: Any = None
+        for state in states:
+            message = wire.from_data(AirbyteStateMessage, msgspec.json.decode(state.blob))
+            if state.scope.type is StateType.legacy:
+                shared = message.data
+                continue
+            entries = [] if message.stream is None else [message.stream]
+            if message.global_ is not None:
+                shared, entries = message.global_.shared_state, message.global_.stream_states
+            streams += [
+                {
+                    "namespace": e.stream_descriptor.namespace or None,
+                    "name": e.stream_descriptor.name,
+                    "state": e.stream_state,
+                }
+                for e in entries
+            ]
+        kind = states[0].scope.type.value if states else None
+        return {"type": kind, "streams": streams, "shared": shared}
+
+
+def _nulled(state: SavedState, gone: frozenset[StreamId]) -> SavedState:
+    """A GLOBAL state in which these streams' entries are null; the same object where none is."""
+    message = wire.exact(state.blob)
+    changed = False
+    for entry in message["global"].get("stream_states") or ():
+        name = entry["stream_descriptor"]
+        if StreamId.of(name.get("namespace"), name["name"]) in gone:
+            changed |= entry.get("stream_state") is not None
+            entry["stream_state"] = None
+    return SavedState(state.scope, wire.exact_text(message).decode()) if changed else state
+
+
+def _unwrapped(item: Any) -> Any:
+    """The state message in an AirbyteMessage envelope; anything else as it is."""
+    if isinstance(item, dict) and item.get("type") == "STATE" and "state" in item:
+        return cast(dict[str, Any], item)["state"]
+    return item
+
+
+def _type_of(item: Any) -> StateType:
+    if not isinstance(item, dict):
+        return StateType.legacy
+    found = cast(dict[str, Any], item)
+    kind = found.get("type") or found.get("state_type")
+    return StateType(kind) if kind in tuple(StateType) else StateType.legacy
+
+
+def _saved(item: Any, index: int) -> SavedState:
+    if not isinstance(item, dict):
+        raise StateError(
+            f"state {index + 1} is no JSON object",
+            code="state.invalid",
+            hint="give what `penstock state export` writes, or the source's own state messages",
+        )
+    message = cast(dict[str, Any], item)
+    if _type_of(message) is StateType.legacy and not _is_v1(message):
+        message = {"type": StateType.legacy.value, "data": message}
+    blob = wire.exact_text(message).decode()
+    try:
+        scope = scope_of(blob)
+        if scope.type is StateType.global_:
+            wire.from_data(AirbyteGlobalState, message["global"])
+    except ValueError as e:
+        raise StateError(
+            f"state {index + 1} is no Airbyte state message: {e}",
+            code="state.invalid",
+            hint="give what `penstock state export` writes, or the source's own state messages",
+        ) from None
+    return SavedState(scope, blob)
+
+
+def _is_v1(message: dict[str, Any]) -> bool:
+    """A LEGACY message rather than a bare blob that happens to be an object."""
+    typed = (message.get("type") or message.get("state_type")) == StateType.legacy
+    return typed or ("data" in message and message.keys() <= {"data", "sourceStats"})

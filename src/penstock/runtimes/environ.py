@@ -1,0 +1,45 @@
+"""The environment a connector gets: a short list of names, and what the user gives. Nothing of
+ours, of Spark or of Python leaks into it (L10).
+
+Not here: secrets in arguments (``private``), what a connector prints (``masking``).
+"""
+
+import os
+from collections.abc import Mapping
+
+_KEPT = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "TMPDIR",
+        "TZ",
+        "LANG",
+        "LANGUAGE",
+        # certificate authorities, as the usual client libraries look for them
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "NODE_EXTRA_CA_CERTS",
+        "AWS_CA_BUNDLE",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    }
+)
+_KEPT_LOWER = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Locale, time zone, home, PATH, proxies and certificate settings of this process, then
+    ``extra`` over them."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or name.lower() in _KEPT_LOWER or name.startswith("LC_")
+    }
+    kept.setdefault("PATH", _DEFAULT_PATH)
+    kept.update(extra or {})
+    return kept

@@ -1,0 +1,362 @@
+"""A connector as a local process: started, read with back-pressure, and always killed whole.
+
+Not here: how the tree dies (``supervisor``, the connector's parent), what an argument file holds
+(``private``), what the bytes mean (``protocols``). The twin for tests is ``memory``.
+
+Of :class:`Timeouts` only ``stop`` is kept here; the others end a conversation, which is the
+protocol's: :meth:`ProcessChannel.read` is bounded by what its caller says.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from penstock.errors import SourceError
+from penstock.runtimes import starting
+from penstock.runtimes.contract import Argument, Timeouts
+from penstock.runtimes.environ import clean_environment
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.private import PrivateFolder
+from penstock.runtimes.stderr import StderrDrain
+from penstock.runtimes.supervisor import Order
+
+READ_SIZE = 1 << 20
+"""Bytes of one read, and the pipe's capacity where the system grants it."""
+_ENOUGH = 128 * 1024
+_GATHER = 0.002
+_GATHERS = 5
+_LINGER = 2.0
+_KILL_MARGIN = 8.0
+
+
+class ProcessRuntime:
+    """A command that can be run any number of times.
+
+    ``env`` is added to a clean environment (``environ``). ``secrets`` are masked in stderr and in
+    errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
+    working directory, this process's own by default; a relative command is looked up there."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        secrets: Sequence[str] = (),
+        log_stderr: Callable[[str], None] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.command = list(command)
+        self._env = dict(env or {})
+        self._masker = Masker(secrets)
+        self._log_stderr = log_stderr
+        self._cwd = os.fspath(cwd) if cwd is not None else None
+
+    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> "ProcessChannel":
+        """Start it; returns once it runs. Raises ``SourceError`` (``connector.not_found``,
+        ``connector.not_executable``, ``connector.start_failed``)."""
+        env = clean_environment(self._env)
+        try:
+            file = starting.resolve(self.command, env["PATH"], self._cwd)
+            folder = PrivateFolder(arguments)
+        except SourceError as e:
+            raise self._masked(e) from None
+        channel = ProcessChannel(folder, timeouts, self._masker, self._log_stderr)
+        try:
+            channel.start(
+                (
+                    os.fsencode(file),
+                    [os.fsencode(a) for a in (*self.command, *folder.arguments)],
+                    {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
+                    os.fsencode(self._cwd or ""),
+                    float(timeouts.stop),
+                )
+            )
+        except BaseException as e:
+            channel.close()
+            if isinstance(e, SourceError):
+                raise self._masked(e) from None
+            raise
+        return channel
+
+    def _masked(self, error: SourceError) -> SourceError:
+        error.message = self._masker.mask(error.message)
+        error.args = (error.message,)
+        return error
+
+
+class ProcessChannel:
+    """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread;
+    ``stop`` and ``stderr_tail`` may be called from any."""
+
+    def __init__(
+        self,
+        folder: PrivateFolder,
+        timeouts: Timeouts,
+        masker: Masker,
+        log: Callable[[str], None] | None,
+    ) -> None:
+        self._folder = folder
+        self._timeouts = timeouts
+        self._masker = masker
+        self._log = log
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._stderr: StderrDrain | None = None
+        self._stdout = self._status = self._lifeline = -1
+        self._status_text = b""
+        self._pid: int | None = None
+        self._code: int | None = None
+        self._eof = False
+        self._stopped = False
+        self._closed = False
+        self._idle = 0.0
+        self._stopping = threading.Lock()
+        self._reading_status = threading.Lock()
+
+    # -- start
+
+    def start(self, order: Order) -> None:
+        theirs: list[int] = []
+        stderr_out = -1
+        try:
+            self._stdout, stdout = os.pipe()
+            theirs.append(stdout)
+            stderr_out, stderr_in = os.pipe()
+            theirs.append(stderr_in)
+            orders, self._lifeline = os.pipe()
+            theirs.append(orders)
+            self._status, status = os.pipe()
+            theirs.append(status)
+            _grow(self._stdout)
+            os.set_blocking(self._stdout, False)
+            os.set_blocking(self._lifeline, False)
+            os.set_blocking(self._status, False)
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", starting.SUPERVISOR, str(orders), str(status)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr_in,
+                pass_fds=(orders, status),
+                start_new_session=True,
+            )
+        except OSError as e:
+            if stderr_out >= 0:
+                os.close(stderr_out)
+            raise SourceError(
+                f"no process can be started: {e}",
+                code="connector.start_failed",
+                hint="the machine may be out of processes, memory or open files",
+            ) from e
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._stderr = StderrDrain(stderr_out, self._masker, self._log)
+        starting.handshake(self._lifeline, self._status, order, self._take_status)
+        if self._pid is None:
+            raise SourceError(
+                f"the connector's supervisor died: {self._stderr.tail(1.0) or 'without a word'}",
+                code="connector.start_failed",
+                hint=f"does {sys.executable} run?",
+            )
+
+    # -- the contract
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def read(self, timeout: float) -> bytes | None:
+        """See the contract. Small pieces are gathered for a few milliseconds. What the connector
+        left running when it ended may go on writing; it is killed once it is silent for 2 s."""
+        deadline = time.monotonic() + max(timeout, 0.0)
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        if self._code is None:
+            poll.register(self._status, select.POLLIN)
+        while not self._eof:
+            before = time.monotonic()
+            left = max(deadline - before, 0.0)
+            bound = left if self._code is None else min(left, max(_LINGER - self._idle, 0.0))
+            ready = {fd for fd, _ in poll.poll(bound * 1000)}
+            if self._stdout in ready:
+                self._idle = 0.0
+                if (data := self._take(READ_SIZE)) is None:
+                    continue
+                return self._gather(data)
+            if self._stopped:
+                break
+            if self._status in ready and self._take_status():
+                poll.unregister(self._status)
+            elif self._code is not None:
+                self._idle += time.monotonic() - before
+                if self._idle >= _LINGER:
+                    self._end_tree(discard=False)
+                    continue
+            if time.monotonic() >= deadline:
+                return None
+        return b""
+
+    def wait(self, timeout: float) -> int | None:
+        deadline = time.monotonic() + max(timeout, 0.0)
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        while self._code is None:
+            left = deadline - time.monotonic()
+            if poll.poll(max(left, 0.0) * 1000):
+                self._take_status()
+            elif left <= 0:
+                return None
+        return self._code
+
+    def stop(self) -> None:
+        if not self._closed:
+            self._end_tree(discard=True)
+
+    def stderr_tail(self) -> str:
+        if self._stderr is None:
+            return ""
+        return self._stderr.tail(1.0 if self._code is not None else 0.0)
+
+    def close(self) -> None:
+        """Stop it, drain stderr, remove the private files. Any number of times."""
+        try:
+            self.stop()
+        finally:
+            with self._stopping:
+                if not self._closed:
+                    self._closed = True
+                    self._release()
+
+    # -- inside
+
+    def _release(self) -> None:
+        self._stopped = self._eof = True
+        for fd in (self._lifeline, self._stdout, self._status):
+            if fd >= 0:
+                os.close(fd)
+        self._code = -9 if self._code is None else self._code
+        # An end of the lifeline kills the tree too, should an interrupt have cut `stop` short.
+        if self._supervisor is not None:
+            try:
+                self._supervisor.wait(_KILL_MARGIN)
+            except subprocess.TimeoutExpired:
+                self._kill()
+        if self._stderr is not None:
+            self._stderr.close(0.5)
+        self._folder.remove()
+
+    def _take(self, size: int) -> bytes | None:
+        """What stdout holds now; None: nothing; b"": its end."""
+        try:
+            data = os.read(self._stdout, size)
+        except BlockingIOError:
+            return None
+        self._eof = self._eof or not data
+        return data
+
+    def _gather(self, data: bytes) -> bytes:
+        """A connector that flushes each record would cost a wake-up and a framing pass each."""
+        if not data or len(data) >= _ENOUGH:
+            return data
+        pieces = [data]
+        size = len(data)
+        for _ in range(_GATHERS):
+            time.sleep(_GATHER)
+            more = self._take(READ_SIZE)
+            if not more:
+                break
+            pieces.append(more)
+            size += len(more)
+            if size >= _ENOUGH:
+                break
+        return b"".join(pieces)
+
+    def _take_status(self) -> bool:
+        """True once the exit code is known (or whoever would tell it is gone)."""
+        with self._reading_status:
+            return self._read_status()
+
+    def _read_status(self) -> bool:
+        try:
+            data = os.read(self._status, 4096)
+        except BlockingIOError:
+            return self._code is not None
+        self._status_text += data
+        *lines, self._status_text = self._status_text.split(b"\n")
+        for line in lines:
+            what, _, rest = line.partition(b" ")
+            if what == b"S":
+                self._pid = int(rest)
+            elif what == b"X":
+                self._code = int(rest)
+            elif what == b"E":
+                number, _, step = rest.partition(b" ")
+                raise starting.Refused(int(number), step.decode())
+        if not data and self._code is None:
+            # The supervisor was killed; the connector got its death signal with it.
+            self._kill()
+            self._code = -9
+        return self._code is not None
+
+    def _end_tree(self, *, discard: bool) -> None:
+        with self._stopping:
+            if self._stopped or self._supervisor is None:
+                return
+            with contextlib.suppress(OSError):
+                os.write(self._lifeline, b"T")
+            deadline = time.monotonic() + self._timeouts.stop + _KILL_MARGIN
+            while self._supervisor.poll() is None and time.monotonic() < deadline:
+                # Who flushes on SIGTERM must not block on a full pipe.
+                if discard and not self._eof:
+                    with contextlib.suppress(OSError):
+                        while self._take(READ_SIZE):
+                            pass
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._supervisor.wait(0.02)
+            if self._supervisor.poll() is None:
+                self._kill()
+            with contextlib.suppress(starting.Refused):
+                while not self._take_status() and self._supervisor.poll() is None:
+                    time.sleep(0.01)
+            if discard:
+                self._eof = True
+            self._stopped = True
+
+    def _kill(self) -> None:
+        """Without the supervisor's help: it, and the connector's process group."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._supervisor.wait(1.0)
+        if self._pid is not None and self._code is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._pid, 9)
+
+
+def _grow(pipe: int) -> None:
+    """A larger pipe means fewer switches between connector and reader. Best effort."""
+    set_size = getattr(fcntl, "F_SETPIPE_SZ", None)
+    size = READ_SIZE
+    while set_size is not None and size > 64 * 1024:
+        try:
+            fcntl.fcntl(pipe, set_size, size)
+            return
+        except OSError as e:
+            if e.errno not in (errno.EPERM, errno.EBUSY, errno.ENOMEM):
+                return
+            size //= 2

@@ -1,0 +1,256 @@
+"""A connector's parent: starts it, reports how it ended, and kills its whole tree.
+
+Run as a script (``python -I -S supervisor.py LIFELINE STATUS``) for ``runtimes.process``, which
+takes only its :data:`Order` from here. It imports nothing of ours and next to nothing else, because
+each connector waits for its start (tens of milliseconds).
+
+Why a process of its own (L11): a death signal follows the *thread* that set it and reaches only the
+direct child, so it cannot bind a tree to a many-threaded owner. This process holds one end of a
+pipe instead, and reads its end of file when the owner dies, however it dies. As a child subreaper
+it adopts every descendant, so one that became a daemon is still found. Should this process itself
+be killed, the connector has a death signal, set by this process's only thread.
+
+LIFELINE (owner to us): a marshalled order after its length, then one byte per request to stop; end
+of file: the owner is dead. STATUS (us to owner), one line each: ``S PID`` it runs, ``E ERRNO STEP``
+it could not be started, ``X CODE`` it ended (negative: by that signal).
+
+Where there is no ``/proc`` (macOS) only the connector's process group is killed.
+"""
+
+# contextlib would cost as much as all other imports together.
+# ruff: noqa: SIM105
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+
+LINUX = sys.platform.startswith("linux")
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+TICK = 0.5  # seconds between looks at our parent's pid, in case the lifeline was inherited
+ORPHAN_GRACE = 0.5  # seconds between SIGTERM and SIGKILL when the owner is dead
+KILL_BOUND = 5.0  # seconds spent on killing what does not die
+Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float]
+"""Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL."""
+
+if LINUX:
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl  # loaded now: the connector's side of the fork calls it too
+
+
+def receive(lifeline: int) -> Order:
+    data = b""
+    need = 8
+    while len(data) < need:
+        piece = os.read(lifeline, need - len(data))
+        if not piece:
+            os._exit(0)
+        data += piece
+        if need == 8 and len(data) == 8:
+            need = 8 + int.from_bytes(data, "little")
+    return marshal.loads(data[8:])
+
+
+def become(order: Order, owner: int, told: int) -> None:
+    """The connector's side of the fork: never returns."""
+    file, argv, env, cwd, _ = order
+    step = b"start"
+    try:
+        os.setsid()
+        if LINUX:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != owner:
+            os._exit(127)
+        signal.set_wakeup_fd(-1)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGPIPE", "SIGXFSZ", "SIGCHLD"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        if cwd:
+            step = b"cwd"
+            os.chdir(cwd)
+        step = b"exec"
+        os.execve(file, argv, env)
+    except OSError as e:
+        os.write(told, b"%d %s" % (e.errno or 0, step))
+    finally:
+        os._exit(127)
+
+
+def spawn(order: Order, status: int) -> int:
+    """The connector's pid. Ends this process when it cannot be started."""
+    report, told = os.pipe()
+    owner = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        become(order, owner, told)
+    os.close(told)
+    failure = os.read(report, 100)
+    os.close(report)
+    if failure:
+        os.write(status, b"E " + failure + b"\n")
+        os._exit(0)
+    return pid
+
+
+def parents() -> dict[int, list[int]]:
+    """pid -> its children, from every process's stat: for kernels that do not list children."""
+    below: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as f:
+                parent = int(f.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        below.setdefault(parent, []).append(int(entry))
+    return below
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of every thread of a process."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as f:
+                found += [int(p) for p in f.read().split()]
+    except OSError:
+        pass
+    return found
+
+
+def descendants() -> list[int]:
+    me = os.getpid()
+    listed = os.path.exists(f"/proc/{me}/task/{me}/children")
+    below = {} if listed else parents()
+    found: list[int] = []
+    todo = [me]
+    while todo:
+        pid = todo.pop()
+        direct = children(pid) if listed else below.get(pid, [])
+        found += direct
+        todo += direct
+    return found
+
+
+def send(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+class Supervisor:
+    def __init__(self, lifeline: int, status: int, pid: int, wakeup: int) -> None:
+        self.lifeline = lifeline
+        self.status = status
+        self.pid = pid
+        self.wakeup = wakeup
+        self.alive = True  # the connector's own process
+        self.empty = False  # nothing of the tree is left
+        self.owner = os.getppid()
+
+    def tell(self, line: bytes) -> None:
+        try:
+            os.write(self.status, line)
+        except OSError:
+            pass
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.empty = True
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self.alive = False
+                self.tell(b"X %d\n" % os.waitstatus_to_exitcode(status))
+
+    def signal_tree(self, number: int) -> None:
+        if LINUX:
+            # As their subreaper we find them all; a group's number may belong to others once its
+            # last member is reaped, so it is not used here.
+            send(descendants(), number)
+            return
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass
+
+    def wait_empty(self, seconds: float, number: int) -> None:
+        """Send the signal until nothing is left, SIGKILL again and again: who forks while it is
+        being killed is met in the next round."""
+        deadline = time.monotonic() + seconds
+        self.signal_tree(number)
+        self.reap()
+        pause = 0.002
+        while not self.empty and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+            if number == signal.SIGKILL:
+                self.signal_tree(number)
+            self.reap()
+
+    def end(self, grace: float) -> None:
+        if not self.empty:
+            self.wait_empty(grace, signal.SIGTERM)
+        if not self.empty or not LINUX:
+            self.wait_empty(KILL_BOUND, signal.SIGKILL)
+
+    def serve(self, grace: float) -> None:
+        """Until the owner asks for the end or is dead."""
+        poll = select.poll()
+        poll.register(self.lifeline, select.POLLIN)
+        poll.register(self.wakeup, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll(TICK * 1000):
+                if fd == self.wakeup:
+                    if signal.SIGTERM in os.read(self.wakeup, 4096):
+                        return self.end(grace)
+                    self.reap()
+                elif os.read(self.lifeline, 1):
+                    return self.end(grace)
+                else:
+                    return self.end(min(grace, ORPHAN_GRACE))
+            if os.getppid() != self.owner:
+                return self.end(min(grace, ORPHAN_GRACE))
+
+
+def noted(number: int, frame: object) -> None:
+    """The wake-up pipe tells; a handler must exist for it to be written."""
+
+
+def main() -> None:
+    lifeline, status = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(lifeline, False)
+    os.set_inheritable(status, False)
+    for name in ("SIGINT", "SIGHUP", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if LINUX:
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    for name in ("SIGCHLD", "SIGTERM"):
+        signal.signal(getattr(signal, name), noted)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    order = receive(lifeline)
+    pid = spawn(order, status)
+    # Our own copies of the connector's stdout and stderr would keep them from ever ending.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
+    supervisor = Supervisor(lifeline, status, pid, woken)
+    supervisor.tell(b"S %d\n" % pid)
+    supervisor.reap()
+    supervisor.serve(order[4])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""One Spark session a process: what it is configured with, opened, shared, closed.
+
+Local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the pipeline file; a Spark Connect
+server by an ``sc://`` address. Spark prints nothing that a user sees: its log lies in the run's
+folder. Not here: the JVM process (``gateway``), which Java (``java``), which jars (``jars``).
+
+Decided for every session: UTC, ANSI SQL, names without regard to case (so is Delta; column names
+are cleaned to differ in more than case), timestamps in microseconds and the proleptic Gregorian
+calendar in Parquet, no UI.
+"""
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import platformdirs
+
+from penstock.errors import ConfigError, Defect
+from penstock.spark.failures import summary
+from penstock.spark.jars import find_jars, keep_jars
+from penstock.spark.java import JavaHome, find_java
+from penstock.spark.trust import proxy_options, trust_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.gateway import Jvm
+
+MASTER_VARIABLE = "PENSTOCK_SPARK_MASTER"
+START_SECONDS = 120.0
+RESOLVE_SECONDS = 600.0
+DRIVER_MEMORY = "2g"
+_LOOPBACK = "127.0.0.1"
+_JOINED = {  # settings that add up: ours first
+    "spark.driver.extraJavaOptions": " ",
+    "spark.jars": ",",
+    "spark.jars.excludes": ",",
+    "spark.sql.extensions": ",",
+}
+
+
+class Needs(Protocol):
+    """What a table format asks of the session (``tables.contract.SessionNeeds``)."""
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+    @property
+    def conf(self) -> dict[str, str]: ...
+
+
+class _Open:
+    """The process's session, its users counted."""
+
+    def __init__(self, spark: "SparkSession", jvm: "Jvm | None", key: tuple[object, ...]) -> None:
+        self.spark = spark
+        self.jvm = jvm
+        self.key = key
+        self.users = 1
+
+
+_lock = threading.RLock()
+_current: _Open | None = None
+
+
+def choose_master(
+    master: str | None, cores: int, lanes: int, environ: Mapping[str, str] = os.environ
+) -> str:
+    """The pipeline file's master, else the environment's, else local with one slot a core, and
+    always one more than there are lanes (sources mostly wait; loads need a slot)."""
+    return master or environ.get(MASTER_VARIABLE) or f"local[{max(cores, lanes + 1)}]"
+
+
+def open_session(
+    needs: Needs,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    cores: int | None = None,
+    lanes: int = 1,
+    scratch_dir: Path,
+    cache_dir: Path | None = None,
+) -> "SparkSession":
+    """Open the process's session, or share the one that is open and asks for the same.
+
+    ``scratch_dir`` takes the log (``spark.log``) and Spark's temporary files; ``cache_dir``
+    (default: the user's cache folder) what later starts use again. Every opening wants one
+    :func:`close_session`; what is open at exit is closed then.
+    Raises ``ConfigError``, ``DestinationError`` (jars that Maven does not give).
+    """
+    global _current
+    chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
+    key = (chosen, tuple(needs.packages), dict(needs.conf), dict(conf or {}))
+    with _lock:
+        if _current is not None:
+            if _current.key != key and not set(needs.packages) <= set(_packages(_current)):
+                raise Defect("a Spark session with other jars is open in this process")
+            _current.users += 1
+            return _current.spark
+        scratch = scratch_dir.resolve()
+        cache = (cache_dir or platformdirs.user_cache_path("penstock")).resolve()
+        if chosen.startswith("sc://"):
+            spark, jvm = _connect(chosen, conf or {}), None
+        else:
+            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache)
+        _current = _Open(spark, jvm, key)
+        atexit.register(_close_now)
+        return spark
+
+
+def close_session(spark: "SparkSession") -> None:
+    """Give the session back; the last one ends it and its JVM, within 40 seconds."""
+    with _lock:
+        if _current is None or _current.spark is not spark:
+            return
+        _current.users -= 1
+        if _current.users <= 0:
+            _close_now()
+
+
+def _close_now() -> None:
+    global _current
+    with _lock:
+        closing, _current = _current, None
+        atexit.unregister(_close_now)
+        if closing is None:
+            return
+        if closing.jvm is None:
+            closing.spark.stop()
+        else:
+            closing.jvm.end(closing.spark.stop)
+
+
+def _packages(opened: _Open) -> tuple[str, ...]:
+    return opened.key[1]  # type: ignore[return-value]
+
+
+def _start(
+    needs: Needs, master: str, conf: Mapping[str, str], scratch: Path, cache: Path
+) -> "tuple[SparkSession, Jvm]":
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.gateway import start_jvm
+
+    java = find_java(cache)
+    found = find_jars(needs.packages, cache)
+    ivy = scratch / "ivy"
+    fetched: dict[str, str] = {}
+    if found.missing:
+        fetched = {"spark.jars.packages": ",".join(found.missing), "spark.jars.ivy": str(ivy)}
+    own = {"spark.jars": ",".join(map(str, found.files)), **fetched}
+    options = {"spark.driver.extraJavaOptions": " ".join(_java_options(java, cache))}
+    merged = _merge(base_conf(master, scratch), options, own, needs.conf, conf)
+    timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
+    jvm = start_jvm(merged, _environment(java, master), scratch, timeout)
+    try:
+        keep_jars(found.missing, ivy, cache)
+        spark = SparkSession.builder.getOrCreate()
+        for name, value in merged.items():
+            if name.startswith("spark.sql.") and spark.conf.isModifiable(name):
+                spark.conf.set(name, value)
+    except Exception as failure:
+        jvm.end(lambda: None)
+        raise ConfigError(
+            f"Spark did not start on {master}: {summary(failure)}",
+            code="spark.not_started",
+            where=str(jvm.log),
+            hint="check the master's address; `penstock doctor` checks Java and Spark",
+        ) from failure
+    return spark, jvm
+
+
+def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(address)
+        for name, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except Exception as failure:
+        raise ConfigError(
+            f"no Spark Connect session at {address}: {summary(failure)}",
+            code="spark.not_started",
+            hint="check the address; the client needs the extra packages of pyspark[connect]",
+        ) from failure
+
+
+def base_conf(master: str, scratch: Path) -> dict[str, str]:
+    """Our settings for a session on ``master``; whatever a format or the user sets wins."""
+    conf = {
+        "spark.app.name": "penstock",
+        "spark.master": master,
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    if master.startswith("local"):
+        conf["spark.local.dir"] = str(scratch / "blocks")
+        # a heartbeat that meets the end of the session holds it up for one interval
+        conf["spark.executor.heartbeatInterval"] = "2s"
+        # adaptive execution joins small partitions; more would only cost start-up
+        conf["spark.sql.shuffle.partitions"] = "8"
+    if _is_loopback(master):
+        conf |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+    return conf
+
+
+def _is_loopback(master: str) -> bool:
+    return master.startswith(("local", f"spark://{_LOOPBACK}:", "spark://localhost:"))
+
+
+def _environment(java: JavaHome, master: str) -> dict[str, str]:
+    """The JVM's environment. ``PYSPARK_PYTHON`` must be ours before the JVM starts: workers are
+    ``python3`` from PATH otherwise. On a cluster the user may name another."""
+    if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    environ = {**os.environ, "JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1"}
+    if _is_loopback(master):
+        environ["SPARK_LOCAL_IP"] = _LOOPBACK
+    return environ
+
+
+def _java_options(java: JavaHome, cache: Path) -> list[str]:
+    return [*(trust_options(cache) if java.packaged else []), *proxy_options()]
+
+
+def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            joint = _JOINED.get(name)
+            earlier = merged.get(name) if joint else None
+            merged[name] = (
+                f"{earlier}{joint}{value}" if earlier and value else value or earlier or ""
+            )
+    return {name: value for name, value in merged.items() if value}
+
+
+def jvm_peak_bytes() -> int:
+    """The most memory that our own JVM has had resident so far; 0 where there is none to ask."""
+    jvm = _current.jvm if _current is not None else None
+    if jvm is None:
+        return 0
+    try:
+        status = Path(f"/proc/{jvm.process.pid}/status").read_text("ascii")
+    except OSError:
+        return 0
+    peak = next((line for line in status.splitlines() if line.startswith("VmHWM:")), "")
+    return int(peak.split()[1]) * 1024 if peak else 0

@@ -1,0 +1,167 @@
+"""Our types as Spark's, and back.
+
+``model.types`` has the lattice; this gives Spark's ``StructType`` for reading parts and writing
+tables, DDL text for SQL, and the schema of a table that Spark read as ours. Kinds that Spark has no
+type for (time, time_tz, json) are STRING there; :func:`stored` says what a table knows of a type.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.model.types import (
+    CHANGES,
+    EXTRACTED_AT,
+    RAW_ID,
+    SEQ,
+    DataType,
+    Field,
+    Kind,
+    MetadataNames,
+    RowSchema,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import types as T
+
+SOURCE_NAME = "penstock.source"  # key of a column's metadata: the property's original name
+
+STRING, INTEGER, TIMESTAMP = DataType(Kind.string), DataType(Kind.integer), DataType(Kind.timestamp)
+CHANGE_LIST = DataType(
+    Kind.array,
+    item=DataType(
+        Kind.struct, fields=tuple(Field(n, n, STRING) for n in ("field", "change", "reason"))
+    ),
+)
+META = DataType(
+    Kind.struct,
+    fields=(Field("sync_id", "sync_id", INTEGER), Field("changes", "changes", CHANGE_LIST)),
+)
+INTERNAL = (
+    Field(SEQ, SEQ, INTEGER),
+    Field(RAW_ID, RAW_ID, STRING),
+    Field(EXTRACTED_AT, EXTRACTED_AT, TIMESTAMP),
+    Field(CHANGES, CHANGES, CHANGE_LIST),
+)
+
+_DDL = {
+    Kind.string: "STRING",
+    Kind.boolean: "BOOLEAN",
+    Kind.integer: "BIGINT",
+    Kind.number: "DOUBLE",
+    Kind.date: "DATE",
+    Kind.timestamp: "TIMESTAMP",
+    Kind.timestamp_ntz: "TIMESTAMP_NTZ",
+    Kind.time: "STRING",
+    Kind.time_tz: "STRING",
+    Kind.binary: "BINARY",
+    Kind.json: "STRING",
+}
+
+
+def metadata_fields(names: MetadataNames) -> tuple[Field, ...]:
+    """The metadata columns of a table, in their order."""
+    columns = {
+        names.raw_id: STRING,
+        names.extracted_at: TIMESTAMP,
+        names.meta: META,
+        names.generation_id: INTEGER,
+    }
+    return tuple(Field(name, name, kind) for name, kind in columns.items())
+
+
+def stored(kind: DataType) -> DataType:
+    """``kind`` as a table remembers it: text is text."""
+    if kind.kind in (Kind.time, Kind.time_tz, Kind.json):
+        return STRING
+    if kind.kind is Kind.array and kind.item is not None:
+        return DataType(Kind.array, item=stored(kind.item))
+    if kind.kind is Kind.struct:
+        fields = tuple(Field(f.name, f.source, stored(f.type)) for f in kind.fields)
+        return DataType(Kind.struct, fields=fields)
+    return kind
+
+
+def ddl(kind: DataType) -> str:
+    """The type in Spark SQL."""
+    if kind.kind is Kind.decimal:
+        return f"DECIMAL({kind.precision or 38},{kind.scale or 0})"
+    if kind.kind is Kind.array:
+        return f"ARRAY<{ddl(kind.item or STRING)}>"
+    if kind.kind is Kind.struct:
+        return f"STRUCT<{', '.join(f'{quoted(f.name)}: {ddl(f.type)}' for f in kind.fields)}>"
+    return _DDL[kind.kind]
+
+
+def quoted(name: str) -> str:
+    """An identifier in Spark SQL, whatever characters it has."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def spark_type(kind: DataType) -> "T.DataType":
+    from pyspark.sql import types as T
+
+    if kind.kind is Kind.decimal:
+        return T.DecimalType(kind.precision or 38, kind.scale or 0)
+    if kind.kind is Kind.array:
+        return T.ArrayType(spark_type(kind.item or STRING))
+    if kind.kind is Kind.struct:
+        return struct_type(kind.fields)
+    simple: dict[Kind, type[T.DataType]] = {
+        Kind.boolean: T.BooleanType,
+        Kind.integer: T.LongType,
+        Kind.number: T.DoubleType,
+        Kind.date: T.DateType,
+        Kind.timestamp: T.TimestampType,
+        Kind.timestamp_ntz: T.TimestampNTZType,
+        Kind.binary: T.BinaryType,
+    }
+    return simple.get(kind.kind, T.StringType)()
+
+
+def struct_type(fields: tuple[Field, ...]) -> "T.StructType":
+    """Nullable fields that carry their original names as metadata."""
+    from pyspark.sql import types as T
+
+    return T.StructType(
+        [T.StructField(f.name, spark_type(f.type), True, {SOURCE_NAME: f.source}) for f in fields]
+    )
+
+
+def part_schema(schema: RowSchema) -> "T.StructType":
+    """What a part file of ``schema`` holds: its columns and the internal ones."""
+    return struct_type((*schema.fields, *INTERNAL))
+
+
+def row_schema(struct: "T.StructType") -> RowSchema:
+    """The columns of a table that Spark read. Types of foreign tables map to the nearest of ours
+    (smaller integers to 64 bits, float to double, maps and variants to text)."""
+    return RowSchema(
+        tuple(
+            Field(f.name, (f.metadata or {}).get(SOURCE_NAME, f.name), data_type(f.dataType))
+            for f in struct.fields
+        )
+    )
+
+
+def data_type(kind: "T.DataType") -> DataType:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.DecimalType):
+        return DataType(Kind.decimal, precision=kind.precision, scale=kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return DataType(Kind.array, item=data_type(kind.elementType))
+    if isinstance(kind, T.StructType):
+        return DataType(Kind.struct, fields=row_schema(kind).fields)
+    names = {
+        "boolean": Kind.boolean,
+        "tinyint": Kind.integer,
+        "smallint": Kind.integer,
+        "int": Kind.integer,
+        "bigint": Kind.integer,
+        "float": Kind.number,
+        "double": Kind.number,
+        "date": Kind.date,
+        "timestamp": Kind.timestamp,
+        "timestamp_ntz": Kind.timestamp_ntz,
+        "binary": Kind.binary,
+    }
+    return DataType(names.get(kind.simpleString(), Kind.string))

@@ -1,0 +1,239 @@
+"""A database that keeps a store: connections, transactions, locks, clock, errors.
+
+SQLite and Postgres differ here and nowhere else. Not here: tables (``schema``) and what is written
+in them (``sql``, ``ledger``). Every wait is bounded (L11). Nothing that is stored reaches the text
+of an error: connector configuration is kept here (L10).
+"""
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from penstock.errors import ConfigError, StateError
+from penstock.state import schema
+
+BUSY_SECONDS = 30  # how long a transaction waits for another one's lock
+CONNECT_SECONDS = 10
+_STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
+_WRITE = "penstock_write"
+_LIBPQ: dict[str, Any] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "tcp_user_timeout": BUSY_SECONDS * 1000,
+    "application_name": "penstock",
+    "prepare_threshold": None,  # poolers in transaction mode lose prepared statements
+}
+_IN_LIST = 500  # values in one IN (...)
+
+
+class Database:
+    """One open database; safe for use by several threads."""
+
+    def __init__(self, engine: Engine, place: str) -> None:
+        self.place = place
+        self._engine = engine
+        self._is_sqlite = engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """A read transaction (on SQLite one snapshot, which blocks no writer)."""
+        with self._errors(), self._engine.connect() as conn:
+            yield conn
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """A write transaction: committed at the end of the block, rolled back on any exception. On
+        SQLite it excludes every other writer from its start."""
+        with self._errors(), self._engine.connect() as conn:
+            conn = conn.execution_options(**{_WRITE: True})
+            with conn.begin():
+                yield conn
+
+    def lock_store(self, conn: Connection) -> None:
+        """Until the end of this write transaction, keep out others that call this."""
+        if not self._is_sqlite:
+            conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _STORE_LOCK})
+
+    def now(self, conn: Connection) -> float:
+        """Seconds since 1970 by the store's own clock: the server's for Postgres."""
+        if self._is_sqlite:
+            return time.time()
+        return float(conn.scalar(text("SELECT extract(epoch FROM clock_timestamp())")) or 0)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            # Neither the statement's parameters nor the server's DETAIL may travel on: see charter.
+            raise _as_state_error(error, self.place) from None
+
+
+def open_sqlite(path: Path) -> Database:
+    """Opens or creates the file; its mode, and that of its companions, is 0600."""
+    _prepare_file(path)
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS, "isolation_level": None},
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return _migrated(Database(engine, str(path)))
+
+
+def open_postgres(url: str) -> Database:
+    """``url``: ``postgresql://user:password@host:port/database``, any libpq option after ``?``."""
+    try:
+        target = make_url(url).set(drivername="postgresql+psycopg")
+        engine = create_engine(
+            target,
+            connect_args={k: v for k, v in _LIBPQ.items() if k not in target.query},
+            pool_pre_ping=True,
+            hide_parameters=True,
+        )
+    except ModuleNotFoundError:
+        raise StateError(
+            "the state store is a Postgres database, and its driver is not installed",
+            code="state.driver_missing",
+            hint="pip install 'penstock[postgres]'",
+        ) from None
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            "the state store's URL cannot be read",
+            code="config.state_url",
+            hint="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
+            "percent-encode special characters of the password",
+        ) from None
+    event.listen(engine, "connect", _set_up_postgres)
+    return _migrated(Database(engine, target.render_as_string(hide_password=True)))
+
+
+def _migrated(database: Database) -> Database:
+    try:
+        with database.reading() as conn:
+            current = schema.stored_version(conn, database.place) == len(schema.MIGRATIONS)
+        if not current:
+            with database.writing() as conn:
+                database.lock_store(conn)
+                schema.migrate(conn, database.place)
+        return database
+    except BaseException:
+        database.close()
+        raise
+
+
+def _prepare_file(path: Path) -> None:
+    """SQLite gives the -wal and -shm files the mode that the database has. A file that exists is
+    never opened here: closing it would drop this process's locks on it (POSIX)."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            if not path.is_file():
+                raise IsADirectoryError(f"{path} is not a file") from None
+        for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
+                each.chmod(0o600)
+    except OSError as error:
+        raise StateError(
+            f"the state store {path} cannot be opened: {error.strerror or error}",
+            code="state.not_writable",
+            hint="choose a place you may write to: PENSTOCK_HOME, or `state` in the pipeline file",
+        ) from error
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")  # a commit outlives a power cut (L3)
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:  # the change to WAL does not honour the busy timeout
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _begin_sqlite(conn: Connection) -> None:
+    write = conn.get_execution_options().get(_WRITE, False)
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _set_up_postgres(connection: Any, _record: Any) -> None:
+    connection.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
+    connection.execute(f"SET statement_timeout = '{BUSY_SECONDS * 4}s'")
+    connection.execute("SET idle_in_transaction_session_timeout = '600s'")
+    connection.commit()
+
+
+def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
+    cause: Any = error.orig if isinstance(error, DBAPIError) else None
+    words = _first_words(cause) if cause is not None else type(error).__name__
+    code, hint = "state.failed", "see that the database is whole and reachable, then run again"
+    if "locked" in words or "lock timeout" in words:
+        code, hint = "state.busy", "another process keeps the store busy: try again"
+    elif "not a database" in words or "malformed" in words:
+        code, hint = "state.unreadable", "restore the file from a copy, or name another store"
+    elif "full" in words or "No space" in words:
+        code, hint = "state.disk_full", "free some space; nothing that was committed is lost"
+    elif "readonly" in words or "unable to open" in words:
+        code, hint = "state.not_writable", "give the file back to you (chmod, chown), or move it"
+    return StateError(f"the state store {place} failed: {words}", code=code, hint=hint)
+
+
+def _first_words(cause: Any) -> str:
+    """The database's primary message, without the rows and values that it may add below."""
+    primary = getattr(getattr(cause, "diag", None), "message_primary", None)
+    return primary or (str(cause).splitlines() or [type(cause).__name__])[0]
+
+
+def rows_of(table: Table, pipeline: str) -> Select[Any]:
+    return select(table).where(table.c.pipeline == pipeline)
+
+
+def insert_all(conn: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        conn.execute(insert(table), rows)
+
+
+def update_all(
+    conn: Connection, table: Table, values: dict[str, Any], keys: Sequence[dict[str, Any]]
+) -> None:
+    """The same values for each of the rows that ``keys`` (column: value) name."""
+    if keys:
+        named = [table.c[name] == bindparam(f"key_{name}") for name in keys[0]]
+        parameters = [{f"key_{name}": value for name, value in key.items()} for key in keys]
+        conn.execute(update(table).where(*named).values(**values), parameters)
+
+
+def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """In pieces that fit into one IN (...)."""
+    rest = list(values)
+    return (rest[at : at + _IN_LIST] for at in range(0, len(rest), _IN_LIST))

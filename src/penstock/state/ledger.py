@@ -1,0 +1,310 @@
+"""The ledger in SQL: groups, loads, what they consumed, and the states that they bring (L1, L3).
+
+Functions over an open transaction whose caller has checked the lease. Which states may be saved is
+decided by ``rules``; the lease, names and runs are ``sql``'s. Nothing here is done row by row: a
+group may have, and a call may bring, 10,000 loads.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, and_, delete, func, select, update
+
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Group, Load, SegmentId
+from penstock.model.state import SavedState, StateScope
+from penstock.state import rules
+from penstock.state.contract import GroupIntent, Holder, Merge
+from penstock.state.database import chunks, insert_all, rows_of, update_all
+from penstock.state.schema import (
+    CONSUMED,
+    GROUP_KEYS,
+    GROUPS,
+    HISTORY,
+    LOADS,
+    NUMBERS,
+    PIPELINES,
+    STATES,
+)
+
+
+class Held(msgspec.Struct):
+    """A pipeline whose lease was checked in the open transaction, and its counters."""
+
+    name: str
+    state_id: str
+    holder: Holder
+    now: float
+    epoch: int
+    last_group: int
+    last_history: int
+    floor: int
+
+
+def intend(conn: Connection, held: Held, intents: Sequence[GroupIntent]) -> list[Group]:
+    """Writes the groups down, each load with its number. Raises ``StateError`` where a segment was
+    taken before."""
+    streams = {load.stream.key for intent in intents for load in intent.loads}
+    stored = {
+        row.stream: row.number
+        for part in chunks(streams)
+        for row in conn.execute(rows_of(NUMBERS, held.name).where(NUMBERS.c.stream.in_(part)))
+    }
+    numbers = dict(stored)
+    groups = rules.number_groups(held.state_id, intents, held.last_group, numbers)
+    _consume(conn, held, [Consumed(*item) for group in groups for item in group.consumes])
+    held.last_group += len(groups)
+    _set(conn, held, last_group=held.last_group)
+    _put_numbers(conn, held.name, stored, numbers)
+    insert_all(
+        conn,
+        GROUPS,
+        [
+            {
+                "pipeline": held.name,
+                "id": g.id,
+                "done": int(not g.loads),
+                "body": msgspec.json.encode(g).decode(),
+            }
+            for g in groups
+        ],
+    )
+    insert_all(
+        conn,
+        GROUP_KEYS,
+        [{"pipeline": held.name, "key": k, "id": g.id} for g in groups for k in rules.touches(g)],
+    )
+    insert_all(
+        conn,
+        LOADS,
+        [
+            {
+                "pipeline": held.name,
+                "id": g.id,
+                "key": load.key,
+                "number": load.number,
+                "committed": 0,
+            }
+            for g in groups
+            for load in g.loads
+        ],
+    )
+    return groups
+
+
+def _put_numbers(
+    conn: Connection, pipeline: str, stored: dict[str, int], numbers: dict[str, int]
+) -> None:
+    rows = [{"pipeline": pipeline, "stream": s, "number": n} for s, n in numbers.items()]
+    for part in chunks(stored):
+        conn.execute(
+            delete(NUMBERS).where(NUMBERS.c.pipeline == pipeline, NUMBERS.c.stream.in_(part))
+        )
+    insert_all(conn, NUMBERS, rows)
+
+
+def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None:
+    """Marks loads committed, and the groups of which none is left."""
+    left: dict[int, dict[tuple[str, int], bool]] = {}
+    for part in chunks({group for group, _ in done}):
+        for row in conn.execute(rows_of(LOADS, held.name).where(LOADS.c.id.in_(part))):
+            left.setdefault(row.id, {})[row.key, row.number] = not row.committed
+    rules.check_marked(held.name, done, left, held.last_group)
+    marked = {(g, load.key, load.number) for g, load in done if g in left}
+    for group, key, number in marked:
+        left[group][key, number] = False
+    update_all(
+        conn,
+        LOADS,
+        {"committed": 1},
+        [
+            {"pipeline": held.name, "id": group, "key": key, "number": number}
+            for group, key, number in marked
+        ],
+    )
+    full = [group for group, loads in left.items() if not any(loads.values())]
+    update_all(conn, GROUPS, {"done": 1}, [{"pipeline": held.name, "id": group} for group in full])
+
+
+def settle(conn: Connection, held: Held, merge: Merge) -> None:
+    """Saves the states of finished groups that no older group holds back, and drops the groups."""
+    finished = [
+        msgspec.json.decode(body, type=Group)
+        for body in conn.scalars(
+            select(GROUPS.c.body)
+            .where(GROUPS.c.pipeline == held.name, GROUPS.c.done == 1)
+            .order_by(GROUPS.c.id)
+        )
+    ]
+    if not finished:
+        return
+    free = rules.settled(finished, _first_unfinished(conn, held.name, finished))
+    new = rules.states_of(free, held.floor)
+    if new:
+        saved = states(conn, held.name)
+        save_states(conn, held, saved, merge(saved, new))
+    for part in chunks([g.id for g in free]):
+        conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name, GROUPS.c.id.in_(part)))
+
+
+def _first_unfinished(conn: Connection, pipeline: str, finished: Sequence[Group]) -> dict[str, int]:
+    unfinished = and_(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
+    oldest = conn.scalar(select(func.min(GROUPS.c.id)).where(unfinished))
+    if oldest is None:
+        return {}
+    first: dict[str, int] = {rules.ANYTHING: oldest}
+    same = and_(GROUP_KEYS.c.pipeline == GROUPS.c.pipeline, GROUP_KEYS.c.id == GROUPS.c.id)
+    keys = {s.scope.key for g in finished for s in g.states} | {rules.SHARED}
+    for part in chunks(keys):
+        rows = conn.execute(
+            select(GROUP_KEYS.c.key, func.min(GROUP_KEYS.c.id))
+            .join(GROUPS, same)
+            .where(unfinished, GROUP_KEYS.c.key.in_(part))
+            .group_by(GROUP_KEYS.c.key)
+        )
+        first.update((key, least) for key, least in rows)
+    return first
+
+
+def open_groups(conn: Connection, pipeline: str) -> list[Group]:
+    bodies = conn.scalars(
+        select(GROUPS.c.body)
+        .where(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
+        .order_by(GROUPS.c.id)
+    )
+    return [msgspec.json.decode(body, type=Group) for body in bodies]
+
+
+def committed_loads(conn: Connection, pipeline: str, group: int) -> set[tuple[str, int]]:
+    rows = conn.execute(rows_of(LOADS, pipeline).where(LOADS.c.id == group, LOADS.c.committed == 1))
+    return {(row.key, row.number) for row in rows}
+
+
+def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+    found: set[Consumed] = set()
+    for part in chunks(epochs):
+        rows = rows_of(CONSUMED, pipeline).where(CONSUMED.c.epoch.in_(part))
+        found |= _as_consumed(conn.execute(rows))
+    return found
+
+
+def _as_consumed(rows: Iterable[Row[Any]]) -> set[Consumed]:
+    streams: dict[str, StreamId] = {}
+    found: set[Consumed] = set()
+    for row in rows:
+        stream = streams.get(row.stream)
+        if stream is None:
+            stream = streams[row.stream] = rules.stream_from_key(row.stream)
+        found.add(Consumed(SegmentId(row.epoch, row.seq), stream))
+    return found
+
+
+def abandon(conn: Connection, held: Held, items: Iterable[Consumed]) -> None:
+    wanted = dict.fromkeys(items)
+    known = consumed(conn, held.name, {item.segment.epoch for item in wanted})
+    _put_consumed(conn, held.name, [item for item in wanted if item not in known])
+
+
+def forget(conn: Connection, held: Held, epochs: Iterable[int]) -> None:
+    for part in chunks(epochs):
+        conn.execute(
+            delete(CONSUMED).where(CONSUMED.c.pipeline == held.name, CONSUMED.c.epoch.in_(part))
+        )
+
+
+def _consume(conn: Connection, held: Held, items: Sequence[Consumed]) -> None:
+    """Looks only among the neighbours of what is new: an epoch may have consumed 100,000 items."""
+    taken: set[Consumed] = set()
+    for epoch in {item.segment.epoch for item in items}:
+        numbers = [item.segment.seq for item in items if item.segment.epoch == epoch]
+        rows = conn.execute(
+            rows_of(CONSUMED, held.name).where(
+                CONSUMED.c.epoch == epoch, CONSUMED.c.seq.between(min(numbers), max(numbers))
+            )
+        )
+        taken |= _as_consumed(rows)
+    for item in items:
+        if item in taken:
+            raise rules.consumed_twice(held.name, item)
+        taken.add(item)
+    _put_consumed(conn, held.name, items)
+
+
+def _put_consumed(conn: Connection, pipeline: str, items: Iterable[Consumed]) -> None:
+    insert_all(
+        conn,
+        CONSUMED,
+        [
+            {
+                "pipeline": pipeline,
+                "epoch": item.segment.epoch,
+                "seq": item.segment.seq,
+                "stream": item.stream.key,
+            }
+            for item in items
+        ],
+    )
+
+
+def states(conn: Connection, pipeline: str) -> list[SavedState]:
+    rows = conn.execute(rows_of(STATES, pipeline).order_by(STATES.c.position))
+    return [SavedState(rules.scope_from_key(row.scope, row.type), row.blob) for row in rows]
+
+
+def save_states(
+    conn: Connection, held: Held, old: Sequence[SavedState], new: Sequence[SavedState]
+) -> None:
+    """Replaces ``old``, which is what is stored, by ``new``; only what differs is written."""
+    changes = rules.state_changes(old, new)
+    keys = [s.scope.key for _, s in changes.written] + [scope.key for scope in changes.gone]
+    for part in chunks(keys):
+        conn.execute(delete(STATES).where(STATES.c.pipeline == held.name, STATES.c.scope.in_(part)))
+    insert_all(
+        conn,
+        STATES,
+        [
+            {
+                "pipeline": held.name,
+                "scope": s.scope.key,
+                "type": s.scope.type.value,
+                "position": at,
+                "blob": s.blob,
+            }
+            for at, s in changes.written
+        ],
+    )
+    removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
+    _remember(conn, held, removed + [(s.scope, s.blob) for s in changes.saved])
+
+
+def _remember(
+    conn: Connection, held: Held, changes: Sequence[tuple[StateScope, str | None]]
+) -> None:
+    if not changes:
+        return
+    rows = [
+        {
+            "pipeline": held.name,
+            "id": number,
+            "at": held.now,
+            "run": held.holder.run,
+            "scope": scope.key,
+            "type": scope.type.value,
+            "blob": blob,
+        }
+        for number, (scope, blob) in enumerate(changes, held.last_history + 1)
+    ]
+    insert_all(conn, HISTORY, rows[-rules.HISTORY_KEPT :])
+    held.last_history += len(rows)
+    _set(conn, held, last_history=held.last_history)
+    conn.execute(
+        delete(HISTORY).where(
+            HISTORY.c.pipeline == held.name,
+            HISTORY.c.id <= held.last_history - rules.HISTORY_KEPT,
+        )
+    )
+
+
+def _set(conn: Connection, held: Held, **values: int) -> None:
+    conn.execute(update(PIPELINES).where(PIPELINES.c.name == held.name).values(**values))

@@ -1,0 +1,359 @@
+"""The in-memory twin of the store: the same semantics, a call in microseconds, gone with its
+process.
+
+It backs exhaustive crash schedules. A simulated crash is an exception out of ``on_step``, which is
+called with ``store.METHOD.before`` and ``store.METHOD.after`` around each write; the write between
+the two is atomic, also against an exception of its own (a lost lease, a merge that refuses).
+Calls that have nothing to write take no step. Contract: ``contract.Store``; decisions: ``rules``.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
+
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Group, Load
+from penstock.model.state import SavedState, StateScope
+from penstock.model.types import RowSchema
+from penstock.state import rules
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge
+from penstock.state.holder import is_dead, iso_time, start_mark
+
+OnStep = Callable[[str], None]
+
+
+def _nothing(step: str) -> None:
+    """No crash at any step."""
+
+
+@dataclass(slots=True)
+class _OpenGroup:
+    group: Group
+    left: set[tuple[str, int]]  # loads that are not committed
+    loads: frozenset[tuple[str, int]]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A lease that somebody has."""
+
+    token: str
+    holder: Holder
+    mark: str | None
+    until: float
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    name: str
+    state_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    held: _Held | None = None
+    epoch: int = 0
+    last_group: int = 0
+    floor: int = 0
+    closed: dict[int, int] = field(default_factory=dict[int, int])
+    generations: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    groups: dict[int, _OpenGroup] = field(default_factory=dict[int, _OpenGroup])  # oldest first
+    consumed: dict[int, set[Consumed]] = field(default_factory=dict[int, set[Consumed]])
+    states: list[SavedState] = field(default_factory=list[SavedState])
+    history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # oldest first
+    names: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    schemas: dict[StreamId, list[RowSchema]] = field(
+        default_factory=dict[StreamId, list[RowSchema]]
+    )
+    overrides: dict[str, tuple[str, dict[str, Any]]] = field(
+        default_factory=dict[str, tuple[str, dict[str, Any]]]
+    )
+    runs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+
+class MemoryStore:
+    """:class:`contract.Store` in memory; safe for use by several threads.
+
+    ``clock``: seconds since 1970, for leases. ``dead``: whether a holder's process is gone, so that
+    a simulator can end one that lives in its own process.
+    """
+
+    def __init__(
+        self,
+        on_step: OnStep = _nothing,
+        clock: Callable[[], float] = time.time,
+        dead: Callable[[Holder], bool] | None = None,
+    ) -> None:
+        self.on_step = on_step
+        self._clock = clock
+        self._dead = dead
+        self._all: dict[str, _Pipeline] = {}
+        self._lock = RLock()
+
+    def close(self) -> None:
+        """Nothing to close: the content stays, as a database's would."""
+
+    # -- the lease (L12)
+    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
+        with self._step("acquire"):
+            p = self._all.setdefault(pipeline, _Pipeline(pipeline))
+            now = self._clock()
+            if p.held is not None and self._is_live(p.held, now):
+                raise rules.locked(pipeline, p.held.holder, p.held.until - now)
+            p.held = _Held(uuid.uuid4().hex, holder, start_mark(holder), now + ttl)
+            return Lease(pipeline, p.held.token, p.state_id)
+
+    def renew(self, lease: Lease, ttl: float) -> None:
+        with self._step("renew"):
+            self._held(lease)[1].until = self._clock() + ttl
+
+    def release(self, lease: Lease) -> None:
+        """Gives the lease back; nothing happens where it is no longer this one."""
+        with self._step("release"):
+            p = self._read(lease.pipeline)
+            if p.held is not None and p.held.token == lease.token:
+                p.held = None
+
+    # -- counters, never restarted
+    def new_epoch(self, lease: Lease, lane: int) -> int:
+        with self._step("new_epoch"):
+            p, _ = self._held(lease)
+            p.epoch += 1
+            return p.epoch
+
+    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+        with self._step("close_epochs", bool(last)):
+            p, _ = self._held(lease)
+            p.closed = last | p.closed
+
+    def closed_epochs(self, pipeline: str) -> dict[int, int]:
+        return dict(self._read(pipeline).closed)
+
+    def open_epochs(self, pipeline: str) -> set[int]:
+        p = self._read(pipeline)
+        return set(range(1, p.epoch + 1)) - p.closed.keys()
+
+    def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
+        wanted = list(streams)
+        with self._step("new_generation", bool(wanted)):
+            p, _ = self._held(lease)
+            new = {s: p.generations.get(s, 0) + 1 for s in wanted}
+            p.generations.update(new)
+            return new
+
+    def generations(self, pipeline: str) -> dict[StreamId, int]:
+        return dict(self._read(pipeline).generations)
+
+    # -- the ledger (L1, L3)
+    def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        with self._step("intend", bool(groups)):
+            p, held = self._held(lease)
+            numbers = dict(p.numbers)
+            new = rules.number_groups(p.state_id, groups, p.last_group, numbers)
+            taken: set[Consumed] = set()
+            for item in (Consumed(*item) for group in new for item in group.consumes):
+                if item in taken or item in p.consumed.get(item.segment.epoch, ()):
+                    raise rules.consumed_twice(p.name, item)
+                taken.add(item)
+            after = dict(p.groups)
+            for group in new:
+                loads = frozenset((load.key, load.number) for load in group.loads)
+                after[group.id] = _OpenGroup(group, set(loads), loads)
+            self._settle(p, held, after, merge)
+            p.numbers = numbers
+            p.last_group += len(new)
+            self._consume(p, taken)
+            return new
+
+    def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
+        with self._step("loaded", bool(done)):
+            p, held = self._held(lease)
+            known = {g: p.groups[g].loads for g, _ in done if g in p.groups}
+            rules.check_marked(p.name, done, known, p.last_group)
+            marked: dict[int, set[tuple[str, int]]] = {}
+            for group, load in done:
+                marked.setdefault(group, set()).add((load.key, load.number))
+            after = dict(p.groups)
+            for group in known:
+                was = after[group]
+                after[group] = _OpenGroup(was.group, was.left - marked[group], was.loads)
+            self._settle(p, held, after, merge)
+
+    def _settle(
+        self, p: _Pipeline, held: _Held, groups: dict[int, _OpenGroup], merge: Merge
+    ) -> None:
+        """``groups`` become the pipeline's, without those whose states are saved."""
+        first: dict[str, int] = {}
+        for number, each in groups.items():
+            if each.left:
+                for key in (*rules.touches(each.group), rules.ANYTHING):
+                    first.setdefault(key, number)
+        free = rules.settled((g.group for g in groups.values() if not g.left), first)
+        new = rules.states_of(free, p.floor)
+        if new:
+            self._save(p, held, merge(list(p.states), new))
+        for group in free:
+            del groups[group.id]
+        p.groups = groups
+
+    def open_groups(self, pipeline: str) -> list[Group]:
+        return [g.group for g in self._read(pipeline).groups.values() if g.left]
+
+    def committed_loads(self, pipeline: str, group: int) -> set[tuple[str, int]]:
+        known = self._read(pipeline).groups.get(group)
+        return set() if known is None else set(known.loads - known.left)
+
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+        p = self._read(pipeline)
+        with self._lock:
+            return {item for epoch in epochs for item in p.consumed.get(epoch, ())}
+
+    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+        wanted = list(items)
+        with self._step("abandon", bool(wanted)):
+            p, _ = self._held(lease)
+            self._consume(p, wanted)
+
+    def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
+        wanted = list(epochs)
+        with self._step("forget", bool(wanted)):
+            p, _ = self._held(lease)
+            for epoch in wanted:
+                p.consumed.pop(epoch, None)
+
+    @staticmethod
+    def _consume(p: _Pipeline, items: Iterable[Consumed]) -> None:
+        for item in items:
+            p.consumed.setdefault(item.segment.epoch, set()).add(item)
+
+    # -- states
+    def states(self, pipeline: str) -> list[SavedState]:
+        return list(self._read(pipeline).states)
+
+    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+        with self._step("replace_states"):
+            p, held = self._held(lease)
+            self._save(p, held, states)
+            p.floor = p.epoch
+
+    def _save(self, p: _Pipeline, held: _Held, new: Sequence[SavedState]) -> None:
+        changes = rules.state_changes(p.states, new)
+        at, run = iso_time(self._clock()), held.holder.run
+        removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
+        for scope, blob in removed + [(s.scope, s.blob) for s in changes.saved]:
+            p.history.append(rules.history_entry(at, run, scope.key, scope.type.value, blob))
+        del p.history[: -rules.HISTORY_KEPT]
+        p.states = list(new)
+
+    def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
+        return [dict(entry) for entry in self._read(pipeline).history[::-1][:limit]]
+
+    # -- names and schemas, which only grow
+    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
+        return {kind: dict(names) for kind, names in self._read(pipeline).names.items()}
+
+    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
+        known = self._read(lease.pipeline).names
+        with self._step("grow_names", bool(rules.new_names(lease.pipeline, known, names))):
+            p, _ = self._held(lease)
+            for kind, fresh in rules.new_names(p.name, p.names, names).items():
+                p.names[kind] = p.names.get(kind, {}) | fresh
+
+    def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
+        return self.schema_versions(lease, {stream: schema})[stream]
+
+    def schema_versions(
+        self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
+    ) -> dict[StreamId, RowSchema]:
+        stored = self._read(lease.pipeline).schemas
+        same = all(s in stored and stored[s][-1].fields == new.fields for s, new in schemas.items())
+        with self._step("schema_versions", not same):
+            p, _ = self._held(lease)
+            answer: dict[StreamId, RowSchema] = {}
+            for stream, schema in schemas.items():
+                versions = p.schemas.get(stream, [])
+                newest = versions[-1] if versions else None
+                answer[stream] = rules.next_schema(newest, schema)
+                if answer[stream] is not newest:
+                    p.schemas[stream] = [*versions, answer[stream]]
+            return answer
+
+    def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
+        return {s.version: s for s in self._read(pipeline).schemas.get(stream, [])}
+
+    def known_streams(self, pipeline: str) -> set[StreamId]:
+        p = self._read(pipeline)
+        with_state = {s.scope.stream for s in p.states if s.scope.stream is not None}
+        return set(p.generations) | set(p.schemas) | with_state
+
+    # -- connector configuration that a connector changed (CONTROL): secret
+    def config_override(self, pipeline: str, role: str) -> tuple[str, dict[str, Any]] | None:
+        return deepcopy(self._read(pipeline).overrides.get(role))
+
+    def set_config_override(
+        self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
+    ) -> None:
+        with self._step("set_config_override"):
+            p, _ = self._held(lease)
+            p.overrides[role] = (base_hash, deepcopy(config))
+
+    # -- runs
+    def start_run(self, lease: Lease, run: str, started_at: str) -> None:
+        with self._step("start_run"):
+            p, _ = self._held(lease)
+            p.runs[run] = (started_at, lease.token)
+            p.reports.pop(run, None)
+
+    def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
+        with self._step("finish_run"):
+            p, _ = self._held(lease)
+            if run in p.runs:
+                p.reports[run] = deepcopy(report)
+
+    def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+        with self._lock:
+            names = self.pipelines() if pipeline is None else [pipeline]
+            found = [
+                (started_at, run, self._report(self._read(name), run, started_at, token))
+                for name in names
+                for run, (started_at, token) in self._read(name).runs.items()
+            ]
+        found.sort(key=lambda each: each[:2], reverse=True)
+        return [report for _, _, report in found[:limit]]
+
+    def _report(self, p: _Pipeline, run: str, started_at: str, token: str) -> dict[str, Any]:
+        if run in p.reports:
+            return deepcopy(p.reports[run])
+        held = p.held
+        alive = held is not None and held.token == token and self._is_live(held, self._clock())
+        return rules.unfinished_report(p.name, run, started_at, alive)
+
+    def pipelines(self) -> list[str]:
+        return sorted(self._all)
+
+    def _is_live(self, held: _Held, now: float) -> bool:
+        if held.until <= now:
+            return False
+        gone = is_dead(held.holder, held.mark) if self._dead is None else self._dead(held.holder)
+        return not gone
+
+    def _read(self, pipeline: str) -> _Pipeline:
+        return self._all.get(pipeline) or _Pipeline(pipeline)
+
+    def _held(self, lease: Lease) -> tuple[_Pipeline, _Held]:
+        p = self._all.get(lease.pipeline)
+        if p is None or p.held is None or p.held.token != lease.token:
+            raise rules.lease_lost(lease.pipeline, p.held.holder if p and p.held else None)
+        return p, p.held
+
+    @contextmanager
+    def _step(self, name: str, writes: bool = True) -> Generator[None]:
+        if writes:
+            self.on_step(f"store.{name}.before")
+        with self._lock:
+            yield
+        if writes:
+            self.on_step(f"store.{name}.after")

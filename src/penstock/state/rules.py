@@ -1,0 +1,227 @@
+"""What every store decides alike: numbers, which states may be saved, what changed, what it says.
+
+Pure functions over the vocabulary; no storage. Neighbours: ``memory`` and ``sql`` call them, so
+that the in-memory twin cannot drift from the real one.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.errors import LeaseLost, Locked, StateError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Group, Load
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import RowSchema
+from penstock.state.contract import GroupIntent, Holder, LoadIntent
+
+HISTORY_KEPT = 1000  # saved states per pipeline, the newest
+SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
+ANYTHING = ""  # stands for every open group among the keys of :func:`settled`
+
+
+def number_groups(
+    state_id: str, intents: Sequence[GroupIntent], last_group: int, numbers: dict[str, int]
+) -> list[Group]:
+    """Groups with their ids and their loads' numbers. ``numbers``: the last one given, per stream
+    key; it is brought up to date (L3: a number is never given twice)."""
+    groups: list[Group] = []
+    for offset, intent in enumerate(intents, 1):
+        loads: list[Load] = []
+        for load in intent.loads:
+            stream = load.stream.key
+            numbers[stream] = numbers.get(stream, 0) + 1
+            loads.append(
+                Load(key=f"{state_id}/{stream}", number=numbers[stream], **_fields_of(load))
+            )
+        groups.append(
+            Group(
+                id=last_group + offset,
+                loads=tuple(loads),
+                states=intent.states,
+                epoch=intent.epoch,
+                consumes=intent.consumes,
+            )
+        )
+    return groups
+
+
+def _fields_of(load: LoadIntent) -> dict[str, Any]:
+    return {name: getattr(load, name) for name in LoadIntent.__struct_fields__}
+
+
+def touches(group: Group) -> set[str]:
+    """What a younger group's state may speak for: keys of streams it loads, of scopes it saves."""
+    return {s.scope.key for s in group.states} | {load.stream.key for load in group.loads}
+
+
+def settled(done: Iterable[Group], first: dict[str, int]) -> list[Group]:
+    """Of the groups whose loads are all committed (oldest first), those whose states may be saved.
+
+    A group whose states speak for something that an older group has not finished yet is held back
+    (L1: everything before a state is committed first; DESIGN.md §4: a table that fails holds the
+    shared state back). ``first``: per key of :func:`touches`, and for ANYTHING, the smallest id of
+    a group with an uncommitted load; groups that are held back are added to it.
+    """
+    free: list[Group] = []
+    for group in done:
+        keys = {s.scope.key for s in group.states}
+        watched = keys | {SHARED} | ({ANYTHING} if SHARED in keys else set())
+        if not keys or all(first.get(k, group.id) >= group.id for k in watched):
+            free.append(group)
+            continue
+        for key in touches(group) | {ANYTHING}:
+            first[key] = min(first.get(key, group.id), group.id)
+    return free
+
+
+def states_of(groups: Iterable[Group], floor: int) -> list[SavedState]:
+    """What these groups bring to the saved states, oldest first: nothing from a group whose epoch
+    is not above the floor that the last reset set."""
+    return [state for g in groups if g.epoch > floor for state in g.states]
+
+
+class StateChanges(msgspec.Struct, frozen=True):
+    """From one list of saved states to another. ``written``: (position, state) that differ from
+    what is stored; ``saved``: those whose content differs; ``gone``: scopes that are no more."""
+
+    written: list[tuple[int, SavedState]]
+    saved: list[SavedState]
+    gone: list[StateScope]
+
+
+def state_changes(old: Sequence[SavedState], new: Sequence[SavedState]) -> StateChanges:
+    """Raises ``StateError`` where ``new`` has two states for one scope."""
+    before = {s.scope.key: (at, s) for at, s in enumerate(old)}
+    after = {s.scope.key: (at, s) for at, s in enumerate(new)}
+    if len(after) != len(new):
+        raise StateError(
+            "there are two states for the same stream",
+            code="state.duplicate",
+            hint="give each stream one state",
+        )
+    return StateChanges(
+        written=[place for key, place in after.items() if before.get(key) != place],
+        saved=[s for key, (_, s) in after.items() if key not in before or before[key][1] != s],
+        gone=[s.scope for key, (_, s) in before.items() if key not in after],
+    )
+
+
+def scope_from_key(key: str, kind: str) -> StateScope:
+    return StateScope(StateType(kind), None if key == SHARED else stream_from_key(key))
+
+
+def stream_from_key(key: str) -> StreamId:
+    """The opposite of ``StreamId.key``."""
+    return StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
+
+
+def check_marked(
+    pipeline: str, done: Sequence[tuple[int, Load]], open_loads: Mapping[int, Any], last_group: int
+) -> None:
+    """Raises ``StateError`` for a load that was never intended. ``open_loads``: per open group the
+    (key, number) of its loads; a group that is closed already may be marked again."""
+    for group, load in done:
+        known = open_loads.get(group)
+        if (known is None and not 0 < group <= last_group) or (
+            known is not None and (load.key, load.number) not in known
+        ):
+            raise StateError(
+                f"load {load.number} of stream {load.stream} was never written down in group "
+                f"{group} of pipeline {pipeline!r}",
+                code="state.unknown_load",
+                stream=str(load.stream),
+                hint="this is a fault in Penstock, nothing was changed: please report it",
+            )
+
+
+def new_names(
+    pipeline: str, known: Mapping[str, dict[str, str]], wanted: Mapping[str, dict[str, str]]
+) -> dict[str, dict[str, str]]:
+    """The part of ``wanted`` that is not known. Raises ``StateError`` where a mapping would change
+    (DESIGN.md §4: they only grow)."""
+    fresh: dict[str, dict[str, str]] = {}
+    for kind, names in wanted.items():
+        stored = known.get(kind, {})
+        for original, cleaned in names.items():
+            if original not in stored:
+                fresh.setdefault(kind, {})[original] = cleaned
+            elif stored[original] != cleaned:
+                raise StateError(
+                    f"{original!r} is stored as {stored[original]!r} and cannot become "
+                    f"{cleaned!r} (pipeline {pipeline!r}, map {kind})",
+                    code="state.name_changed",
+                    hint="a name that a table has once never changes: keep the stored one",
+                )
+    return fresh
+
+
+def next_schema(newest: RowSchema | None, schema: RowSchema) -> RowSchema:
+    """``newest`` itself where the fields are the same, else ``schema`` under the next version."""
+    if newest is not None and newest.fields == schema.fields:
+        return newest
+    return RowSchema(schema.fields, (newest.version if newest else 0) + 1)
+
+
+def consumed_twice(pipeline: str, item: Consumed) -> StateError:
+    segment = f"segment {item.segment.seq} of epoch {item.segment.epoch}"
+    return StateError(
+        f"{segment} was already taken or given up for stream {item.stream} of pipeline "
+        f"{pipeline!r}: loading it again would double its rows",
+        code="state.consumed_twice",
+        stream=str(item.stream),
+        hint="this is a fault in Penstock, nothing was changed: please report it",
+    )
+
+
+def locked(pipeline: str, holder: Holder, seconds: float) -> Locked:
+    return Locked(
+        f"pipeline {pipeline!r} is being run by {holder.name} (process {holder.pid}, run "
+        f"{holder.run}) since {holder.started_at}",
+        code="state.locked",
+        hint="wait until that run ends, or stop it; if it is gone, its lock is broken by itself in "
+        f"at most {max(1, math.ceil(seconds))} s",
+    )
+
+
+def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
+    now = f"; {holder.name} (run {holder.run}) has it since {holder.started_at}" if holder else ""
+    return LeaseLost(
+        f"this run no longer holds pipeline {pipeline!r}{now}: nothing more of it is committed",
+        hint=f"see `penstock runs {pipeline}`; run it again when no other run is under way",
+    )
+
+
+def history_entry(at: str, run: str, scope: str, kind: str, blob: str | None) -> dict[str, Any]:
+    """``at``: ISO 8601, UTC. ``scope``: ``StateScope.key``. ``blob`` None: it was removed."""
+    return {"at": at, "run": run, "scope": scope, "type": kind, "blob": blob}
+
+
+def unfinished_report(pipeline: str, run: str, started_at: str, alive: bool) -> dict[str, Any]:
+    """What ``runs`` shows of a run that wrote no report: the report's shape, None where unknown."""
+    error = {
+        "code": "run.died",
+        "message": "the run ended without a report: its process was killed or its machine went",
+        "hint": "run the pipeline again: what it had sealed is loaded first, nothing is lost",
+        "where": None,
+        "stream": None,
+        "connector": None,
+        "exit_code": None,
+    }
+    return {
+        "run": run,
+        "pipeline": pipeline,
+        "status": "running" if alive else "failed",
+        "exit_code": None,
+        "started_at": started_at,
+        "seconds": None,
+        "guarantee": None,
+        "streams": [],
+        "time": None,
+        "memory": None,
+        "notes": [] if alive else ["the run ended without a report"],
+        "error": None if alive else error,
+        "log": None,
+    }

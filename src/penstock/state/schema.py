@@ -1,0 +1,195 @@
+"""The tables of the SQL store and the steps by which they came to be.
+
+``MIGRATIONS`` is the history: a step is never edited once released, a change is a new step, and the
+``Table`` objects beside it are the shape after the last one (a test compares the two). Not here:
+what the columns mean to a run (``contract``), how they are read and written (``sql``, ``ledger``).
+
+Times are seconds since 1970. Streams and state scopes are stored by their ``key``. ``body`` is
+JSON; ``blob`` is a state as the source sent it, byte for byte (L1).
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import BigInteger, Column, Connection, Float, MetaData, Table, Text, select, update
+
+from penstock.errors import StateError
+
+METADATA = MetaData()
+
+
+def _table(name: str, *columns: Column[object]) -> Table:
+    return Table(f"penstock_{name}", METADATA, *columns)
+
+
+def _text(name: str, *, null: bool = False, key: bool = False) -> Column[object]:
+    return Column(name, Text, nullable=null, primary_key=key)
+
+
+def _int(name: str, *, null: bool = False, key: bool = False) -> Column[object]:
+    return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
+
+
+SCHEMA = _table("schema", _int("version"))
+PIPELINES = _table(
+    "pipelines",
+    _text("name", key=True),
+    _text("state_id"),
+    _text("token", null=True),  # NULL: nobody runs it
+    _text("holder", null=True),
+    _text("holder_mark", null=True),
+    Column("lease_until", Float(53), nullable=True),
+    _int("epoch"),  # the last one given, like the next three counters
+    _int("last_group"),
+    _int("last_history"),
+    _int("floor"),  # groups of epochs up to this one save no states
+)
+EPOCHS = _table(
+    "epochs",
+    _text("pipeline", key=True),
+    _int("epoch", key=True),
+    _int("lane", null=True),
+    _int("last_seq", null=True),  # NULL: not closed
+)
+GENERATIONS = _table(
+    "generations", _text("pipeline", key=True), _text("stream", key=True), _int("generation")
+)
+NUMBERS = _table("numbers", _text("pipeline", key=True), _text("stream", key=True), _int("number"))
+GROUPS = _table(
+    "groups",
+    _text("pipeline", key=True),
+    _int("id", key=True),
+    _int("done"),  # 1: every load is committed, its states wait for an older group
+    _text("body"),
+)
+GROUP_KEYS = _table(
+    "group_keys", _text("pipeline", key=True), _text("key", key=True), _int("id", key=True)
+)
+LOADS = _table(
+    "loads",
+    _text("pipeline", key=True),
+    _int("id", key=True),
+    _text("key", key=True),
+    _int("number", key=True),
+    _int("committed"),
+)
+CONSUMED = _table(
+    "consumed",
+    _text("pipeline", key=True),
+    _int("epoch", key=True),
+    _int("seq", key=True),
+    _text("stream", key=True),
+)
+STATES = _table(
+    "states",
+    _text("pipeline", key=True),
+    _text("scope", key=True),
+    _text("type"),
+    _int("position"),
+    _text("blob"),
+)
+HISTORY = _table(
+    "history",
+    _text("pipeline", key=True),
+    _int("id", key=True),
+    Column("at", Float(53), nullable=False),
+    _text("run"),
+    _text("scope"),
+    _text("type"),
+    _text("blob", null=True),  # NULL: the state was removed
+)
+NAMES = _table("names", _text("pipeline", key=True), _text("kind", key=True), _text("body"))
+SCHEMAS = _table(
+    "schemas",
+    _text("pipeline", key=True),
+    _text("stream", key=True),
+    _int("version", key=True),
+    _text("body"),
+)
+OVERRIDES = _table(
+    "overrides",
+    _text("pipeline", key=True),
+    _text("role", key=True),
+    _text("base_hash"),
+    _text("config"),
+)
+RUNS = _table(
+    "runs",
+    _text("pipeline", key=True),
+    _text("run", key=True),
+    _text("token"),
+    _text("started_at"),
+    _text("report", null=True),
+)
+
+_OWNED = "pipeline TEXT NOT NULL REFERENCES penstock_pipelines (name)"
+_GROUPED = (
+    "pipeline TEXT NOT NULL, id BIGINT NOT NULL, "
+    "FOREIGN KEY (pipeline, id) REFERENCES penstock_groups (pipeline, id) ON DELETE CASCADE"
+)
+
+
+def _first(conn: Connection) -> None:
+    for statement in (
+        "penstock_pipelines (name TEXT NOT NULL PRIMARY KEY, state_id TEXT NOT NULL, token TEXT, "
+        "holder TEXT, holder_mark TEXT, lease_until DOUBLE PRECISION, epoch BIGINT NOT NULL, "
+        "last_group BIGINT NOT NULL, last_history BIGINT NOT NULL, floor BIGINT NOT NULL)",
+        f"penstock_epochs ({_OWNED}, epoch BIGINT NOT NULL, lane BIGINT, last_seq BIGINT, "
+        "PRIMARY KEY (pipeline, epoch))",
+        f"penstock_generations ({_OWNED}, stream TEXT NOT NULL, generation BIGINT NOT NULL, "
+        "PRIMARY KEY (pipeline, stream))",
+        f"penstock_numbers ({_OWNED}, stream TEXT NOT NULL, number BIGINT NOT NULL, "
+        "PRIMARY KEY (pipeline, stream))",
+        f"penstock_groups ({_OWNED}, id BIGINT NOT NULL, done BIGINT NOT NULL, "
+        "body TEXT NOT NULL, PRIMARY KEY (pipeline, id))",
+        f"penstock_group_keys (key TEXT NOT NULL, {_GROUPED}, PRIMARY KEY (pipeline, key, id))",
+        "penstock_loads (key TEXT NOT NULL, number BIGINT NOT NULL, committed BIGINT NOT NULL, "
+        f"{_GROUPED}, PRIMARY KEY (pipeline, id, key, number))",
+        f"penstock_consumed ({_OWNED}, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, "
+        "stream TEXT NOT NULL, PRIMARY KEY (pipeline, epoch, seq, stream))",
+        f"penstock_states ({_OWNED}, scope TEXT NOT NULL, type TEXT NOT NULL, "
+        "position BIGINT NOT NULL, blob TEXT NOT NULL, PRIMARY KEY (pipeline, scope))",
+        f"penstock_history ({_OWNED}, id BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, "
+        "run TEXT NOT NULL, scope TEXT NOT NULL, type TEXT NOT NULL, blob TEXT, "
+        "PRIMARY KEY (pipeline, id))",
+        f"penstock_names ({_OWNED}, kind TEXT NOT NULL, body TEXT NOT NULL, "
+        "PRIMARY KEY (pipeline, kind))",
+        f"penstock_schemas ({_OWNED}, stream TEXT NOT NULL, version BIGINT NOT NULL, "
+        "body TEXT NOT NULL, PRIMARY KEY (pipeline, stream, version))",
+        f"penstock_overrides ({_OWNED}, role TEXT NOT NULL, base_hash TEXT NOT NULL, "
+        "config TEXT NOT NULL, PRIMARY KEY (pipeline, role))",
+        f"penstock_runs ({_OWNED}, run TEXT NOT NULL, token TEXT NOT NULL, "
+        "started_at TEXT NOT NULL, report TEXT, PRIMARY KEY (pipeline, run))",
+    ):
+        conn.exec_driver_sql(f"CREATE TABLE {statement}")
+    conn.exec_driver_sql(
+        "CREATE INDEX penstock_group_keys_id ON penstock_group_keys (pipeline, id)"
+    )
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first]
+
+
+def stored_version(conn: Connection, place: str) -> int:
+    """0 for a fresh store. Raises ``StateError`` for a store that a newer Penstock wrote."""
+    if not conn.dialect.has_table(conn, SCHEMA.name):
+        return 0
+    version = int(conn.scalar(select(SCHEMA.c.version)) or 0)
+    if version > len(MIGRATIONS):
+        raise StateError(
+            f"the state store {place} was written by a newer Penstock (its schema version is "
+            f"{version}, this one knows up to {len(MIGRATIONS)})",
+            code="state.newer_store",
+            hint="update Penstock to at least the version that last ran here",
+        )
+    return version
+
+
+def migrate(conn: Connection, place: str) -> None:
+    """Bring the store up to date. The caller holds the lock against others and the transaction."""
+    version = stored_version(conn, place)
+    if version == 0 and not conn.dialect.has_table(conn, SCHEMA.name):
+        conn.exec_driver_sql(f"CREATE TABLE {SCHEMA.name} (version BIGINT NOT NULL)")
+        conn.execute(SCHEMA.insert().values(version=0))
+    for step in MIGRATIONS[version:]:
+        step(conn)
+    conn.execute(update(SCHEMA).values(version=len(MIGRATIONS)))

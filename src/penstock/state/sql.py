@@ -1,0 +1,392 @@
+"""The store in a database: SQLite on one machine, Postgres for a cluster. One code for both.
+
+Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
+transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
+``schema`` (tables), ``ledger`` (groups, loads, states), ``rules`` (decisions shared with
+``memory``). Contract: ``contract.Store``.
+"""
+
+import json
+import uuid
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Update, delete, insert, select, update
+
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Group, Load
+from penstock.model.state import SavedState
+from penstock.model.types import RowSchema
+from penstock.state import ledger, rules
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge
+from penstock.state.database import Database, chunks, insert_all, rows_of
+from penstock.state.holder import is_dead, iso_time, start_mark
+from penstock.state.ledger import Held
+from penstock.state.schema import (
+    EPOCHS,
+    GENERATIONS,
+    HISTORY,
+    NAMES,
+    OVERRIDES,
+    PIPELINES,
+    RUNS,
+    SCHEMAS,
+    STATES,
+)
+
+
+class SqlStore:
+    """:class:`contract.Store` over a :class:`Database`; safe for use by several threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def __repr__(self) -> str:
+        return f"SqlStore({self._db.place})"
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- the lease (L12)
+    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
+        with self._db.writing() as conn:
+            self._db.lock_store(conn)
+            row = conn.execute(
+                select(PIPELINES).where(PIPELINES.c.name == pipeline).with_for_update()
+            ).one_or_none()
+            now = self._db.now(conn)
+            if row is not None and _is_live(row, now):
+                raise rules.locked(pipeline, _holder(row.holder), row.lease_until - now)
+            if row is None:
+                conn.execute(insert(PIPELINES).values(_born(pipeline)))
+            token = uuid.uuid4().hex
+            where = PIPELINES.c.name == pipeline
+            conn.execute(
+                update(PIPELINES)
+                .where(where)
+                .values(
+                    token=token,
+                    holder=msgspec.json.encode(holder).decode(),
+                    holder_mark=start_mark(holder),
+                    lease_until=now + ttl,
+                )
+            )
+            state_id = conn.scalar(select(PIPELINES.c.state_id).where(where))
+        return Lease(pipeline, token, str(state_id))
+
+    def renew(self, lease: Lease, ttl: float) -> None:
+        with self._held(lease) as (conn, held):
+            conn.execute(_pipeline(held).values(lease_until=held.now + ttl))
+
+    def release(self, lease: Lease) -> None:
+        """Gives the lease back; nothing happens where it is no longer this one."""
+        with self._db.writing() as conn:
+            conn.execute(
+                update(PIPELINES)
+                .where(PIPELINES.c.name == lease.pipeline, PIPELINES.c.token == lease.token)
+                .values(token=None, holder=None, holder_mark=None, lease_until=None)
+            )
+
+    # -- counters, never restarted
+    def new_epoch(self, lease: Lease, lane: int) -> int:
+        with self._held(lease) as (conn, held):
+            epoch = held.epoch + 1
+            conn.execute(_pipeline(held).values(epoch=epoch))
+            conn.execute(insert(EPOCHS).values(pipeline=held.name, epoch=epoch, lane=lane))
+        return epoch
+
+    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+        with self._held(lease) as (conn, held):
+            for part in chunks(last):
+                rows = conn.execute(rows_of(EPOCHS, held.name).where(EPOCHS.c.epoch.in_(part)))
+                known = {row.epoch: row for row in rows}
+                free = [e for e in part if e not in known or known[e].last_seq is None]
+                conn.execute(
+                    delete(EPOCHS).where(EPOCHS.c.pipeline == held.name, EPOCHS.c.epoch.in_(free))
+                )
+                insert_all(
+                    conn,
+                    EPOCHS,
+                    [
+                        {
+                            "pipeline": held.name,
+                            "epoch": epoch,
+                            "lane": known[epoch].lane if epoch in known else None,
+                            "last_seq": last[epoch],
+                        }
+                        for epoch in free
+                    ],
+                )
+
+    def closed_epochs(self, pipeline: str) -> dict[int, int]:
+        with self._db.reading() as conn:
+            rows = conn.execute(rows_of(EPOCHS, pipeline).where(EPOCHS.c.last_seq.is_not(None)))
+            return {row.epoch: row.last_seq for row in rows}
+
+    def open_epochs(self, pipeline: str) -> set[int]:
+        with self._db.reading() as conn:
+            rows = conn.execute(rows_of(EPOCHS, pipeline).where(EPOCHS.c.last_seq.is_(None)))
+            return {row.epoch for row in rows}
+
+    def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
+        with self._held(lease) as (conn, held):
+            wanted = {s.key: s for s in streams}
+            known: dict[str, int] = {}
+            for part in chunks(wanted):
+                mine = (GENERATIONS.c.pipeline == held.name, GENERATIONS.c.stream.in_(part))
+                known.update(
+                    (row.stream, row.generation)
+                    for row in conn.execute(select(GENERATIONS).where(*mine))
+                )
+                conn.execute(delete(GENERATIONS).where(*mine))
+            new = {key: known.get(key, 0) + 1 for key in wanted}
+            insert_all(
+                conn,
+                GENERATIONS,
+                [{"pipeline": held.name, "stream": k, "generation": n} for k, n in new.items()],
+            )
+        return {wanted[key]: number for key, number in new.items()}
+
+    def generations(self, pipeline: str) -> dict[StreamId, int]:
+        with self._db.reading() as conn:
+            rows = conn.execute(rows_of(GENERATIONS, pipeline))
+            return {rules.stream_from_key(row.stream): row.generation for row in rows}
+
+    # -- the ledger (L1, L3)
+    def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        with self._held(lease) as (conn, held):
+            written = ledger.intend(conn, held, groups)
+            ledger.settle(conn, held, merge)
+        return written
+
+    def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
+        with self._held(lease) as (conn, held):
+            ledger.mark(conn, held, done)
+            ledger.settle(conn, held, merge)
+
+    def open_groups(self, pipeline: str) -> list[Group]:
+        with self._db.reading() as conn:
+            return ledger.open_groups(conn, pipeline)
+
+    def committed_loads(self, pipeline: str, group: int) -> set[tuple[str, int]]:
+        with self._db.reading() as conn:
+            return ledger.committed_loads(conn, pipeline, group)
+
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+        with self._db.reading() as conn:
+            return ledger.consumed(conn, pipeline, epochs)
+
+    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+        with self._held(lease) as (conn, held):
+            ledger.abandon(conn, held, items)
+
+    def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
+        with self._held(lease) as (conn, held):
+            ledger.forget(conn, held, epochs)
+
+    # -- states
+    def states(self, pipeline: str) -> list[SavedState]:
+        with self._db.reading() as conn:
+            return ledger.states(conn, pipeline)
+
+    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+        with self._held(lease) as (conn, held):
+            ledger.save_states(conn, held, ledger.states(conn, held.name), states)
+            conn.execute(_pipeline(held).values(floor=held.epoch))
+
+    def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
+        with self._db.reading() as conn:
+            rows = conn.execute(
+                rows_of(HISTORY, pipeline).order_by(HISTORY.c.id.desc()).limit(limit)
+            )
+            return [
+                rules.history_entry(iso_time(r.at), r.run, r.scope, r.type, r.blob) for r in rows
+            ]
+
+    # -- names and schemas, which only grow
+    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
+        with self._db.reading() as conn:
+            rows = conn.execute(rows_of(NAMES, pipeline))
+            return {row.kind: json.loads(row.body) for row in rows}
+
+    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
+        with self._held(lease) as (conn, held):
+            known: dict[str, dict[str, str]] = {}
+            for part in chunks(names):
+                rows = conn.execute(rows_of(NAMES, held.name).where(NAMES.c.kind.in_(part)))
+                known.update((row.kind, json.loads(row.body)) for row in rows)
+            fresh = rules.new_names(held.name, known, names)
+            for part in chunks(fresh):
+                conn.execute(
+                    delete(NAMES).where(NAMES.c.pipeline == held.name, NAMES.c.kind.in_(part))
+                )
+            insert_all(
+                conn,
+                NAMES,
+                [
+                    # ASCII only: an original may hold a character that no database takes (U+0000)
+                    {"pipeline": held.name, "kind": k, "body": json.dumps(known.get(k, {}) | new)}
+                    for k, new in fresh.items()
+                ],
+            )
+
+    def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
+        return self.schema_versions(lease, {stream: schema})[stream]
+
+    def schema_versions(
+        self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
+    ) -> dict[StreamId, RowSchema]:
+        with self._held(lease) as (conn, held):
+            stored: dict[str, str] = {}
+            for part in chunks(stream.key for stream in schemas):
+                rows = conn.execute(
+                    rows_of(SCHEMAS, held.name)
+                    .where(SCHEMAS.c.stream.in_(part))
+                    .order_by(SCHEMAS.c.version)
+                )
+                stored.update((row.stream, row.body) for row in rows)
+            newest = {stream: _schema(stored.get(stream.key)) for stream in schemas}
+            answer = {s: rules.next_schema(newest[s], schema) for s, schema in schemas.items()}
+            new = {s: schema for s, schema in answer.items() if schema is not newest[s]}
+            insert_all(
+                conn,
+                SCHEMAS,
+                [
+                    {
+                        "pipeline": held.name,
+                        "stream": stream.key,
+                        "version": schema.version,
+                        "body": msgspec.json.encode(schema).decode(),
+                    }
+                    for stream, schema in new.items()
+                ],
+            )
+        return answer
+
+    def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
+        with self._db.reading() as conn:
+            rows = conn.execute(
+                rows_of(SCHEMAS, pipeline)
+                .where(SCHEMAS.c.stream == stream.key)
+                .order_by(SCHEMAS.c.version)
+            )
+            return {row.version: msgspec.json.decode(row.body, type=RowSchema) for row in rows}
+
+    def known_streams(self, pipeline: str) -> set[StreamId]:
+        with self._db.reading() as conn:
+            keys = {
+                key
+                for column in (GENERATIONS.c.stream, SCHEMAS.c.stream, STATES.c.scope)
+                for key in conn.scalars(
+                    select(column).where(column.table.c.pipeline == pipeline).distinct()
+                )
+            }
+        return {rules.stream_from_key(key) for key in keys if key != rules.SHARED}
+
+    # -- connector configuration that a connector changed (CONTROL): secret
+    def config_override(self, pipeline: str, role: str) -> tuple[str, dict[str, Any]] | None:
+        with self._db.reading() as conn:
+            row = conn.execute(
+                rows_of(OVERRIDES, pipeline).where(OVERRIDES.c.role == role)
+            ).one_or_none()
+        return None if row is None else (row.base_hash, json.loads(row.config))
+
+    def set_config_override(
+        self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
+    ) -> None:
+        with self._held(lease) as (conn, held):
+            conn.execute(
+                delete(OVERRIDES).where(OVERRIDES.c.pipeline == held.name, OVERRIDES.c.role == role)
+            )
+            conn.execute(
+                insert(OVERRIDES).values(
+                    pipeline=held.name, role=role, base_hash=base_hash, config=json.dumps(config)
+                )
+            )
+
+    # -- runs
+    def start_run(self, lease: Lease, run: str, started_at: str) -> None:
+        with self._held(lease) as (conn, held):
+            conn.execute(delete(RUNS).where(RUNS.c.pipeline == held.name, RUNS.c.run == run))
+            conn.execute(
+                insert(RUNS).values(
+                    pipeline=held.name, run=run, token=lease.token, started_at=started_at
+                )
+            )
+
+    def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
+        with self._held(lease) as (conn, held):
+            conn.execute(
+                update(RUNS)
+                .where(RUNS.c.pipeline == held.name, RUNS.c.run == run)
+                .values(report=json.dumps(report))
+            )
+
+    def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+        query = select(RUNS).order_by(RUNS.c.started_at.desc(), RUNS.c.run.desc()).limit(limit)
+        if pipeline is not None:
+            query = query.where(RUNS.c.pipeline == pipeline)
+        with self._db.reading() as conn:
+            rows = conn.execute(query).all()
+            held_by = select(PIPELINES).where(PIPELINES.c.token.is_not(None))
+            now = self._db.now(conn)
+            live = {row.token for row in conn.execute(held_by) if _is_live(row, now)}
+        return [
+            json.loads(row.report)
+            if row.report is not None
+            else rules.unfinished_report(row.pipeline, row.run, row.started_at, row.token in live)
+            for row in rows
+        ]
+
+    def pipelines(self) -> list[str]:
+        with self._db.reading() as conn:
+            return list(conn.scalars(select(PIPELINES.c.name).order_by(PIPELINES.c.name)))
+
+    @contextmanager
+    def _held(self, lease: Lease) -> Generator[tuple[Connection, Held]]:
+        """One write transaction under this lease. Raises ``LeaseLost``."""
+        with self._db.writing() as conn:
+            row = conn.execute(
+                select(PIPELINES).where(PIPELINES.c.name == lease.pipeline).with_for_update()
+            ).one_or_none()
+            if row is None or row.token != lease.token:
+                taken_by = _holder(row.holder) if row is not None and row.holder else None
+                raise rules.lease_lost(lease.pipeline, taken_by)
+            yield (
+                conn,
+                Held(
+                    name=row.name,
+                    state_id=row.state_id,
+                    holder=_holder(row.holder),
+                    now=self._db.now(conn),
+                    epoch=row.epoch,
+                    last_group=row.last_group,
+                    last_history=row.last_history,
+                    floor=row.floor,
+                ),
+            )
+
+
+def _born(pipeline: str) -> dict[str, Any]:
+    counters = dict.fromkeys(("epoch", "last_group", "last_history", "floor"), 0)
+    return {"name": pipeline, "state_id": uuid.uuid4().hex, **counters}
+
+
+def _pipeline(held: Held) -> Update:
+    return update(PIPELINES).where(PIPELINES.c.name == held.name)
+
+
+def _is_live(row: Row[Any], now: float) -> bool:
+    if row.token is None or row.lease_until <= now:
+        return False
+    return not is_dead(_holder(row.holder), row.holder_mark)
+
+
+def _holder(body: str) -> Holder:
+    return msgspec.json.decode(body, type=Holder)
+
+
+def _schema(body: str | None) -> RowSchema | None:
+    return None if body is None else msgspec.json.decode(body, type=RowSchema)

@@ -1,0 +1,435 @@
+"""Bodies to rows (L9): the supported-data-types table and every rule of what fits, value by value,
+then shapes, double keys, rejects, change lists, extra fields."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.codec.arrow import duckdb_type, part_schema
+from penstock.codec.decode import Decoded, RowDecoder, warm
+from penstock.codec.json_schema import data_type, row_schema
+from penstock.model.types import CHANGES, RAW_ID, SEQ, DataType, Field, Kind, RowSchema
+
+MISFIT = object()
+DIGITS = "12345678901234567890123456789012345678"
+STRING, INTEGER, NUMBER = DataType(Kind.string), DataType(Kind.integer), DataType(Kind.number)
+JSON, BOOLEAN, DATE = DataType(Kind.json), DataType(Kind.boolean), DataType(Kind.date)
+DECIMAL = DataType(Kind.decimal, precision=10, scale=2)
+BIG = DataType(Kind.decimal, precision=38, scale=0)
+INSTANT, WALL = DataType(Kind.timestamp), DataType(Kind.timestamp_ntz)
+TIME, TIME_TZ, BINARY = DataType(Kind.time), DataType(Kind.time_tz), DataType(Kind.binary)
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type]
+
+
+def schema(**types: DataType) -> RowSchema:
+    return RowSchema(tuple(Field(n, n, t) for n, t in types.items()))
+
+
+def decode(of: RowSchema, *bodies: str | bytes, **options: Any) -> Decoded:
+    raw = [b.encode() if isinstance(b, str) else b for b in bodies]
+    changes = options.pop("changes", {})
+    return RowDecoder(of, **options).decode(raw, 1, [1_700_000_000_000] * len(raw), changes)
+
+
+def change(path: str) -> dict[str, str]:
+    return {"field": path, "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+
+
+VALUES: list[tuple[DataType, str, Any]] = [
+    (STRING, '"foo"', "foo"),
+    (STRING, '""', ""),
+    (STRING, "null", None),
+    (STRING, "12.50", "12.50"),
+    (STRING, "12345678901234567890.123456789", "12345678901234567890.123456789"),
+    (STRING, "true", "true"),
+    (STRING, '{"a": 1.10}', '{"a":1.10}'),
+    (STRING, "[1, 2]", "[1,2]"),
+    (STRING, r'"\u00e9\ud83d\ude00\n\u0000"', "é😀\n\0"),
+    (STRING, r'"\ud800"', MISFIT),
+    (BOOLEAN, "true", True),
+    (BOOLEAN, "false", False),
+    (BOOLEAN, '"true"', True),
+    (BOOLEAN, '"yes"', MISFIT),
+    (BOOLEAN, "1", MISFIT),
+    (BOOLEAN, "0", MISFIT),
+    (BOOLEAN, "{}", MISFIT),
+    (INTEGER, "42", 42),
+    (INTEGER, "-0", 0),
+    (INTEGER, "9223372036854775807", 2**63 - 1),
+    (INTEGER, "-9223372036854775808", -(2**63)),
+    (INTEGER, "9223372036854775808", MISFIT),
+    (INTEGER, "1.0", 1),
+    (INTEGER, "9007199254740993.0", 9007199254740993),
+    (INTEGER, "1e3", 1000),
+    (INTEGER, "1e999999999", MISFIT),
+    (INTEGER, "1.5", MISFIT),
+    (INTEGER, '"3"', 3),
+    (INTEGER, '"3.0"', 3),
+    (INTEGER, '"3.5"', MISFIT),
+    (INTEGER, '"0x10"', MISFIT),
+    (INTEGER, '"007"', MISFIT),
+    (INTEGER, '" 5 "', MISFIT),
+    (INTEGER, '""', MISFIT),
+    (INTEGER, '"x"', MISFIT),
+    (INTEGER, "true", MISFIT),
+    (INTEGER, "[1]", MISFIT),
+    (INTEGER, "NaN", MISFIT),
+    (NUMBER, "1234.56", 1234.56),
+    (NUMBER, "7", 7.0),
+    (NUMBER, "5e-324", 5e-324),
+    (NUMBER, '"3.5"', 3.5),
+    (NUMBER, '"1_0"', MISFIT),
+    (NUMBER, '"NaN"', MISFIT),
+    (NUMBER, '"Infinity"', MISFIT),
+    (NUMBER, "NaN", MISFIT),
+    (NUMBER, "-Infinity", MISFIT),
+    (NUMBER, "1e400", MISFIT),
+    (NUMBER, "true", MISFIT),
+    (NUMBER, "{}", MISFIT),
+    (DECIMAL, "1.23", Decimal("1.23")),
+    (DECIMAL, "1.230", Decimal("1.23")),
+    (DECIMAL, "1e2", Decimal("100.00")),
+    (DECIMAL, '"12.5"', Decimal("12.50")),
+    (DECIMAL, "99999999.99", Decimal("99999999.99")),
+    (DECIMAL, "1.235", MISFIT),
+    (DECIMAL, "1.5e-3", MISFIT),
+    (DECIMAL, "123456789.12", MISFIT),
+    (DECIMAL, "1e99999", MISFIT),
+    (DECIMAL, "true", MISFIT),
+    (DECIMAL, '"abc"', MISFIT),
+    (BIG, DIGITS, Decimal(DIGITS)),
+    (BIG, DIGITS + "9", MISFIT),
+    (BIG, "1.5", MISFIT),
+    (DATE, '"2021-01-23"', date(2021, 1, 23)),
+    (DATE, '"2024-02-29"', date(2024, 2, 29)),
+    (DATE, '"9999-12-31"', date(9999, 12, 31)),
+    (DATE, '"2021-01-23T00:00:00Z"', date(2021, 1, 23)),
+    (DATE, '"2021-01-23T05:00:00Z"', MISFIT),
+    (DATE, '"2021-01-23 BC"', MISFIT),
+    (DATE, '"2021-02-29"', MISFIT),
+    (DATE, '"0000-01-01"', MISFIT),
+    (DATE, '"12021-01-23"', MISFIT),
+    (DATE, '"2021/01/23"', MISFIT),
+    (DATE, '"20210123"', MISFIT),
+    (DATE, '"infinity"', MISFIT),
+    (DATE, "20210123", MISFIT),
+    (INSTANT, '"2022-11-22T01:23:45+05:00"', utc(2022, 11, 21, 20, 23, 45)),
+    (INSTANT, '"2022-11-22T01:23:45+0500"', utc(2022, 11, 21, 20, 23, 45)),
+    (INSTANT, '"2022-11-22T01:23:45.123456Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22T01:23:45.123456000Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22T01:23:45.123456789Z"', MISFIT),
+    (INSTANT, '"2022-11-22 01:23:45Z"', utc(2022, 11, 22, 1, 23, 45)),
+    (INSTANT, '"2022-11-22t01:23:45z"', utc(2022, 11, 22, 1, 23, 45)),
+    (INSTANT, '"2022-11-22T01:23:45"', utc(2022, 11, 22, 1, 23, 45)),
+    (INSTANT, '"2022-11-22 01:23:45.5"', utc(2022, 11, 22, 1, 23, 45, 500000)),
+    (INSTANT, '"2022-11-22"', utc(2022, 11, 22)),
+    (INSTANT, '"9999-12-31T23:59:59Z"', utc(9999, 12, 31, 23, 59, 59)),
+    (INSTANT, '"9999-12-31T23:59:59-05:00"', MISFIT),
+    (INSTANT, '"2022-11-22T01:23:45.123456Z BC"', MISFIT),
+    (INSTANT, '"0000-00-00 00:00:00"', MISFIT),
+    (INSTANT, '"2022-02-30T00:00:00Z"', MISFIT),
+    (INSTANT, '"not a date"', MISFIT),
+    (INSTANT, '"infinity"', MISFIT),
+    (INSTANT, "1700000000", MISFIT),
+    (INSTANT, '"1700000000"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45.123456"', datetime(2022, 11, 22, 1, 23, 45, 123456)),
+    (WALL, '"2022-11-22 01:23:45"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22"', datetime(2022, 11, 22)),
+    (WALL, '"2022-11-22T01:23:45Z"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45+05:00"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45.123456 BC"', MISFIT),
+    (TIME, '"01:23:45.123456"', "01:23:45.123456"),
+    (TIME, '"23:59:60"', "23:59:60"),
+    (TIME, '"25:00:00"', MISFIT),
+    (TIME, '"01:23:45Z"', MISFIT),
+    (TIME, "12345", MISFIT),
+    (TIME_TZ, '"01:23:45Z"', "01:23:45Z"),
+    (TIME_TZ, '"01:23:45+05:00"', "01:23:45+05:00"),
+    (TIME_TZ, '"noon"', MISFIT),
+    (BINARY, '"aGVsbG8="', b"hello"),
+    (BINARY, '""', b""),
+    (BINARY, '"aGVs\\nbG8"', b"hello"),
+    (BINARY, '"_-8="', b"\xff\xef"),
+    (BINARY, '"a"', MISFIT),
+    (BINARY, '"%%%%"', MISFIT),
+    (BINARY, "1234", MISFIT),
+    (BINARY, "true", MISFIT),
+    (JSON, '{"a": 1.10, "n": 12345678901234567890.5}', '{"a":1.10,"n":12345678901234567890.5}'),
+    (JSON, "1e3", "1e3"),
+    (JSON, '"x"', '"x"'),
+    (JSON, "[]", "[]"),
+    (JSON, "null", None),
+    (JSON, "NaN", MISFIT),
+    (JSON, '{"a":[NaN]}', MISFIT),
+    (JSON, '{"a":"NaN"}', '{"a":"NaN"}'),
+    (DataType(Kind.array, item=INTEGER), "[1,null,2]", [1, None, 2]),
+    (DataType(Kind.array, item=INTEGER), "[]", []),
+    (DataType(Kind.array, item=INTEGER), "5", MISFIT),
+    (DataType(Kind.array, item=INTEGER), "{}", MISFIT),
+    (DataType(Kind.struct, fields=(Field("p", "p", INTEGER),)), '{"p":1}', {"p": 1}),
+    (DataType(Kind.struct, fields=(Field("p", "p", INTEGER),)), "{}", {"p": None}),
+    (DataType(Kind.struct, fields=(Field("p", "p", INTEGER),)), "5", MISFIT),
+    (DataType(Kind.struct, fields=(Field("p", "p", INTEGER),)), "[]", MISFIT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "text", "expected"), VALUES)
+def test_l9_a_value_fits_exactly_or_is_null_and_listed(
+    of: DataType, text: str, expected: Any
+) -> None:
+    done = decode(schema(x=of), f'{{"x":{text}}}')
+    assert done.rejects == []
+    row = done.table.to_pylist()[0]
+    if expected is MISFIT:
+        assert row["x"] is None and row[CHANGES] == [change("x")] and done.misfits == 1
+    else:
+        assert row["x"] == expected and row[CHANGES] == [] and done.misfits == 0
+
+
+@pytest.mark.parametrize("of", {id(of): of for of, _, _ in VALUES}.values(), ids=duckdb_type)
+def test_l9_holds_among_other_values(of: DataType) -> None:
+    """All values of a type in one batch, misfits between fits, give what each gives alone."""
+    cases = [(t, e) for o, t, e in VALUES if o == of]
+    done = decode(
+        schema(id=INTEGER, x=of), *(f'{{"id":{i},"x":{t}}}' for i, (t, _) in enumerate(cases))
+    )
+    for row, (text, expected) in zip(done.table.to_pylist(), cases, strict=True):
+        assert row["x"] == (None if expected is MISFIT else expected), text
+        assert row[CHANGES] == ([change("x")] if expected is MISFIT else []), text
+
+
+@pytest.mark.parametrize("of", {id(of): of for of, _, _ in VALUES}.values(), ids=duckdb_type)
+def test_l9_holds_inside_arrays_and_objects(of: DataType) -> None:
+    cases = [(t, e) for o, t, e in VALUES if o == of and t != "null"]
+    inner = DataType(Kind.struct, fields=(Field("v w", "v w", of),))
+    kept = schema(o=inner, a=DataType(Kind.array, item=of), s=DataType(Kind.array, item=inner))
+    for text, expected in cases:
+        done = decode(
+            kept, f'{{"o":{{"v w":{text}}},"a":[null,{text}],"s":[{{"v w":{text}}},null]}}'
+        )
+        row = done.table.to_pylist()[0]
+        value = None if expected is MISFIT else expected
+        assert (row["o"], row["a"], row["s"]) == (
+            {"v w": value},
+            [None, value],
+            [{"v w": value}, None],
+        )
+        listed = [c["field"] for c in row[CHANGES]]
+        assert sorted(listed) == (["a[]", "o.v w", "s[].v w"] if expected is MISFIT else []), text
+
+
+def test_shapes_inside_arrays() -> None:
+    of = schema(m=DataType(Kind.array, item=DataType(Kind.array, item=INTEGER)))
+    done = decode(of, '{"m":[[1],null,[]]}', '{"m":[[1],7]}', '{"m":null}', "{}")
+    assert done.table["m"].to_pylist() == [[[1], None, []], [[1], None], None, None]
+    assert [len(c) for c in done.table[CHANGES].to_pylist()] == [0, 1, 0, 0]
+    assert done.table[CHANGES].to_pylist()[1] == [change("m[]")]
+
+
+def test_columns_are_exactly_the_part_schema() -> None:
+    of = RowSchema((Field("a_b", "a b", INTEGER), Field("o", "o", DataType(
+        Kind.struct, fields=(Field("c_d", "c=d", STRING),)))))  # fmt: skip
+    done = decode(of, '{"a b":1,"o":{"c=d":"x"}}', '{"a b":2}')
+    assert done.table.schema.equals(part_schema(of), check_metadata=True)
+    assert done.table.schema.field("a_b").metadata == {b"penstock.source": b"a b"}
+    assert done.table.select(["a_b", "o"]).to_pylist() == [
+        {"a_b": 1, "o": {"c_d": "x"}},
+        {"a_b": 2, "o": None},
+    ]
+    assert done.table[SEQ].to_pylist() == [1, 2]
+    ids = done.table[RAW_ID].to_pylist()
+    assert len(set(ids)) == 2 and all(
+        len(i) == 36 and i[14] == "4" and i[19] in "89ab" for i in ids
+    )
+
+
+def test_no_rows_and_no_columns() -> None:
+    assert decode(schema(a=INTEGER)).table.num_rows == 0
+    done = decode(RowSchema(()), '{"a":1}')
+    assert done.table.num_rows == 1 and done.extra_fields == {"a": 1}
+
+
+def test_a_body_that_is_no_object_is_rejected_and_the_rest_survives() -> None:
+    bad = ["[1]", "5", "null", '"x"', '{"a":', "", '{"a":1} x', b'{"a":"\xff"}']
+    bodies = [b for pair in zip(bad, ['{"a":1}'] * len(bad), strict=True) for b in pair]
+    done = decode(schema(a=INTEGER), *bodies)
+    assert [r.index for r in done.rejects] == list(range(0, len(bodies), 2))
+    assert {r.reason for r in done.rejects} == {"not a JSON object"}
+    assert done.table["a"].to_pylist() == [1] * len(bad)
+    assert done.table[SEQ].to_pylist() == [2 * (i + 1) for i in range(len(bad))]
+    assert decode(schema(a=INTEGER), ' {"a" : 1} ').table["a"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("body", ['{"a":null,"a":7}', '{"a":1,"a":7}', '{"a":"x","a":7}'])
+def test_of_double_keys_the_last_counts(body: str) -> None:
+    done = decode(schema(a=INTEGER, b=STRING), '{"a":0,"b":"x"}', body, '{"a":9}')
+    assert done.table["a"].to_pylist() == [0, 7, 9] and done.misfits == 0
+
+
+def test_double_keys_inside() -> None:
+    o = DataType(Kind.struct, fields=(Field("p", "p", INTEGER),))
+    of = schema(o=o, s=DataType(Kind.array, item=o))
+    done = decode(of, '{"o":{"p":null,"p":2},"s":[{"p":5}]}', '{"s":[{"p":1},{"p":null,"p":4}]}')
+    assert done.table["o"].to_pylist() == [{"p": 2}, None]
+    assert done.table["s"].to_pylist() == [[{"p": 5}], [{"p": 1}, {"p": 4}]]
+
+
+def test_names_that_differ_by_case_and_awkward_names() -> None:
+    names = [
+        "id",
+        "ID",
+        "Id",
+        "",
+        "a\0b",
+        'q"x',
+        "c'd",
+        "$.e",
+        "f.g",
+        "h\\i",
+        "\x01",
+        "ü",
+        "Ü",
+        "*",
+    ]
+    of = RowSchema(tuple(Field(f"c{i}", n, INTEGER) for i, n in enumerate(names)))
+    body = json.dumps({n: i for i, n in enumerate(names)})
+    done = decode(of, body, body.replace(": 3", ': "x"'))
+    first, second = done.table.to_pylist()
+    assert [first[f"c{i}"] for i in range(len(names))] == list(range(len(names)))
+    assert second["c3"] is None and second[CHANGES] == [change("")]
+    lists = RowSchema(tuple(Field(f"c{i}", n, DataType(Kind.array, item=INTEGER))
+                            for i, n in enumerate(names)))  # fmt: skip
+    done = decode(lists, body)
+    assert done.misfits == len(names) and done.extra_fields == {}
+
+
+def test_l8_rows_without_any_key_are_rejected() -> None:
+    of = schema(id=INTEGER, o=DataType(Kind.struct, fields=(Field("k", "k", STRING),)), v=STRING)
+    bodies = [
+        '{"id":1}',
+        '{"o":{"k":"x"}}',
+        '{"v":"y"}',
+        '{"id":null,"o":{"k":null}}',
+        '{"id":"bad"}',
+    ]
+    done = decode(of, *bodies, key=(("id",), ("o", "k")))
+    assert [(r.index, r.reason) for r in done.rejects] == [
+        (i, "primary key is null") for i in (2, 3, 4)
+    ]
+    assert done.table.num_rows == 2 and done.misfits == 0
+
+
+def test_strict_rejects_the_row_with_field_and_reason() -> None:
+    done = decode(schema(a=INTEGER, b=BOOLEAN), '{"a":1}', '{"a":1.5,"b":1}', strict=True)
+    assert [(r.index, r.reason, r.field) for r in done.rejects] == [
+        (1, "DESTINATION_TYPECAST_ERROR", "a")
+    ]
+    assert done.table["a"].to_pylist() == [1]
+
+
+def test_change_lists_of_the_source_come_first() -> None:
+    theirs = [{"field": "z", "change": "TRUNCATED", "reason": "SOURCE_FIELD_SIZE_LIMITATION"}]
+    given = {1: json.dumps(theirs).encode(), 2: b'{"no":"list"}', 0: b"[]"}
+    done = decode(schema(a=INTEGER), '{"a":1}', '{"a":"x"}', '{"a":2}', changes=given)
+    assert done.table[CHANGES].to_pylist() == [[], [*theirs, change("a")], []]
+
+
+def test_the_words_of_a_change_are_the_caller_s() -> None:
+    done = decode(schema(a=INTEGER), '{"a":"x"}', change="GONE", reason="BECAUSE")
+    assert done.table[CHANGES].to_pylist() == [
+        [{"field": "a", "change": "GONE", "reason": "BECAUSE"}]
+    ]
+
+
+@pytest.mark.parametrize("space", ["", " "])
+def test_extra_fields_are_dropped_and_counted(space: str) -> None:
+    def body(**fields: Any) -> str:
+        return json.dumps(fields, separators=("," + space, ":" + space))
+
+    rows = [body(a=1, x=1), body(a=None, y={"p": 1}), body(a=3), body(a=4, x=None), body(z=[1])]
+    done = decode(schema(a=INTEGER), *rows, ignored=("z",))
+    assert done.extra_fields == {"x": 2, "y": 1} and done.misfits == 0
+    assert decode(schema(a=INTEGER, s=STRING), body(a=1, s='{"k":null,"l":1}')).extra_fields == {}
+
+
+def test_l9_a_misfit_costs_no_other_row_of_a_large_batch() -> None:
+    bodies = [
+        b'{"id":%d,"at":"2024-01-%02dT00:00:00Z","n":1.5}' % (i, i % 28 + 1) for i in range(20_000)
+    ]
+    bodies[777] = b'{"id":"x","at":5,"n":true}'
+    bodies[12_345] = b'{"id":1.0,"at":"2024-01-01","n":"2.5"}'
+    done = RowDecoder(schema(id=INTEGER, at=INSTANT, n=NUMBER)).decode(
+        bodies, 1, [0] * len(bodies), {}
+    )
+    assert done.misfits == 3 and done.table["id"].null_count == 1
+    assert done.table.slice(12_345, 1).select(["id", "n"]).to_pylist() == [{"id": 1, "n": 2.5}]
+
+
+def test_raw_messages_and_memoryviews_are_bodies() -> None:
+    raw = msgspec.json.decode(b'[{"a":1},{"a":2}]', type=list[msgspec.Raw])
+    done = RowDecoder(schema(a=INTEGER)).decode([*raw, memoryview(b'{"a":3}')], 5, [0, 1, 2], {})
+    assert done.table["a"].to_pylist() == [1, 2, 3]
+
+
+def test_warm_proves_that_digits_survive() -> None:
+    warm()
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["i", "n", "s", "j", "a", "o", "x"]), _values), max_size=5
+    )
+)
+def test_l9_no_value_is_lost_silently(records: list[dict[str, Any]]) -> None:
+    """Every value is in its column, equal to what was sent, or NULL and in the change list."""
+    of = row_schema(data_type({"properties": {
+        "i": {"type": "integer"}, "n": {"type": "number"}, "s": {"type": "string"}, "j": {},
+        "a": {"type": "array"}, "o": {"properties": {"p": {"type": "boolean"}}}}}), {})  # fmt: skip
+    done = decode(of, *(json.dumps(r) for r in records))
+    assert done.rejects == [] and done.table.num_rows == len(records)
+    for row, sent in zip(done.table.to_pylist(), records, strict=True):
+        listed = {c["field"].rstrip("[]").split(".")[0] for c in row[CHANGES]}
+        for name in ("i", "n", "s", "j", "a", "o"):
+            if sent.get(name) is None:
+                assert row[name] is None and name not in listed
+            elif row[name] is None:
+                assert name in listed
+        if row["i"] is not None and not isinstance(sent["i"], str):
+            assert row["i"] == Decimal(json.dumps(sent["i"]))
+        if row["j"] is not None:
+            assert json.loads(row["j"]) == sent["j"]
+        if row["s"] is not None and isinstance(sent["s"], str):
+            assert row["s"] == sent["s"]
+
+
+@given(st.text(min_size=1))
+@settings(max_examples=100, deadline=None)
+def test_any_property_name_is_found(name: str) -> None:
+    of = RowSchema((Field("c", name, INTEGER),))
+    assert decode(of, json.dumps({name: 5})).table["c"].to_pylist() == [5]
+
+
+def test_duckdb_types_are_duckdb_s() -> None:
+    o = DataType(Kind.struct, fields=(Field('q"x', "q", DataType(Kind.array, item=DECIMAL)),))
+    assert duckdb.sql(f"SELECT NULL::{duckdb_type(o)} AS x").to_arrow_table().schema.field(
+        0
+    ).type == (pa.struct([('q"x', pa.list_(pa.field("l", pa.decimal128(10, 2))))]))

@@ -1,0 +1,117 @@
+"""docs/pipeline-file.md says what the reader does: every key, every example."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config.load import parse_pipeline
+from penstock.config.schema import pipeline_json_schema
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline-file.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+DEFS = pipeline_json_schema()["$defs"]
+FORMS = {
+    "cursor_field": "name or path",
+    "primary_key": "name, names or paths",
+    "streams": "list of streams",
+    "transforms": "list of connectors",
+    "mode": "mode word",
+    "write_mode": "mode word",
+    "sync_mode": "sync mode word",
+    "destination_sync_mode": "destination mode word",
+}
+
+
+def section_of(schema: dict[str, Any]) -> str | None:
+    refs = [schema, *schema.get("anyOf", [])]
+    names = [r["$ref"].rpartition("/")[2] for r in refs if "$ref" in r]
+    return next((n for n in names if n != "Variable"), None)
+
+
+def flat(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = schema.get("anyOf")
+    return [schema] if inner is None else [leaf for option in inner for leaf in flat(option)]
+
+
+def form(key: str, schema: dict[str, Any]) -> str:
+    """The type of a key in a word or two."""
+    if key in FORMS:
+        return FORMS[key]
+    options = [o for o in flat(schema) if "$ref" not in o]
+    texts: list[str] = []
+    for option in options:
+        if "enum" in option:
+            texts += [f"`{word}`" for word in option["enum"] if word is not None]
+        elif "const" in option:
+            texts += [f"`{option['const']}`"] if isinstance(option["const"], str) else []
+        elif "pattern" in option:
+            texts = ["size" if "bB" in option["pattern"] else "duration"]
+            break
+        elif option.get("type") == "array":
+            texts.append("list of texts")
+        elif option.get("type") not in ("null", None):
+            texts.append(
+                {"string": "text", "object": "mapping"}.get(option["type"], option["type"])
+            )
+    return ", ".join(texts)
+
+
+def rows(section: str, path: str) -> Iterator[str]:
+    required = DEFS[section].get("required", [])
+    for key, schema in DEFS[section]["properties"].items():
+        nested = section_of(schema)
+        if nested and key != "streams":
+            continue
+        default = "required" if key in required else json.dumps(schema.get("default"))
+        default = {"null": "", "{}": "", "[]": ""}.get(default, default)
+        shown = default if default in ("", "required") else f"`{default}`"
+        yield f"| `{path}{key}` | {form(key, schema)} | {shown} | {schema['description']} |"
+
+
+TABLES = {
+    "PipelineFile": "",
+    "Source": "source.",
+    "StreamOptions": "source.streams[].",
+    "NetworkPermissions": "….permissions.network.",
+    "EnvironmentPermissions": "….permissions.env.",
+    "FilesystemPermissions": "….permissions.fs.",
+    "Limits": "….limits.",
+    "Destination": "destination.",
+    "SchemaEvolution": "destination.schema_evolution.",
+    "StateSettings": "state.",
+    "LogSettings": "log.",
+    "SparkSettings": "spark.",
+    "Timeouts": "timeouts.",
+    "LoadBounds": "load.",
+    "Resources": "resources.",
+    "Autotune": "resources.autotune.",
+}
+
+
+@pytest.mark.parametrize("section", TABLES)
+def test_every_key_is_in_the_page_with_type_default_and_meaning(section: str) -> None:
+    missing = [row for row in rows(section, TABLES[section]) if row not in PAGE]
+    assert missing == []
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_parses(text: str) -> None:
+    variables = {"PGHOST": "db", "PGPORT": "5432", "PGPASSWORD": "secret"}
+    assert parse_pipeline(text, variables).warnings == ()
+
+
+def test_the_page_has_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+def test_every_dependency_has_its_reason() -> None:
+    root = Path(__file__).parents[2]
+    project = (root / "pyproject.toml").read_text()
+    page = (root / "docs" / "dependencies.md").read_text()
+    names = re.findall(r'^    "([a-z0-9-]+)', project.partition("[tool.")[0], re.MULTILINE)
+    assert names
+    assert [name for name in names if f"| `{name}` |" not in page] == []

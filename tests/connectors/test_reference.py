@@ -1,0 +1,102 @@
+"""The grammar of CONNECTOR (command-line contract), and what is said of wrong forms."""
+
+import pytest
+
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
+from penstock.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "version"),
+    [
+        ("airbyte:source-faker", "source-faker", None),
+        ("airbyte:source-faker@7.2.1", "source-faker", "7.2.1"),
+        (" airbyte:source-faker@7.2.1rc1 ", "source-faker", "7.2.1rc1"),
+        ("airbyte:Source_Faker", "source-faker", None),
+        ("airbyte:faker", "faker", None),
+    ],
+)
+def test_packages(text: str, name: str, version: str | None) -> None:
+    ref = parse_ref(text)
+    assert (ref.kind, ref.protocol) == (RefKind.package, "airbyte")
+    assert (ref.name, ref.version) == (name, version)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "command"),
+    [
+        ("airbyte:./stub.py", RefKind.path, ("./stub.py",)),
+        ("airbyte:../stub.py", RefKind.path, ("../stub.py",)),
+        ("airbyte:/opt/stub", RefKind.path, ("/opt/stub",)),
+        ("airbyte:~/stub", RefKind.path, ("~/stub",)),
+        ("airbyte:'./my dir/stub'", RefKind.path, ("./my dir/stub",)),
+        ("airbyte:python stub.py --fast", RefKind.command, ("python", "stub.py", "--fast")),
+        ('airbyte:"python stub.py"', RefKind.command, ("python", "stub.py")),
+        (
+            "airbyte:./stub.py --with '{\"a\": 1}'",
+            RefKind.command,
+            ("./stub.py", "--with", '{"a": 1}'),
+        ),
+        ("airbyte:sh -c 'echo $HOME | cat'", RefKind.command, ("sh", "-c", "echo $HOME | cat")),
+    ],
+)
+def test_paths_and_commands(text: str, kind: RefKind, command: tuple[str, ...]) -> None:
+    ref = parse_ref(text)
+    assert (ref.kind, ref.protocol, ref.command) == (kind, "airbyte", command)
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "target"),
+    [
+        ("parquet:./lake", "parquet", "./lake"),
+        ("delta:s3a://bucket/lake", "delta", "s3a://bucket/lake"),
+        ("parquet", "parquet", None),
+        ("iceberg:cat.ns", "iceberg", "cat.ns"),
+        ("postgres://u@h/db/schema", "postgres", "postgres://u@h/db/schema"),
+    ],
+)
+def test_tables(text: str, format: str, target: str | None) -> None:
+    ref = parse_ref(text)
+    assert (ref.kind, ref.format, ref.target) == (RefKind.table, format, target)
+
+
+def test_spark_query() -> None:
+    assert parse_ref("spark:SELECT 1 AS a").target == "SELECT 1 AS a"
+
+
+def test_text_is_kept() -> None:
+    assert isinstance(parse_ref("airbyte:source-faker@7.2.1"), ConnectorRef)
+    assert parse_ref("airbyte:source-faker@7.2.1").text == "airbyte:source-faker@7.2.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("", "connector.reference", "PROTOCOL:NAME"),
+        ("airbyte:", "connector.reference", "airbyte:NAME"),
+        ("airbyte", "connector.reference", "airbyte:NAME"),
+        ("airbite:source-faker", "connector.reference", "airbyte:source-faker"),
+        ("source-faker", "connector.reference", "airbyte:source-faker"),
+        ("airbyte/source-faker:7.2.1", "connector.reference", "airbyte:source-faker@7.2.1"),
+        ("airbyte:airbyte-source-faker", "connector.reference", "airbyte:source-faker"),
+        ("airbyte:source-faker==7.2.1", "connector.reference", "airbyte:source-faker@7.2.1"),
+        ("airbyte:source-faker:7.2.1", "connector.reference", "airbyte:source-faker@7.2.1"),
+        ("airbyte:source-faker@", "connector.reference", "@1.2.3"),
+        ("airbyte:source-faker@>=7", "connector.reference", "@1.2.3"),
+        ("airbyte:stubs/stub.py", "connector.reference", "airbyte:./stubs/stub.py"),
+        ("airbyte:stub.py", "connector.reference", "airbyte:./stub.py"),
+        ("./stub.py", "connector.reference", "airbyte:"),
+        ("airbyte:python 'x", "connector.reference", "quote"),
+        ("airbyte:docker:airbyte/source-faker:7", "connector.docker_later", "package"),
+        ("singer:tap-x", "connector.protocol_later", "airbyte"),
+        ("parquet:", "connector.reference", "parquet:./lake"),
+        ("parket:./lake", "connector.reference", "parquet:./lake"),
+        ("parqet", "connector.reference", "parquet:"),
+        ("zzz:y", "connector.reference", "known:"),
+    ],
+)
+def test_wrong_forms_say_what_was_probably_meant(text: str, code: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ref(text)
+    assert caught.value.code == code
+    assert hint in (caught.value.hint or "")

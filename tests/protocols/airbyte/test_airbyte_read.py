@@ -1,0 +1,486 @@
+"""A read's lines -> events: grouping, noise, rejects, states, time limits (protocol, Interface
+Invariants, AirbyteRecordMessage, AirbyteStateMessage; specification, Read)."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import (
+    Batch,
+    Control,
+    Counted,
+    Error,
+    Estimate,
+    Event,
+    Exited,
+    Log,
+    Reject,
+    State,
+    Status,
+    StreamStatus,
+    Tick,
+)
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.contract import ReadRequest
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
+
+A, B = StreamId(None, "a"), StreamId("n", "b")
+
+
+def configured(stream: StreamId) -> ConfiguredStream:
+    return ConfiguredStream(
+        stream=Stream(id=stream, json_schema={}),
+        sync_mode=SyncMode.incremental,
+        destination_sync_mode=DestinationSyncMode.append,
+    )
+
+
+def request(*streams: StreamId, **more: Any) -> ReadRequest:
+    return ReadRequest(config={"key": "v"}, streams=tuple(map(configured, streams)), **more)
+
+
+def read(*steps: Step, streams: tuple[StreamId, ...] = (A, B), **more: Any) -> list[Event]:
+    runtime = MemoryRuntime(lambda _: steps)
+    return list(PACKAGE.source.read(runtime, request(*streams, **more)))
+
+
+def line(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"type": kind, **fields}).encode() + b"\n"
+
+
+def record(stream: str, n: int, namespace: str | None = None, **more: Any) -> bytes:
+    body = {"stream": stream, "data": {"n": n}, "emitted_at": 1000 + n, **more}
+    return line("RECORD", record=body if namespace is None else {"namespace": namespace, **body})
+
+
+def state(stream: str, n: int, namespace: str | None = None) -> bytes:
+    descriptor = {"name": stream} | ({} if namespace is None else {"namespace": namespace})
+    body = {"stream_descriptor": descriptor, "stream_state": {"n": n}}
+    return line("STATE", state={"type": "STREAM", "stream": body})
+
+
+def global_state(n: int) -> bytes:
+    body = {"shared_state": {"n": n}, "stream_states": []}
+    return line("STATE", state={"type": "GLOBAL", "global": body})
+
+
+def status(stream: str, word: str, namespace: str | None = None) -> bytes:
+    body = {"stream_descriptor": {"name": stream, "namespace": namespace}, "status": word}
+    return line("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": body})
+
+
+def short(events: Iterable[Event]) -> list[str]:
+    """One word an event: ``a:1,2`` for a batch, ``state:a``."""
+    words: list[str] = []
+    for event in events:
+        match event:
+            case Batch(stream, bodies):
+                numbers = [str(json.loads(bytes(b))["n"]) for b in bodies]
+                words.append(f"{stream.name}:{','.join(numbers)}")
+            case State(scope):
+                words.append(f"state:{scope.stream.name if scope.stream else '*'}")
+            case StreamStatus(stream, word):
+                words.append(f"{word.value}:{stream.name}")
+            case Counted(what, count):
+                words.append(f"{what}={count}")
+            case Log() | Tick():
+                pass
+            case Exited(code):
+                words.append(f"exit:{code}")
+            case _:
+                words.append(type(event).__name__)
+    return words
+
+
+# -- grouping and order
+
+
+def test_records_are_grouped_per_stream_between_states():
+    output = record("a", 1) + record("b", 2, "n") + record("a", 3) + state("a", 3) + record("a", 4)
+    assert short(read(output)) == ["a:1,3", "state:a", "b:2", "a:4", "exit:0"]
+
+
+def test_a_shared_state_comes_after_the_records_of_every_stream():
+    output = record("a", 1) + record("b", 2, "n") + global_state(1) + record("b", 3, "n")
+    assert short(read(output)) == ["a:1", "b:2", "state:*", "b:3", "exit:0"]
+
+
+def test_a_status_comes_after_its_streams_records():
+    output = status("a", "STARTED") + record("a", 1) + status("a", "COMPLETE")
+    assert short(read(output)) == ["STARTED:a", "a:1", "COMPLETE:a", "exit:0"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_blocks_may_be_cut_anywhere(size: int):
+    output = b"".join(record("a", n) + state("a", n) for n in range(20))
+    blocks = [output[i : i + size] for i in range(0, len(output), size)]
+    words = short(read(*blocks))
+    assert words == [w for n in range(20) for w in (f"a:{n}", "state:a")] + ["exit:0"]
+
+
+def test_a_batch_carries_times_size_and_the_sources_changes():
+    changes = [{"field": "x", "change": "NULLED", "reason": "SOURCE_RETRIEVAL_ERROR"}]
+    output = (
+        record("a", 1)
+        + record("a", 2, meta={"changes": changes})
+        + record("a", 3, meta={"changes": []})
+        + record("a", 4, meta=None)
+        + record("a", 5, meta={"changes": [{"bad": 1}]})
+    )
+    batch, counted, _ = read(output)
+    assert isinstance(batch, Batch)
+    assert list(batch.extracted_at) == [1001, 1002, 1003, 1004, 1005]
+    assert {i: json.loads(c) for i, c in batch.changes.items()} == {1: changes}
+    assert batch.size == sum(len(bytes(b)) for b in batch.bodies)
+    assert counted == Counted("malformed:meta", 1)
+
+
+def test_namespace_none_and_the_empty_string_are_equal():
+    output = record("a", 1) + record("a", 2, "") + state("a", 2, "")
+    assert short(read(output)) == ["a:1,2", "state:a", "exit:0"]
+
+
+def test_l1_the_blob_is_the_sources_own_message_byte_for_byte():
+    blob = (
+        b'{ "type" : "STREAM", "stream": {"stream_descriptor":{"name":"a"},'
+        b'"stream_state":{"x":1.50,"u":"\\u00e9"}},"new":[1 ,2] }'
+    )
+    found = [e for e in read(b'{"state":' + blob + b',"type":"STATE"}\n') if isinstance(e, State)]
+    assert found == [State(StateScope(StateType.stream, A), blob.decode())]
+
+
+def test_states_after_every_record_cost_linear_time():
+    """10,000 open streams and 20,000 states: nothing is flushed that is not the state's own."""
+    ids = tuple(StreamId(None, f"s{i}") for i in range(10_000))
+    output = b"".join(record(s.name, 1) for s in ids)
+    output += b"".join(record("s0", n) + state("s0", n) for n in range(20_000))
+    events = read(output, streams=ids)
+    assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 30_000
+
+
+# -- noise
+
+
+def test_noise_is_counted_and_logged_and_never_fatal():
+    output = (
+        b"\n  \nsome text\n[1]\n5\n"
+        b'{"no":"type"}\n{"type":5}\n'
+        b'{"type":"FUTURE","x":1}\n'
+        + line("CATALOG", catalog={})
+        + line("LOG", log={"level": "LOUD", "message": "hello", "stack_trace": "st"})
+        + line("LOG", log={})
+        + line("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "t"}})
+        + line("TRACE", trace={"type": "NEW", "emitted_at": 1})
+        + line("CONTROL", control={"type": "NEW", "emitted_at": 1})
+        + record("a", 1)
+    )
+    events = read(output)
+    counts = {e.what: e.count for e in events if isinstance(e, Counted)}
+    assert counts == {
+        "blank_line": 2,
+        "text_line": 1,
+        "not_a_message": 4,
+        "unknown_type:FUTURE": 1,
+        "unexpected_type:CATALOG": 1,
+        "malformed:LOG": 1,
+        "analytics:t": 1,
+        "unknown_trace:NEW": 1,
+        "unknown_control:NEW": 1,
+    }
+    assert Log("INFO", "hello", "st") in events
+    assert Log("INFO", "text_line: some text") in events
+    assert [w for w in short(events) if ":" in w and "=" not in w] == ["a:1", "exit:0"]
+
+
+def test_noise_is_logged_at_most_twenty_times_a_kind():
+    events = read(b"text\n" * 5000)
+    assert len([e for e in events if isinstance(e, Log)]) == 20
+    assert Counted("text_line", 5000) in events
+
+
+def test_log_messages_keep_their_level():
+    (log, _) = read(line("LOG", log={"level": "ERROR", "message": "m"}))
+    assert log == Log("ERROR", "m")
+
+
+def test_a_connector_cannot_make_endless_kinds_of_counts():
+    output = b"".join(line(f"T{i}") for i in range(2000))
+    counts = [e for e in read(output) if isinstance(e, Counted)]
+    assert len(counts) < 250
+    assert sum(c.count for c in counts) == 2000
+
+
+def test_records_outside_the_configured_catalog_are_counted():
+    """Protocol, Read: "those that do not will be ignored"."""
+    output = record("x", 1) + record("x", 2) + record("a", 1) + record("b", 1) + record("x", 3, "m")
+    words = short(read(output))
+    assert words == [
+        "a:1",
+        "stream_not_configured:x=2",
+        "stream_not_configured:b=1",
+        "stream_not_configured:m.x=1",
+        "exit:0",
+    ]
+
+
+def test_states_and_statuses_of_other_streams_are_counted():
+    words = short(read(state("x", 1) + status("x", "COMPLETE") + status("a", "NEW")))
+    assert words == [
+        "state_not_configured:x=1",
+        "status_not_configured:x=1",
+        "unknown_status:NEW=1",
+        "exit:0",
+    ]
+
+
+# -- rejects (L8)
+
+GOOD = record("a", 1)
+SHAPES = [
+    b'{"type":"RECORD"}',
+    b'{"type":"RECORD","record":null}',
+    b'{"type":"RECORD","record":5}',
+    b'{"type":"RECORD","record":{"data":{},"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":5,"data":{},"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":[1],"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":null,"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{}}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{},"emitted_at":"1"}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{},"emitted_at":1.5}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{},"emitted_at":true}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{},"emitted_at":99999999999999999}}',
+]
+LINES = [
+    GOOD.strip() + GOOD.strip(),
+    GOOD.strip() + b" " + GOOD.strip(),
+    b"INFO reading " + GOOD.strip(),
+    GOOD.strip() + b" trailing",
+    GOOD.strip()[:-1],
+    b'{"type": "RECORD", "record": {"stream": "a", "data": {"x": ',
+    b"[" + GOOD.strip() + b"]",
+    b'{"record":{"stream":"a","data":{},"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{"x":01},"emitted_at":1}}',
+    b'{"type":"RECORD","record":{"stream":"a","data":{"x":"\t"},"emitted_at":1}}',
+]
+
+
+@pytest.mark.parametrize("raw", SHAPES + LINES)
+@pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])
+def test_l8_a_broken_record_is_a_reject_with_its_bytes(raw: bytes, before: bytes):
+    """A RECORD of the wrong shape, or a line that holds one and is not exactly one message."""
+    events = read(before + record("a", 8) + raw + b"\n" + record("a", 9))
+    (reject,) = [e for e in events if isinstance(e, Reject)]
+    assert reject.raw == raw
+    assert reject.reason
+    numbers = [n for w in short(events) if w.startswith("a:") for n in w[2:].split(",")]
+    assert numbers == ["8", "9"]
+    assert not [e for e in events if isinstance(e, Log)]
+    if b'"stream":"a"' in raw or b'"stream": "a"' in raw:
+        assert reject.stream == A
+
+
+def test_an_object_over_two_lines_is_no_message():
+    """Protocol: "The JSON objects cannot be serialized across multiple lines"."""
+    first, second = b'{"type":"RECORD",', b'"record":{"stream":"a","data":{},"emitted_at":1}}'
+    events = read(first + b"\n" + second + b"\n")
+    assert [e.raw for e in events if isinstance(e, Reject)] == [first, second]
+
+
+def test_a_blank_line_does_not_hide_two_messages_on_one_line():
+    events = read(b"\n" + GOOD.strip() + GOOD)
+    assert len([e for e in events if isinstance(e, Reject)]) == 1
+    assert not [e for e in events if isinstance(e, Batch)]
+
+
+def test_half_a_last_line_that_holds_a_record_is_a_reject():
+    half = b'{"type": "RECORD", "record": {"stream": "b", "namespace": "n", "data": {"x"'
+    events = read(GOOD + half)
+    (reject,) = [e for e in events if isinstance(e, Reject)]
+    assert (reject.stream, reject.raw) == (B, half)
+    assert "the output ended inside it" in reject.reason
+
+
+def test_a_last_line_without_a_newline_is_a_message_where_it_is_whole():
+    assert short(read(GOOD + GOOD.strip())) == ["a:1", "a:1", "exit:0"]
+    assert short(read(GOOD + b"some te")) == ["a:1", "text_line=1", "exit:0"]
+
+
+def test_a_log_that_quotes_a_record_is_no_reject():
+    text = GOOD.decode()
+    events = read(line("LOG", log={"level": "INFO", "message": text}))
+    assert [e.message for e in events if isinstance(e, Log)] == [text]
+
+
+def test_another_message_with_a_stray_record_field_is_taken():
+    raw = line("LOG", log={"level": "INFO", "message": "m"}, record={"bad": 1})
+    assert read(raw)[0] == Log("INFO", "m")
+
+
+@pytest.mark.parametrize(
+    "number", [b"NaN", b"Infinity", b"-Infinity", b'"\\ud83d"', b'"\\uDE00 x"']
+)
+def test_values_that_json_cannot_hold_reach_the_decoder_as_they_came(number: bytes):
+    """L9: one value that does not fit never costs its row."""
+    data = (
+        b'{"n": 1, "x": ' + number + b', "text": "NaN -Infinity \\" NaN \\\\ud83d \\ud83d\\ude00"}'
+    )
+    raw = b'{"type":"RECORD","record":{"stream":"a","data":' + data + b',"emitted_at":5}}\n'
+    batch, _ = read(raw)
+    assert isinstance(batch, Batch)
+    assert [bytes(b) for b in batch.bodies] == [data]
+
+
+def test_an_oversized_record_is_a_reject_with_its_head_and_size():
+    big = record("a", 1, pad="x" * 3000)
+    events = read(GOOD + big + b"y" * 3000 + b"\n" + GOOD, max_record_bytes=1000)
+    (reject,) = [e for e in events if isinstance(e, Reject)]
+    assert str(len(big) - 1) in reject.reason
+    assert (reject.stream, reject.raw) == (A, big[: len(reject.raw)])
+    assert Counted("oversized_line", 1) in events
+
+
+# -- traces, control, states
+
+
+def test_error_control_estimate_and_status_reasons():
+    error = {
+        "message": "m",
+        "failure_type": "config_error",
+        "internal_message": "i",
+        "stream_descriptor": {"name": "b", "namespace": "n"},
+        "future": 1,
+    }
+    reasons = [{"type": "RATE_LIMITED", "rate_limited": {"quota_reset": 5}}]
+    limited = {"stream_descriptor": {"name": "a"}, "status": "RUNNING", "reasons": reasons}
+    stream_estimate = {"name": "a", "type": "STREAM", "row_estimate": 5}
+    output = b"".join(
+        line("TRACE", trace={"emitted_at": 1, **t})
+        for t in (
+            {"type": "ERROR", "error": error},
+            {"type": "ESTIMATE", "estimate": stream_estimate},
+            {"type": "ESTIMATE", "estimate": {"name": "", "type": "SYNC", "byte_estimate": 6}},
+            {"type": "STREAM_STATUS", "stream_status": limited},
+        )
+    )
+    config = {"config": {"token": "t", "n": 1.5}}
+    output += line(
+        "CONTROL",
+        control={"type": "CONNECTOR_CONFIG", "emitted_at": 1.5, "connectorConfig": config},
+    )
+    assert read(record("a", 1) + output)[1:] == [
+        Error("m", "config_error", B, error),
+        Estimate(A, 5, None),
+        Estimate(None, None, 6),
+        StreamStatus(A, Status.running, reasons),
+        Control({"token": "t", "n": 1.5}),
+        Exited(0, ""),
+    ]
+
+
+def test_states_of_two_types_in_one_run_are_an_error_that_names_both():
+    events = read(state("a", 1) + global_state(1) + global_state(2) + state("a", 2))
+    (error,) = [e for e in events if isinstance(e, Error)]
+    assert "STREAM" in error.message and "GLOBAL" in error.message
+    assert short(events) == ["state:a", "Error", "state:a", "mixed_state:GLOBAL=2", "exit:0"]
+
+
+def test_legacy_states_may_be_followed_by_stream_states():
+    events = read(line("STATE", state={"data": {"n": 1}}) + state("a", 1))
+    assert short(events) == ["state:*", "state:a", "exit:0"]
+
+
+def test_a_state_that_cannot_be_read_is_not_saved_and_says_so():
+    events = read(line("STATE", state={"type": "NEW"}) + line("STATE"))
+    assert short(events) == ["malformed:STATE=2", "exit:0"]
+    assert [e.level for e in events if isinstance(e, Log)] == ["ERROR", "ERROR"]
+
+
+# -- arguments, exit, time (L11)
+
+
+def test_the_arguments_of_a_read():
+    """Specification, Source: read --config F --catalog F [--state F]."""
+    runtime = MemoryRuntime(lambda _: ())
+    blob = '{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"},"stream_state":{"n":1.0}}}'
+    states = (SavedState(StateScope(StateType.stream, A), blob),)
+    list(PACKAGE.source.read(runtime, request(A, states=states)))
+    list(PACKAGE.source.read(runtime, request(A)))
+    first, second = runtime.runs
+    assert [a for a in first if isinstance(a, str)] == ["read", "--config", "--catalog", "--state"]
+    assert [a for a in second if isinstance(a, str)] == ["read", "--config", "--catalog"]
+    files = [a for a in first if isinstance(a, bytes)]
+    assert json.loads(files[0]) == {"key": "v"}
+    assert json.loads(files[1])["streams"][0]["stream"]["name"] == "a"
+    assert files[2] == f"[{blob}]".encode()
+
+
+def test_the_exit_code_and_the_last_words_come_last():
+    events = read(GOOD, StderrLine("boom"), Exit(7))
+    assert events[-1] == Exited(7, "boom")
+
+
+def test_silence_is_ticked():
+    events = read(GOOD, Sleep(3.5), GOOD, tick=1.0)
+    ticks = [i for i, e in enumerate(events) if isinstance(e, Tick)]
+    assert ticks == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits", "code"),
+    [
+        ((Sleep(),), {"start": 5.0}, "source.start_timeout"),
+        ((GOOD, Sleep()), {"heartbeat": 5.0}, "source.heartbeat"),
+        ((GOOD, *(GOOD, Sleep(2.0)) * 9), {"total": 7.0}, "source.timeout"),
+        (
+            (Sleep(4), b"text\n", Sleep(4), GOOD, Sleep()),
+            {"start": 5, "heartbeat": 20},
+            "source.heartbeat",
+        ),
+    ],
+)
+def test_a_limit_ends_the_read_with_an_error_and_a_stop(
+    steps: tuple[Step, ...], limits: dict[str, float], code: str
+):
+    events = read(*steps, timeouts=Timeouts(**limits))
+    error, end = events[-2:]
+    assert isinstance(error, Error) and error.raw == {"code": code}
+    assert end == Exited(None, "")
+
+
+def test_only_records_and_states_are_heartbeats():
+    """Logs do not hold off the heartbeat; records, states and broken records do."""
+    log = line("LOG", log={"level": "INFO", "message": "alive"})
+    chatter = [GOOD] + [log, Sleep(2.0)] * 5
+    events = read(*chatter, timeouts=Timeouts(heartbeat=5.0))
+    assert isinstance(events[-2], Error)
+    for beat in (GOOD, state("a", 1), b'{"type":"RECORD"}\n'):
+        events = read(GOOD, *[beat, Sleep(4.0)] * 5, timeouts=Timeouts(heartbeat=5.0))
+        assert events[-1] == Exited(0, "")
+
+
+def test_closing_the_generator_ends_the_connector():
+    closed: list[bool] = []
+
+    def script(_: list[str | bytes]) -> Iterable[Step]:
+        try:
+            while True:
+                yield GOOD
+        finally:
+            closed.append(True)
+
+    events = PACKAGE.source.read(MemoryRuntime(script), request(A))
+    next(events)
+    events.close()  # type: ignore[attr-defined]
+    assert closed == [True]

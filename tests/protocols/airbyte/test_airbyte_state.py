@@ -1,0 +1,241 @@
+"""What Airbyte's states mean (protocol, State & Checkpointing; AirbyteStateMessage V1 and V2)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.airbyte.state import scope_of, state_file
+
+ROLE = PACKAGE.state
+A, B = StreamId(None, "a"), StreamId("n", "b")
+
+
+def saved(message: dict[str, Any]) -> SavedState:
+    blob = json.dumps(message)
+    return SavedState(scope_of(blob), blob)
+
+
+def stream(name: str, state: Any, namespace: str | None = None, **more: Any) -> SavedState:
+    descriptor = {"name": name} | ({} if namespace is None else {"namespace": namespace})
+    body = {"stream_descriptor": descriptor, "stream_state": state}
+    return saved({"type": "STREAM", "stream": body, **more})
+
+
+def shared(states: dict[str, Any], shared_state: Any = None, **more: Any) -> SavedState:
+    entries = [{"stream_descriptor": {"name": n}, "stream_state": s} for n, s in states.items()]
+    body = {"shared_state": shared_state, "stream_states": entries}
+    return saved({"type": "GLOBAL", "global": body, **more})
+
+
+LEGACY = saved({"data": {"cursor": 1}})
+
+
+def test_stream_states_replace_per_namespace_and_name():
+    new = stream("a", {"n": 2})
+    other = stream("a", {"n": 9}, namespace="x")
+    merged = ROLE.merge([stream("a", {"n": 1}), other], [new])
+    assert merged == [new, other]
+
+
+def test_a_namespace_of_none_and_the_empty_string_are_one_scope():
+    new = stream("a", {"n": 2}, namespace="")
+    assert ROLE.merge([stream("a", {"n": 1})], [new]) == [new]
+
+
+@pytest.mark.parametrize("null", [None, "absent"])
+def test_a_null_stream_state_resets_that_stream(null: Any):
+    blob = {"type": "STREAM", "stream": {"stream_descriptor": {"name": "a"}}}
+    new = stream("a", None) if null is None else saved(blob)
+    keep = stream("b", {"n": 1})
+    assert ROLE.merge([stream("a", {"n": 1}), keep], [new]) == [keep]
+
+
+def test_global_and_legacy_states_replace_the_whole():
+    old, new = shared({"a": 1, "b": 2}), shared({"a": 3})
+    assert ROLE.merge([old], [new]) == [new]
+    later = saved({"type": "LEGACY", "data": {"cursor": 2}})
+    assert ROLE.merge([LEGACY], [later]) == [later]
+    assert ROLE.merge([LEGACY], [saved({"type": "LEGACY", "data": None})]) == []
+
+
+@pytest.mark.parametrize("new", [stream("a", {"n": 1}), shared({"a": 1})])
+def test_legacy_may_become_anything(new: SavedState):
+    assert ROLE.merge([LEGACY], [new]) == [new]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (stream("a", {}), shared({"a": 1})),
+        (shared({"a": 1}), stream("a", {})),
+        (stream("a", {}), LEGACY),
+        (shared({"a": 1}), LEGACY),
+    ],
+)
+def test_other_changes_of_type_ask_for_a_reset(old: SavedState, new: SavedState):
+    with pytest.raises(StateError) as caught:
+        ROLE.merge([old], [new])
+    assert caught.value.code == "state.type_changed"
+    assert "reset" in (caught.value.hint or "")
+
+
+def test_l1_the_source_gets_its_own_bytes_back():
+    """L1: numbers, spaces, unknown fields and stats as they came."""
+    blob = (
+        '{ "type":"STREAM","stream":{"stream_descriptor":{"name":"a"},'
+        '"stream_state":{"x":1.50, "n":123456789012345678901}},'
+        '"sourceStats":{"recordCount":3.0},"new":null}'
+    )
+    text = state_file([SavedState(scope_of(blob), blob)])
+    assert text == f"[{blob}]".encode()
+
+
+def test_export_forms():
+    one, two = stream("a", {"n": 1}), stream("b", {"n": 2}, namespace="n")
+    assert ROLE.export([one, two]) == [json.loads(one.blob), json.loads(two.blob)]
+    assert ROLE.export([LEGACY]) == {"cursor": 1}
+    assert ROLE.export([]) is None
+    assert ROLE.export([stream("a", None)]) is None
+    assert ROLE.export([stream("a", None), two]) == [json.loads(two.blob)]
+
+
+def test_state_type_of_the_specification_is_exported_with_type():
+    body = {"stream_descriptor": {"name": "a"}, "stream_state": {"n": 1.10}}
+    state = saved({"state_type": "STREAM", "stream": body})
+    assert state.scope == StateScope(StateType.stream, A)
+    assert ROLE.export([state])[0]["type"] == "STREAM"
+
+
+def test_a_missing_type_is_legacy_unless_only_another_body_is_there():
+    """Protocol: "if type is not set, it is assumed that the state message is LEGACY"."""
+    assert scope_of('{"data":{}}').type is StateType.legacy
+    assert scope_of("{}").type is StateType.legacy
+    assert scope_of('{"stream":{"stream_descriptor":{"name":"a"}},"data":{}}').type == "LEGACY"
+    bare = '{"stream":{"stream_descriptor":{"name":"a"}},"data":null,"global":null}'
+    assert scope_of(bare) == StateScope(StateType.stream, A)
+    assert scope_of(
+        '{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"}},"data":{}}'
+    ).stream
+
+
+@pytest.mark.parametrize(
+    "blob", ["[]", "{", '{"type":"NEW"}', '{"type":"STREAM"}', '{"type":"GLOBAL"}']
+)
+def test_a_state_that_cannot_be_placed_is_refused(blob: str):
+    with pytest.raises(ValueError):
+        scope_of(blob)
+
+
+STREAM_MESSAGE = {
+    "type": "STREAM",
+    "stream": {"stream_descriptor": {"name": "a"}, "stream_state": {"n": 1}},
+}
+
+
+@pytest.mark.parametrize(
+    ("raw", "scopes"),
+    [
+        (None, []),
+        ([], []),
+        ({}, []),
+        (STREAM_MESSAGE, ["STREAM"]),
+        ([STREAM_MESSAGE], ["STREAM"]),
+        ({"type": "STATE", "state": STREAM_MESSAGE}, ["STREAM"]),
+        ([{"type": "STATE", "state": STREAM_MESSAGE}], ["STREAM"]),
+        ([{**STREAM_MESSAGE, "type": None, "state_type": "STREAM"}], ["STREAM"]),
+        ({"cursor": 5}, ["LEGACY"]),
+        ({"type": "my own", "cursor": 5}, ["LEGACY"]),
+        ({"data": {"cursor": 5}}, ["LEGACY"]),
+        ({"type": "GLOBAL", "global": {"stream_states": []}}, ["GLOBAL"]),
+    ],
+)
+def test_parse_takes_every_form_a_user_may_bring(raw: Any, scopes: list[str]):
+    found = ROLE.parse(raw)
+    assert [s.scope.type.value for s in found] == scopes
+
+
+@pytest.mark.parametrize("raw", [{"cursor": 5}, {"data": {"cursor": 5}}])
+def test_a_legacy_blob_comes_out_as_the_bare_blob(raw: Any):
+    assert ROLE.export(ROLE.parse(raw)) == {"cursor": 5}
+
+
+@pytest.mark.parametrize("states", [[stream("a", {"n": 1}), stream("b", [1], "n")], [LEGACY]])
+def test_export_and_parse_are_opposites(states: list[SavedState]):
+    assert ROLE.export(ROLE.parse(ROLE.export(states))) == ROLE.export(states)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        [STREAM_MESSAGE, {"type": "GLOBAL", "global": {"stream_states": []}}],
+        [STREAM_MESSAGE, {"data": {}}],
+        [5],
+        "text",
+        {"type": "STREAM"},
+        {"type": "GLOBAL", "global": {"stream_states": 5}},
+        {"type": "STATE", "state": 5},
+    ],
+)
+def test_parse_refuses_what_is_no_state(raw: Any):
+    with pytest.raises(StateError) as caught:
+        ROLE.parse(raw)
+    assert caught.value.hint
+
+
+def test_reset_of_one_stream():
+    one, two = stream("a", {"n": 1}), stream("b", {"n": 2}, namespace="n")
+    assert ROLE.reset([one, two], A) == [two]
+    assert ROLE.reset([two], A) == [two]
+
+
+def test_reset_under_global_nulls_the_entry_and_keeps_the_shared_state():
+    shared_text = '"shared_state":{"lsn":12345678901234567890.50}'
+    entries = [{"stream_descriptor": {"name": n}, "stream_state": {"n": 2}} for n in "ab"]
+    blob = f'{{"type":"GLOBAL","global":{{{shared_text},"stream_states":{json.dumps(entries)}}}}}'
+    (after,) = ROLE.reset([SavedState(scope_of(blob), blob)], A)
+    states = json.loads(after.blob)["global"]["stream_states"]
+    assert [e["stream_state"] for e in states] == [None, {"n": 2}]
+    assert shared_text in after.blob
+
+
+def test_reset_under_legacy_is_refused_with_the_reason():
+    with pytest.raises(StateError, match="one blob") as caught:
+        ROLE.reset([LEGACY], A)
+    assert caught.value.code == "state.legacy"
+
+
+def test_without_takes_out_streams_that_start_anew():
+    one, two = stream("a", {"n": 1}), stream("b", {"n": 2}, namespace="n")
+    assert ROLE.without([one, two], [A]) == [two]
+    both = shared({"a": {"n": 1}, "c": {"n": 2}}, {"lsn": 1})
+    (after,) = ROLE.without([both], [A, B])
+    assert json.loads(after.blob)["global"]["shared_state"] == {"lsn": 1}
+    assert ROLE.describe([after])["streams"][0]["state"] is None
+    assert ROLE.without([both], [B]) == [both]
+    assert ROLE.without([LEGACY], [A]) == [LEGACY]
+
+
+def test_describe():
+    assert ROLE.describe([]) == {"type": None, "streams": [], "shared": None}
+    assert ROLE.describe([LEGACY]) == {"type": "LEGACY", "streams": [], "shared": {"cursor": 1}}
+    entry = {"namespace": "n", "name": "b", "state": {"n": 2}}
+    assert ROLE.describe([stream("b", {"n": 2}, "n")]) == {
+        "type": "STREAM",
+        "streams": [entry],
+        "shared": None,
+    }
+    assert ROLE.describe([shared({"a": 1}, {"lsn": 1})]) == {
+        "type": "GLOBAL",
+        "streams": [{"namespace": None, "name": "a", "state": 1}],
+        "shared": {"lsn": 1},
+    }
+
+
+def test_ten_thousand_stream_states_merge_in_linear_time():
+    many = [stream(f"s{i}", {"n": i}) for i in range(10_000)]
+    assert len(ROLE.merge(many, many)) == 10_000

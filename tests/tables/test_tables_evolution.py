@@ -1,0 +1,178 @@
+"""The schema evolution matrix: as pure rules, and on real tables of both formats."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import SchemaError
+from penstock.model.types import DataType, Kind
+from penstock.tables.contract import LoadResult, SchemaEvolution, TableName
+from penstock.tables.evolution import evolve, widened
+from penstock.tables.open import open_table
+
+INT, NUM, STR = DataType(Kind.integer), DataType(Kind.number), DataType(Kind.string)
+
+
+def decimal(precision: int, scale: int) -> DataType:
+    return DataType(Kind.decimal, precision, scale)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "want"),
+    [
+        (INT, NUM, NUM),
+        (NUM, INT, NUM),
+        (INT, decimal(38, 0), decimal(38, 0)),
+        (INT, decimal(10, 2), decimal(21, 2)),
+        (decimal(10, 2), INT, decimal(21, 2)),
+        (decimal(38, 0), decimal(10, 5), decimal(38, 0)),  # nothing holds both
+        (decimal(5, 1), NUM, NUM),
+        (DataType(Kind.date), DataType(Kind.timestamp_ntz), DataType(Kind.timestamp_ntz)),
+        (DataType(Kind.date), DataType(Kind.timestamp), DataType(Kind.date)),
+        (INT, STR, INT),
+        (STR, INT, STR),
+        (DataType(Kind.boolean), INT, DataType(Kind.boolean)),
+    ],
+)
+def test_a_type_widens_only_where_every_old_value_fits(
+    old: DataType, new: DataType, want: DataType
+) -> None:
+    assert widened(old, new) == want
+
+
+def test_policies_refuse_with_the_column_and_the_table(loads: Any) -> None:
+    from penstock.model.types import Field
+
+    old = (
+        Field("a", "a", INT),
+        Field("s", "s", DataType(Kind.struct, fields=(Field("x", "x", INT),))),
+    )
+    wide = (
+        Field("a", "a", INT),
+        Field("s", "s", DataType(Kind.struct, fields=(Field("y", "y", INT),))),
+    )
+    cases = [
+        ({"new_column": "fail"}, wide, "schema.new_column", "s.y"),
+        ({"removed_column": "fail"}, wide, "schema.removed_column", "s.x"),
+        ({"type_change": "fail"}, (Field("a", "a", STR), old[1]), "schema.type_change", "column a"),
+    ]
+    for policy, new, code, said in cases:
+        with pytest.raises(SchemaError) as caught:
+            evolve("shop", old, new, SchemaEvolution(**policy))  # type: ignore[arg-type]
+        assert caught.value.code == code
+        assert said in caught.value.message and "shop" in caught.value.message and caught.value.hint
+    merged = evolve("shop", old, wide, SchemaEvolution())
+    assert merged.added and [f.name for f in merged.fields[1].type.fields] == ["x", "y"]
+    ignored = evolve("shop", old, wide, SchemaEvolution(new_column="ignore"))  # type: ignore[arg-type]
+    assert ignored.fields == old and not ignored.added
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return open_table(request.param, str(tmp_path / "lake"))
+
+
+def rows(tables: Any, spark: Any, *columns: str) -> list[Any]:
+    frame = spark.read.format(tables.name).load(tables.location(TableName(None, "t")))
+    return sorted((tuple(r) for r in frame.selectExpr(*columns).collect()), key=str)
+
+
+def only(outcomes: list[Any]) -> LoadResult:
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return outcomes[-1]
+
+
+LOST = "transform(_meta.changes, c -> concat_ws(' ', c.field, c.change))"
+
+
+@pytest.mark.spark
+def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads: Any) -> None:
+    first = loads.load(
+        1,
+        [{"id": 1, "n": 5, "s": {"x": 1}}],
+        {"id": "integer", "n": "integer", "s": {"x": "integer"}},
+    )
+    only(tables.commit(spark, [first]))
+    second = loads.load(
+        2,
+        [{"id": 2, "n": 1.5, "s": {"x": 2, "y": "new"}, "extra": ["e"]}],
+        {"id": "integer", "n": "number", "s": {"x": "integer", "y": "string"}, "extra": ["string"]},
+    )
+    assert only(tables.commit(spark, [second])) == LoadResult(1)
+    assert rows(tables, spark, "id", "n", "s.x", "s.y", "extra[0]", LOST) == [
+        (1, 5.0, 1, None, None, []),
+        (2, 1.5, 2, "new", "e", []),
+    ]
+    assert only(tables.commit(spark, [first, second])).repeated
+    third = loads.load(3, [{"id": 3}], {"id": "integer"})  # removed columns become NULL
+    only(tables.commit(spark, [third]))
+    assert rows(tables, spark, "id", "n") == [(1, 5.0), (2, 1.5), (3, None)]
+
+
+@pytest.mark.spark
+def test_what_does_not_fit_becomes_null_with_an_entry_L9(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {
+        "id": "integer",
+        "n": "integer",
+        "d": "date",
+        "l": ["integer"],
+        "o": {"b": "boolean"},
+    }
+    only(tables.commit(spark, [loads.load(1, [{"id": 1, "n": 2**53 + 1}], columns)]))
+    other = {"id": "integer", "n": "number", "d": "string", "l": ["string"], "o": {"b": "string"}}
+    given = [
+        {"id": 2, "n": 2.0, "d": "2024-02-03", "l": ["4"], "o": {"b": "true"}},
+        {"id": 3, "n": 2.5, "d": "2024-02-30", "l": ["4", "x"], "o": {"b": "yes"}},
+    ]
+    only(tables.commit(spark, [loads.load(2, given, other)]))  # n stays: a double loses 2**53 + 1
+    assert rows(tables, spark, "id", "n", "cast(d as string)", "l", "o.b", LOST) == [
+        (1, 2**53 + 1, None, None, None, []),
+        (2, 2, "2024-02-03", [4], True, []),
+        (3, None, None, [4, None], None, ["n NULLED", "d NULLED", "l NULLED", "o.b NULLED"]),
+    ]
+    nulls = loads.load(
+        3,
+        [{"id": 4, "n": 7.0}],
+        {"id": "integer", "n": "number"},
+        evolution={"type_change": "null"},
+    )
+    only(tables.commit(spark, [nulls]))
+    assert rows(tables, spark, "id", "n", LOST)[-1] == (4, None, ["n NULLED"])
+
+
+@pytest.mark.spark
+def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) -> None:
+    def load(number: int, row: dict[str, Any], columns: dict[str, Any], **more: str) -> Any:
+        return loads.load(number, [row], columns, mode="append_dedup", evolution=more)
+
+    only(tables.commit(spark, [load(1, {"id": 1, "v": 1}, {"id": "integer", "v": "integer"})]))
+    only(tables.commit(spark, [load(2, {"id": 2, "v": 2}, {"id": "integer", "v": "integer"})]))
+    wide = {"id": "integer", "v": (38, 0), "w": "string"}
+    assert (
+        only(
+            tables.commit(spark, [load(3, {"id": 1, "v": Decimal(10**30), "w": "x"}, wide)])
+        ).written
+        == 1
+    )
+    assert rows(tables, spark, "id", "v", "w") == [
+        (1, Decimal(10**30), "x"),
+        (2, Decimal(2), None),
+    ]
+    ignored = load(
+        4,
+        {"id": 3, "v": Decimal(3), "z": 1},
+        {"id": "integer", "v": (38, 0), "z": "integer"},
+        new_column="ignore",
+    )
+    only(tables.commit(spark, [ignored]))
+    assert rows(tables, spark, "*")[0][:3] == (1, Decimal(10**30), "x")
+    refused = load(5, {"id": 4, "q": 1}, {"id": "integer", "q": "integer"}, new_column="fail")
+    outcome = tables.commit(spark, [refused])[0]
+    assert isinstance(outcome, SchemaError) and outcome.code == "schema.new_column"
+    assert len(rows(tables, spark, "id")) == 3

@@ -1,0 +1,92 @@
+"""The in-memory twin: the same rules as the real formats (L3, append_dedup), in microseconds."""
+
+import time
+from typing import Any
+
+import pytest
+
+from penstock.errors import LeaseLost
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import Load, Shape
+from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
+from penstock.tables.contract import LoadResult, TableLoad, TableName
+from penstock.tables.memory import MemoryTables
+
+
+def load(number: int, part: str, mode: str = "append", **more: Any) -> TableLoad:
+    keep = {k: more.pop(k) for k in ("replaces",) if k in more}
+    shape = Shape(mode=DestinationSyncMode(mode), primary_key=(("id",),), cursor=("c",), **more)
+    inner = Load(
+        key="k",
+        number=number,
+        stream=StreamId(None, "t"),
+        shape=shape,
+        segments=(),
+        parts=(),
+        schema_version=1,
+        generation=1,
+        **keep,
+    )
+    return TableLoad(load=inner, table=TableName(None, "t"), parts=(part,), schema=RowSchema(()))
+
+
+def row(seq: int, id: int, c: Any, **more: Any) -> dict[str, Any]:
+    return {SEQ: seq, EXTRACTED_AT: seq, "id": id, "c": c, **more}
+
+
+def held(tables: MemoryTables) -> list[tuple[Any, ...]]:
+    return sorted((r["id"], r["c"], r[SEQ]) for r in tables.rows.get(TableName(None, "t"), []))
+
+
+def test_append_replace_and_repetition_L3() -> None:
+    parts = {"a": [row(1, 1, 1), row(2, 1, 1)], "b": [row(3, 2, 1)]}
+    tables = MemoryTables(parts.__getitem__)
+    assert tables.commit(None, [load(1, "a")]) == [LoadResult(2)]
+    assert tables.commit(None, [load(1, "a"), load(0, "b")]) == [LoadResult(0, repeated=True)] * 2
+    assert tables.commit(None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
+    assert held(tables) == [(2, 1, 3)]
+
+
+def test_newest_per_key_and_deletes() -> None:
+    parts = {
+        "a": [row(1, 1, 5), row(2, 1, 4), row(3, 2, None), row(4, 3, 1), row(5, 3, 1)],
+        "b": [row(6, 1, 4), row(7, 2, None), row(8, 3, 0, gone="x"), row(9, 4, 1, gone="x")],
+        "c": [row(10, 3, 2, gone="x")],
+    }
+    tables = MemoryTables(parts.__getitem__)
+    outcomes = tables.commit(
+        None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("abc")]
+    )
+    assert [o.written for o in outcomes if isinstance(o, LoadResult)] == [3, 1, 1]
+    assert held(tables) == [(1, 5, 1), (2, None, 7)]
+
+
+def test_steps_surround_the_commit() -> None:
+    stop = {"at": ""}
+
+    def on_step(step: str) -> None:
+        if step == stop["at"]:
+            raise KeyboardInterrupt
+
+    tables = MemoryTables(lambda part: [row(1, 1, 1)], on_step)
+    for at, rows in (("table.commit.before", 0), ("table.commit.after", 1)):
+        stop["at"] = at
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit(None, [load(1, "a")])
+        assert len(held(tables)) == rows
+
+
+def test_an_error_of_ours_is_the_load_s_outcome() -> None:
+    def on_step(step: str) -> None:
+        raise LeaseLost("gone")
+
+    outcomes = MemoryTables(lambda part: [], on_step).commit(None, [load(1, "a")])
+    assert isinstance(outcomes[0], LeaseLost)
+
+
+def test_a_commit_takes_microseconds() -> None:
+    tables = MemoryTables(lambda part: [row(1, 1, 1)])
+    started = time.perf_counter()
+    for number in range(1000):
+        tables.commit(None, [load(number, "a", "append_dedup")])
+    assert time.perf_counter() - started < 1.0

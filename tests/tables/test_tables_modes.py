@@ -1,0 +1,252 @@
+"""Every mode of both formats on real Spark: L3 (a load repeated changes nothing), L6, the rules of
+append_dedup. One scenario a format, so that Spark's jobs stay few."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.errors import PenstockError, SchemaError
+from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.open import open_table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return open_table(request.param, str(tmp_path / "lake é [x] %20"))
+
+
+def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
+    outcomes = tables.commit(spark, loads)
+    for outcome in outcomes:
+        if isinstance(outcome, PenstockError):
+            raise outcome
+    return outcomes
+
+
+def read(tables: Any, spark: Any, table: str | TableName = "t") -> Any:
+    name = table if isinstance(table, TableName) else TableName(None, table)
+    from penstock.tables.rows import literal_path
+
+    place = tables.location(name)
+    return spark.read.format(tables.name).load(
+        literal_path(place) if tables.name == "parquet" else place
+    )
+
+
+def ids(tables: Any, spark: Any, *columns: str, table: str | TableName = "t") -> list[Any]:
+    return sorted(
+        tuple(r) for r in read(tables, spark, table).select(*(columns or ("id", "v"))).collect()
+    )
+
+
+def test_append_and_its_repetition_L3(tables: Any, spark: Any, loads: Any) -> None:
+    first = loads.load(1, [[{"id": 1, "v": "a"}], [{"id": 2, "v": None}]])
+    second = loads.load(2, [{"id": 3, "v": "c"}])
+    assert put(tables, spark, first, second) == [LoadResult(2), LoadResult(1)]
+    want = [(1, "a"), (2, None), (3, "c")]
+    assert read(tables, spark).orderBy("id").select("id", "v").collect() == want
+    again = put(tables, spark, second, first, second)
+    assert again == [LoadResult(0, repeated=True)] * 3
+    assert read(tables, spark).count() == 3
+
+
+def test_metadata_columns_carry_id_time_changes_and_generation(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    entry = {"field": "v", "change": "NULLED", "reason": "x"}
+    put(tables, spark, loads.load(1, [{"id": 1}], changes=[[entry]]))
+    frame = read(tables, spark)
+    assert frame.columns == ["id", "v", "_raw_id", "_extracted_at", "_meta", "_generation_id"]
+    row = frame.collect()[0].asDict(recursive=True)
+    assert row["_meta"] == {"sync_id": 7, "changes": [entry]}
+    assert (row["_generation_id"], len(row["_raw_id"])) == (3, 36)
+    assert frame.select("_extracted_at").dtypes == [("_extracted_at", "timestamp")]
+    bare = TableName("ns", "bare")
+    put(tables, spark, loads.load(1, [{"id": 1}], table=bare, metadata=None))
+    assert read(tables, spark, bare).columns == ["id", "v"]
+
+
+def test_overwrite_publishes_a_generation_in_one_commit_L6(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], mode="overwrite"))
+    new = loads.load(
+        2, [{"id": "9", "w": 1.5}], {"id": "string", "w": "number"}, mode="overwrite", replaces=True
+    )
+    assert put(tables, spark, new)[0].repeated is False
+    assert put(tables, spark, new)[0].repeated is True
+    assert ids(tables, spark, "id", "w") == [("9", 1.5)]
+    empty = loads.load(4, [], {"id": "string", "w": "number"}, mode="overwrite", replaces=True)
+    assert put(tables, spark, empty) == [LoadResult(0)]
+    assert read(tables, spark).count() == 0
+
+
+def test_append_dedup_keeps_the_newest_within_and_across_loads(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {"id": "integer", "at": "date", "v": "string"}
+
+    def day(n: int) -> dt.date:
+        return dt.date(2024, 1, n)
+
+    def load(number: int, rows: list[dict[str, Any]]) -> Any:
+        return loads.load(number, rows, columns, mode="append_dedup", cursor=("at",))
+
+    first = load(
+        1,
+        [
+            {"id": 1, "at": day(5), "v": "new"},
+            {"id": 1, "at": day(4), "v": "older arrives later"},
+            {"id": 2, "at": None, "v": "no cursor"},
+            {"id": 2, "at": day(1), "v": "any cursor beats none"},
+            {"id": 3, "at": day(1), "v": "tie, first"},
+            {"id": 3, "at": day(1), "v": "tie, last"},
+        ],
+    )
+    assert put(tables, spark, first)[0].written == 3
+    want = [(1, "new"), (2, "any cursor beats none"), (3, "tie, last")]
+    assert ids(tables, spark) == want
+    second = load(
+        2,
+        [
+            {"id": 1, "at": day(4), "v": "older never wins"},
+            {"id": 2, "at": None, "v": "nor without a cursor"},
+            {"id": 3, "at": day(1), "v": "tie: the load wins"},
+            {"id": 4, "at": None, "v": "fresh"},
+        ],
+    )
+    assert put(tables, spark, second) == [LoadResult(2)]
+    want = [(1, "new"), (2, "any cursor beats none"), (3, "tie: the load wins"), (4, "fresh")]
+    assert ids(tables, spark) == want
+    assert put(tables, spark, second, first) == [LoadResult(0, repeated=True)] * 2
+    assert ids(tables, spark) == want
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_deletes_with_composite_nested_keys(
+    tables: Any, spark: Any, loads: Any, deletes: str
+) -> None:
+    columns = {
+        "k": {"a": "integer", "b": "string"},
+        "n": {"at": "integer"},
+        "v": "string",
+        "gone": "string",
+    }
+
+    def load(number: int, *rows: tuple[Any, ...]) -> Any:
+        made = [
+            {"k": {"a": a, "b": b}, "n": {"at": at}, "v": v, "gone": g} for a, b, at, v, g in rows
+        ]
+        return loads.load(
+            number,
+            made,
+            columns,
+            mode="append_dedup",
+            primary_key=(("k", "a"), ("k", "b")),
+            cursor=("n", "at"),
+            deleted="gone",
+            deletes=deletes,
+        )
+
+    put(
+        tables,
+        spark,
+        load(1, (1, None, 1, "x", None), (1, "b", 1, "y", None), (2, "c", 1, "z", None)),
+    )
+    result = put(
+        tables,
+        spark,
+        load(
+            2,
+            (1, None, 2, None, "now"),  # null-safe: this key's row, not (1, b)
+            (2, "c", 0, None, "too old to delete"),
+            (9, "d", 1, None, "deletes nothing"),
+        ),
+    )
+    have = sorted(
+        (r.k.a, r.k.b or "", r.v or "", r.gone or "") for r in read(tables, spark).collect()
+    )
+    if deletes == "hard":
+        assert have == [(1, "b", "y", ""), (2, "c", "z", "")]
+        assert result == [LoadResult(1)]
+    else:
+        assert have == [
+            (1, "", "", "now"),
+            (1, "b", "y", ""),
+            (2, "c", "z", ""),
+            (9, "d", "", "deletes nothing"),
+        ]
+        assert result == [LoadResult(2)]
+
+
+def test_a_load_that_fails_does_not_stop_the_others(tables: Any, spark: Any, loads: Any) -> None:
+    good, bad = (
+        loads.load(1, [{"id": 1, "v": "a"}], table="good"),
+        loads.load(1, [{"id": 2}], table="bad"),
+    )
+    Path(bad.parts[0]).write_bytes(b"PAR1 not really")
+    keyless = loads.load(1, [{"id": 3}], table="keyless", mode="append_dedup", primary_key=())
+    outcomes = tables.commit(spark, [bad, good, keyless])
+    assert isinstance(outcomes[0], PenstockError) and outcomes[0].exit_code == 5
+    assert outcomes[1] == LoadResult(1)
+    assert isinstance(outcomes[2], SchemaError) and outcomes[2].code == "schema.primary_key"
+    assert ids(tables, spark, table="good") == [(1, "a")]
+
+
+def test_every_kind_and_odd_names_reach_all_readers(tables: Any, spark: Any, loads: Any) -> None:
+    columns = {
+        "é/x.y%`z": "string",
+        "flag": "boolean",
+        "n": "integer",
+        "f": "number",
+        "big": (38, 0),
+        "money": (10, 2),
+        "d": "date",
+        "ts": "timestamp",
+        "ntz": "timestamp_ntz",
+        "clock": "time",
+        "bytes": "binary",
+        "tags": ["string"],
+        "deep": [{"a": ["integer"], "when": "timestamp"}],
+        "any": "json",
+    }
+    utc = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
+    from decimal import Decimal
+
+    row = {
+        "é/x.y%`z": "odd",
+        "flag": True,
+        "n": 2**63 - 1,
+        "f": 0.1,
+        "big": Decimal(10**37),
+        "money": Decimal("1.25"),
+        "d": dt.date(1, 1, 1),
+        "ts": utc,
+        "ntz": utc.replace(tzinfo=None),
+        "clock": "10:11:12",
+        "bytes": b"\0\xff",
+        "tags": ["a", None],
+        "deep": [{"a": [1], "when": utc}],
+        "any": '{"x": 1}',
+    }
+    put(tables, spark, loads.load(1, [row], columns))
+    assert read(tables, spark).selectExpr("n", "money", "any", "`é/x.y%``z`").collect() == [
+        (2**63 - 1, Decimal("1.25"), '{"x": 1}', "odd")
+    ]
+    place = tables.location(TableName(None, "t"))
+    if tables.name == "parquet":
+        found = ds.dataset(place, format="parquet").to_table().select(list(columns)).to_pylist()
+    else:
+        from deltalake import DeltaTable
+
+        found = DeltaTable(place).to_pyarrow_dataset().to_table().select(list(columns)).to_pylist()
+    assert found == [row]
+    if tables.name == "parquet":
+        glob = place.replace("[", "[[]").replace("x] %20", "x] %20") + "/*.parquet"
+        assert duckdb.sql(f"select n, ts, money from '{glob}'").fetchone()[0] == 2**63 - 1

@@ -1,0 +1,227 @@
+"""What is Parquet's own: files by rename, the exchange, crashes in between (L3, L6), batches."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+from penstock.errors import ConfigError, DestinationError
+from penstock.tables import folders, parquet
+from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.parquet import ParquetTables
+
+T = TableName(None, "t")
+
+
+class Died(BaseException):
+    """What a killed process does: nothing after it runs."""
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> ParquetTables:
+    return ParquetTables(str(tmp_path / "lake"))
+
+
+def ids(tables: ParquetTables, table: TableName = T) -> list[int]:
+    return sorted(ds.dataset(tables.location(table), format="parquet").to_table()["id"].to_pylist())
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = False) -> None:
+    real, calls = getattr(folders, name), []
+
+    def dying(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) == call and not after:
+            raise Died
+        real(*given)
+        if len(calls) == call:
+            raise Died
+
+    for module in (folders, parquet):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, dying)
+
+
+@pytest.mark.spark
+def test_a_load_that_died_file_by_file_is_repeated_exactly_L3(
+    tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))  # one file a part
+    second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
+    with monkeypatch.context() as patch:
+        die_at(patch, "write_marker", 1)
+        with pytest.raises(Died):
+            tables.commit(spark, [second])
+    assert ids(tables) == [1, 2, 3, 4]  # visible, and not yet remembered
+    assert len(list(Path(tables.location(T)).glob("*.parquet"))) == 4
+    other = loads.load(1, [{"id": 9, "w": 1}], {"id": "integer", "w": "integer"}, key="other")
+    tables.commit(spark, [other])  # rewrites the table: unfinished files are left out
+    assert ids(tables) == [1, 9]
+    assert tables.commit(spark, [second]) == [LoadResult(3)]
+    assert tables.commit(spark, [second]) == [LoadResult(0, repeated=True)]
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+    assert ids(tables) == [1, 2, 3, 4, 9]
+
+
+@pytest.mark.spark
+def test_fewer_files_of_a_second_try_remove_the_first_ones(
+    tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
+    spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))
+    with monkeypatch.context() as patch:
+        die_at(patch, "write_marker", 1)
+        with pytest.raises(Died):
+            tables.commit(spark, [second])
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+    tables.commit(spark, [second])
+    assert len(list(Path(tables.location(T)).glob("*.parquet"))) < 4
+    assert ids(tables) == [1, 2, 3, 4]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("after", [False, True])
+def test_an_exchange_happens_or_does_not_L6(
+    tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    new = loads.load(2, [{"id": 5}, {"id": 6}], mode="overwrite", replaces=True)
+    with monkeypatch.context() as patch:
+        die_at(patch, "put_folder", 1, after)
+        with pytest.raises(Died):
+            tables.commit(spark, [new])
+    assert ids(tables) == ([5, 6] if after else [1])
+    assert tables.commit(spark, [new])[0].repeated is after
+    assert ids(tables) == [5, 6]
+    assert not list(Path(tables.location(T)).parent.glob(".penstock/*.staging"))
+
+
+@pytest.mark.spark
+def test_another_writer_in_between_is_a_conflict_not_a_loss(
+    tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    upsert = loads.load(2, [{"id": 1, "v": "mine"}], mode="append_dedup")
+    real = parquet.sync_file_system
+    theirs = [loads.load(1, [{"id": 7}], key="theirs")]
+
+    def meanwhile(path: Path) -> None:
+        real(path)
+        if theirs:
+            load = theirs.pop()
+            assert ParquetTables(str(tables._root.path)).commit(spark, [load]) == [LoadResult(1)]
+
+    monkeypatch.setattr(parquet, "sync_file_system", meanwhile)
+    outcome = tables.commit(spark, [upsert])[0]
+    assert isinstance(outcome, DestinationError) and outcome.code == "destination.conflict"
+    assert ids(tables) == [1, 7]
+    assert tables.commit(spark, [upsert]) == [LoadResult(1)]
+    assert ids(tables) == [1, 7]
+
+
+@pytest.mark.spark
+def test_many_loads_of_one_shape_share_a_job(
+    tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    stage = parquet._Wave._stage
+
+    def counted(self: Any, batch: Any) -> Any:
+        batches.append(len(batch))
+        return stage(self, batch)
+
+    monkeypatch.setattr(parquet._Wave, "_stage", counted)
+    names = [TableName("ns" if n % 2 else None, f"t{n}") for n in range(25)]
+    first = [
+        loads.load(1, [[{"id": n}], [{"id": n + 100}]], table=name) for n, name in enumerate(names)
+    ]
+    odd = loads.load(1, [{"id": 1, "x": 1.0}], {"id": "integer", "x": "number"}, table="odd")
+    second = [loads.load(2, [{"id": n + 200}], table=name) for n, name in enumerate(names)]
+    outcomes = tables.commit(spark, [*first, odd, *second, *first])
+    assert outcomes[:26] == [LoadResult(2)] * 25 + [LoadResult(1)]
+    assert outcomes[26:51] == [LoadResult(1)] * 25
+    assert outcomes[51:] == [LoadResult(0, repeated=True)] * 25
+    assert sorted(batches) == [1, 25, 25]
+    for n, name in enumerate(names):
+        assert ids(tables, name) == [n, n + 100, n + 200]
+    broken = [loads.load(3, [{"id": n}], table=name) for n, name in enumerate(names[:5])]
+    Path(broken[2].parts[0]).write_bytes(b"broken")
+    failed = tables.commit(spark, broken)
+    assert [isinstance(o, DestinationError) for o in failed] == [False, False, True, False, False]
+    meta = duckdb.sql(f"select distinct _meta.sync_id from '{tables.location(names[1])}/*.parquet'")
+    assert meta.fetchall() == [(7,)]
+
+
+def test_what_dead_processes_left_is_swept_and_what_lives_stays(tmp_path: Path) -> None:
+    root = folders.Root(tmp_path)
+    root.prepare()
+    for token in ("dead", "live"):
+        (root.own / f"{token}.alive").write_bytes(b"")
+        (root.own / f"{token}.staging").mkdir()
+    with (root.own / "live.alive").open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with root.staging() as mine:
+            assert mine.is_dir()
+            left = {p.name for p in root.own.glob("*.staging")}
+            assert left == {"live.staging", mine.name}
+
+
+def test_a_folder_with_other_content_is_refused(tables: Any, loads: Any) -> None:
+    place = Path(tables.location(T))
+    place.mkdir(parents=True)
+    (place / "diary.txt").write_text("dear")
+    outcome = tables.commit(None, [loads.load(1, [{"id": 1}])])[0]
+    assert isinstance(outcome, DestinationError) and outcome.code == "destination.not_ours"
+    assert (place / "diary.txt").exists()
+
+
+def test_a_held_table_is_waited_for_within_a_bound_L11(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folders.Root(tmp_path)
+    root.prepare()
+    monkeypatch.setattr(folders, "LOCK_SECONDS", 0.2)
+    with (
+        root.lock(T),
+        pytest.raises(DestinationError, match="holds table t") as caught,
+        root.lock(T),
+    ):
+        pass
+    assert caught.value.code == "destination.table_locked"
+
+
+def test_places_that_cannot_exchange_are_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ParquetTables("s3a://bucket/lake")
+    assert caught.value.code == "destination.not_local" and "delta" in (caught.value.hint or "")
+    assert ParquetTables(f"file://{tmp_path}/a%20b").location(T) == f"{tmp_path}/a b/t"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DestinationError) as refused:
+        ParquetTables(str(tmp_path / "file" / "lake")).check()
+    assert refused.value.code == "destination.not_writable"
+
+
+def test_the_exchange_is_one_step(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("")
+    folders.put_folder(tmp_path / "new", tmp_path / "old")
+    assert os.listdir(tmp_path / "old") == ["new"] and os.listdir(tmp_path / "new") == ["old"]
+
+
+def test_opening_a_table_imports_no_spark() -> None:
+    code = (
+        "import sys, json; from penstock.tables.open import open_table\n"
+        "for kind in ('parquet', 'delta'): open_table(kind, 'x').needs()\n"
+        "print(json.dumps([m for m in sys.modules if m in ('pyspark', 'pyarrow', 'duckdb')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout) == []
