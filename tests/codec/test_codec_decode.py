@@ -359,8 +359,27 @@ def test_extra_fields_are_dropped_and_counted(space: str) -> None:
 
     rows = [body(a=1, x=1), body(a=None, y={"p": 1}), body(a=3), body(a=4, x=None), body(z=[1])]
     done = decode(schema(a=INTEGER), *rows, ignored=("z",))
-    assert done.extra_fields == {"x": 2, "y": 1} and done.misfits == 0
+    assert done.extra_fields == {"x": 1, "y": 1} and done.misfits == 0
     assert decode(schema(a=INTEGER, s=STRING), body(a=1, s='{"k":null,"l":1}')).extra_fields == {}
+
+
+def test_extra_fields_are_counted_in_later_batches_too() -> None:
+    decoder = RowDecoder(schema(a=INTEGER))
+    for expected in ({"x": 2}, {"x": 2}):
+        done = decoder.decode([b'{"a":1,"x":{"q":1}}', b'{"x":null}', b'{"x":"z"}'], 1, [1] * 3)
+        assert done.extra_fields == expected
+    done = decoder.decode([b'{"a":1,"y":2,"a":3}', b'{"a":"7.5","x":1}'], 1, [1] * 2)
+    assert done.extra_fields == {"x": 1, "y": 1}
+    assert done.table["a"].to_pylist() == [3, None] and done.misfits == 1
+
+
+def test_very_many_extra_fields_are_counted() -> None:
+    decoder = RowDecoder(schema(a=INTEGER))
+    bodies = [json.dumps({"a": i, f"k{i % 500}": 1}).encode() for i in range(1000)]
+    for _ in range(2):
+        done = decoder.decode(bodies, 1, [1] * 1000)
+        assert done.extra_fields == {f"k{i}": 2 for i in range(500)}
+    assert done.table["a"].to_pylist() == list(range(1000))
 
 
 def test_l9_a_misfit_costs_no_other_row_of_a_large_batch() -> None:

@@ -78,7 +78,7 @@ def split(pieces: list[bytes], *secrets: str) -> list[str]:
 
 
 def test_secret_across_reads_is_masked() -> None:
-    text = "login hunter2 ok\nend hunter2".encode()
+    text = b"login hunter2 ok\nend hunter2"
     for cut in range(len(text)):
         assert split([text[:cut], text[cut:]], "hunter2") == ["login **** ok", "end ****"]
 

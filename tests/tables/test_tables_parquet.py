@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+
 from penstock.errors import ConfigError, DestinationError
 from penstock.tables import folders, parquet
 from penstock.tables.contract import LoadResult, TableName

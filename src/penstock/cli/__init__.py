@@ -6,6 +6,7 @@ of Python. Each verb module holds Typer apps made by ``cli.command``; all printi
 ``cli.output``.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,6 +48,9 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code (`CLI.md`). Never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     first = arguments[0] if arguments else None
     if first in ("--version", "-V"):
         from penstock import __version__

@@ -170,7 +170,7 @@ def _spec_text(spec: ConnectorSpec) -> "Iterator[RenderableType]":
     rows = [
         (
             name,
-            _type_of(schema),
+            text.short(_type_of(schema), _CELL),
             name in required,
             json.dumps(schema["default"]) if "default" in schema else None,
             text.short(str(schema.get("description") or schema.get("title") or ""), _CELL),

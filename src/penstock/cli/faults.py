@@ -8,7 +8,7 @@ file of mode 0600 in the home's ``errors`` folder and is shown only at ``-vv``. 
 import os
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,11 +56,15 @@ class Fault:
         shown = {"exit_code": self.exit_code} | self.error
         return shown | {name: value for name, value in extra.items() if value is not None}
 
-    def lines(self, verbosity: int, log: str | None) -> "Iterator[RenderableType]":
-        """Text for stderr, the first line in red on a terminal."""
+    def lines(
+        self, verbosity: int, log: str | None, safe: Callable[[str], str]
+    ) -> "Iterator[RenderableType]":
+        """Text for stderr, its first word in red on a terminal. ``safe``: what makes foreign text
+        printable in a line that is drawn."""
         from rich.text import Text
 
-        yield Text.assemble(("Error: ", "bold red"), self._first())
+        first = safe(_indented(str(self.error["message"]), 2))
+        yield Text.assemble(("Error: ", "bold red"), first)
         # one problem is the message already
         for problem in self.problems if self.problems != [self.error["message"]] else []:
             yield f"  - {_indented(problem, 4)}"
@@ -68,11 +72,6 @@ class Fault:
             yield f"  {label:<{_LABEL}}{_indented(value, _LABEL + 2)}"
         if verbosity >= 2 and self.trace:
             yield self.trace.rstrip()
-
-    def _first(self) -> str:
-        from penstock.cli.output import strip_controls
-
-        return strip_controls(_indented(str(self.error["message"]), 2))
 
     def _details(self, verbosity: int, log: str | None) -> Iterator[tuple[str, str]]:
         message = str(self.error["message"])

@@ -15,7 +15,6 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.selectors import parse_stream
 from penstock.engine import history
 from penstock.engine.known import open_known
-from penstock.errors import ConfigError
 from penstock.state.contract import Store
 from penstock.state.open import open_store
 
@@ -107,10 +106,6 @@ def _is_run(words: list[str]) -> bool:
 def _pipeline(
     surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
 ) -> Pipeline | str | None:
-    if len(words) > 2:
-        raise ConfigError(
-            f"one word too many: {words[2]!r}", code="usage", hint="PIPELINE or SOURCE DESTINATION"
-        )
     if not words:
         return None
     return inputs.pipeline_or_name(words, inputs.Reading.of(env_file, lenient), surface.output)

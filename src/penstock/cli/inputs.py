@@ -103,6 +103,12 @@ def pipeline(
 def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
     """``FILE``, ``SOURCE DESTINATION``, or the name of a pipeline that ran. Raises
     ``ConfigError``."""
+    if len(words) > 2:
+        raise ConfigError(
+            "more words than a pipeline takes",
+            code="usage",
+            hint="PIPELINE is a pipeline file, SOURCE DESTINATION, or the name of one that ran",
+        )
     first, second = words[0], words[1] if len(words) > 1 else None
     if second is None and not is_file(first) and not is_connector(first):
         return first

@@ -111,7 +111,7 @@ class Output:
         if self.as_json:
             self.document({"error": self._masker.mask_data(fault.as_dict(log))})
         else:
-            for line in fault.lines(self.verbosity, log):
+            for line in fault.lines(self.verbosity, log, self.safe):
                 self._write(self._err, self._rendered(self._err, line))
             self._flush(self._err)
         return fault.exit_code

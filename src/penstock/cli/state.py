@@ -152,10 +152,6 @@ def import_(
 def _pipeline(
     surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
 ) -> Pipeline | str:
-    if len(words) > 2:
-        raise ConfigError(
-            f"one word too many: {words[2]!r}", code="usage", hint="PIPELINE or SOURCE DESTINATION"
-        )
     return inputs.pipeline_or_name(words, inputs.Reading.of(env_file, lenient), surface.output)
 
 

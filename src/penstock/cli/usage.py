@@ -33,8 +33,8 @@ def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
 
 
 def usage_error(error: TyperException, verb: str) -> ConfigError:
-    """What Typer found wrong. The message never repeats the value of an option that may hold a
-    secret: Typer quotes values of typed options only, and configurations are plain text."""
+    """What Typer found wrong. No word that may hold a secret is repeated: of options, Typer quotes
+    the values of typed ones only, and a configuration is text."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"penstock {verb}"
     help_hint = f"`{path} --help` shows how it is used"
@@ -53,6 +53,13 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
             f"`{path}`: {_plain(message)}",
             code="usage.unknown_verb",
             hint=f"say one of: {', '.join(commands)}",
+        )
+    if "unexpected extra argument" in message:
+        # never quoted: the word may be a configuration whose --config was forgotten
+        return ConfigError(
+            f"`{path}` was given more words than it takes",
+            code="usage",
+            hint=f"is a --config or another option's name missing? {help_hint}",
         )
     return ConfigError(f"`{path}`: {_plain(message)}", code="usage", hint=help_hint)
 

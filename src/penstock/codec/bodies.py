@@ -4,7 +4,6 @@ A body is looked at as a whole here; a single value is ``codec.values``' busines
 mending ``codec.repair``'s. Neighbours: ``codec.decode`` puts the answers together.
 """
 
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -42,25 +41,29 @@ def pack(bodies: Sequence[Any]) -> Array:
     return pa.StringArray.from_buffers(len(bodies), pa.py_buffer(ends), pa.py_buffer(data))
 
 
-class Shape:
+class Texts:
     """The question that gives the texts of a schema's columns, made once per schema.
 
-    ``sources``: the property names to look for, one per column of ``schema``, in its order. DuckDB
-    compares the names of one structure without case, so names that clash go to several.
+    ``sources``: the property names to look for, one per column of ``schema``, in its order.
+    ``beside``: further top-level properties, whose JSON text is asked for. DuckDB compares the
+    names of one structure without case, so names that clash go to several.
     """
 
-    def __init__(self, schema: RowSchema, sources: Sequence[str]) -> None:
+    def __init__(
+        self, schema: RowSchema, sources: Sequence[str], beside: Sequence[str] = ()
+    ) -> None:
         groups: list[dict[str, Any]] = []
         folded: list[set[str]] = []
         self._places: list[tuple[int, int]] = []
-        for field, source in zip(schema.fields, sources, strict=True):
+        kinds = [f.type for f in schema.fields] + [DataType(Kind.json)] * len(beside)
+        for data_type, source in zip(kinds, (*sources, *beside), strict=True):
             key = source.casefold()
             group = next((i for i, used in enumerate(folded) if key not in used), len(groups))
             if group == len(groups):
                 groups.append({})
                 folded.append(set())
             self._places.append((group, len(groups[group])))
-            groups[group][source] = json_structure(field.type)
+            groups[group][source] = json_structure(data_type)
             folded[group].add(key)
         texts: list[str] = []
         for i, (group, used) in enumerate(zip(groups, folded, strict=True)):
@@ -69,11 +72,11 @@ class Shape:
             texts.append(f"from_json(b, '{structure}') AS s{i}")
         self._sql = f"SELECT {', '.join(texts)} FROM bodies" if texts else None
 
-    def texts(self, bodies: Array) -> list[Array]:
-        """Per column its values as text (lists and structs of text where nested), NULL where null,
-        missing, or where a list or an object was expected and something else came (an object then
-        comes as a struct of NULLs). Of a key that comes twice the first counts. Raises
-        :class:`Malformed`."""
+    def of(self, bodies: Array) -> list[Array]:
+        """Per column, and then per property beside, its values as text: lists and structs of text
+        where nested. NULL where null, missing, or where a list or an object was expected and
+        something else came (for an object then a struct of NULLs). Of a key that comes twice the
+        first counts. Raises :class:`Malformed`."""
         if self._sql is None:
             return []
         try:
@@ -94,25 +97,6 @@ def no_objects(bodies: Array) -> Array:
     """Row numbers of what does not begin like an object."""
     begins = pc.starts_with(bodies, "{")
     return _positions(pc.invert(begins)) if pc.all(begins).as_py() is False else nothing()
-
-
-def keys_explained(bodies: Array, columns: Sequence[Array], schema: RowSchema) -> bool:
-    """True where every key in the bodies is accounted for: by a value in a column or by a null.
-
-    False says that something may be extra, double or of another shape: worth a closer look. Counts
-    only, so it costs far less than looking at keys.
-    """
-    found = _count(bodies, b'":') - sum(
-        len(c) - c.null_count + _inner_values(c, f.type)
-        for c, f in zip(columns, schema.fields, strict=True)
-    )
-    if found == 0 or found == _count(bodies, b":nul"):
-        return True
-    # Texts (strings that hold JSON, and JSON columns) bring keys and nulls of their own.
-    texts = [t for c, f in zip(columns, schema.fields, strict=True) for t in _texts(c, f.type)]
-    found -= sum(_count(t, b'":') for t in texts)
-    nulls = _nulls(bodies) - sum(_nulls(t) for t in texts)
-    return found == nulls
 
 
 def keys(bodies: Array, path: str) -> Array:
@@ -176,72 +160,6 @@ def no_values(column: Array) -> Array:
 def below(column: Array, rows: Rows) -> Rows:
     """The row numbers of a list column's elements (as ``flatten`` gives them)."""
     return lambda positions: rows(pc.list_parent_indices(column).cast(pa.int64()).take(positions))
-
-
-def _inner_values(column: Array, data_type: DataType) -> int:
-    """Values under a key of their own inside a column."""
-    if data_type.kind is Kind.array and data_type.item is not None:
-        inner = data_type.item
-        return _inner_values(column.flatten(), inner) if _has_keys(inner) else 0
-    if data_type.kind is Kind.struct:
-        return sum(
-            len(c) - c.null_count + _inner_values(c, f.type)
-            for c, f in zip(column.flatten(), data_type.fields, strict=True)
-        )
-    return 0
-
-
-def _has_keys(data_type: DataType) -> bool:
-    if data_type.kind is Kind.array and data_type.item is not None:
-        return _has_keys(data_type.item)
-    return data_type.kind is Kind.struct
-
-
-def _texts(column: Array, data_type: DataType) -> list[Array]:
-    """The leaves that may hold keys in their text."""
-    match data_type.kind:
-        case Kind.array if data_type.item is not None:
-            return _texts(column.flatten(), data_type.item)
-        case Kind.struct:
-            parts = zip(column.flatten(), data_type.fields, strict=True)
-            return [t for c, f in parts for t in _texts(c, f.type)]
-        case Kind.string | Kind.json:
-            return [column]
-        case _:
-            return []
-
-
-def _nulls(texts: Array) -> int:
-    return _count(texts, b":nul") + _count(texts, b": nul")
-
-
-def _count(texts: Array, pattern: bytes) -> int:
-    """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Looks at
-    pairs of bytes, those at even and those at odd places; a copy or ``bytes.count`` costs more."""
-    _, ends, data = texts.buffers()
-    if data is None or len(texts) == 0:
-        return 0
-    bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, ends], offset=texts.offset)
-    start, end = bounds[0].as_py(), bounds[-1].as_py()
-    first, *then = (_pair(pattern[i : i + 2]) for i in range(0, len(pattern), 2))
-    found = 0
-    for at in (start, start + 1):
-        pairs = (end - at) // 2
-        if pairs <= 0:
-            break
-        view = pa.Array.from_buffers(pa.uint16(), pairs, [None, data.slice(at)])
-        hits = pc.equal(view, first)
-        if not then:
-            found += hits.true_count
-            continue
-        next_to = pc.add(pc.indices_nonzero(hits), pa.scalar(1, pa.uint64()))
-        next_to = next_to.filter(pc.less(next_to, pairs))
-        found += pc.equal(view.take(next_to), then[0]).true_count
-    return found
-
-
-def _pair(two: bytes) -> Any:
-    return pa.scalar(int.from_bytes(two, sys.byteorder), pa.uint16())
 
 
 def _whole(column: ChunkedArray) -> Array:

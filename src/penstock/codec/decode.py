@@ -7,18 +7,16 @@ names them, ``codec.repair`` mends them one by one). Knows no protocol; the word
 parameters. Neighbours: ``engine`` calls it, ``codec.parts`` writes what it gives.
 """
 
-import os
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
+from penstock.codec import accounting, duck
 from penstock.codec import bodies as shape
-from penstock.codec import duck
-from penstock.codec.arrow import CHANGE_TYPE, arrow_type, part_schema
+from penstock.codec.arrow import arrow_type, part_schema
+from penstock.codec.internal import ascending, change_lists, row_ids
 from penstock.codec.repair import NOT_AN_OBJECT, mend
 from penstock.codec.untyped import Array, ArrowSchema, Table
 from penstock.codec.untyped import compute as pc
@@ -27,9 +25,8 @@ from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Kind, RowSchema
 
+MAX_BESIDE = 256  # properties the schema lacks; with more of them batches cost more
 NULL_KEY = "primary key is null"
-
-_changes = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 @dataclass(slots=True)
@@ -45,7 +42,8 @@ class RowReject:
 class Decoded:
     """``table``: exactly the part schema, a row per body that was not rejected, in order.
     ``misfits``: values that are NULL because they did not fit. ``extra_fields``: how many records
-    had each top-level property that the schema lacks."""
+    had each top-level property that the schema lacks, and not as null (nulls too in a batch with
+    more than ``MAX_BESIDE`` such names)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -54,7 +52,7 @@ class Decoded:
 
 
 def warm() -> None:
-    """Load what the first decode needs (about a second once per process), from any thread."""
+    """Load what the first decode needs (some 50 ms once per process), from any thread."""
     duck.warm()
 
 
@@ -89,9 +87,11 @@ class RowDecoder:
             reason=reason,
             aliases=aliases,
             sources=sources,
-            known=frozenset(sources) | frozenset(ignored),
-            shape=shape.Shape(schema, sources),
+            ignored=frozenset(ignored),
+            beside=[],
+            texts=shape.Texts(schema, sources),
         )
+        self._plan.learn(sorted(ignored))
         if threads is not None:
             duck.configure(threads)
 
@@ -113,9 +113,11 @@ class RowDecoder:
         return batch.finish(columns, first_seq, extracted_at_ms, changes or {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is the same for every batch. ``sources``: the name to look for, per column."""
+    """What is the same for every batch. ``sources``: the name to look for, per column.
+    ``beside``: properties the schema lacks that were met or announced; they are decoded too, so
+    that their keys are accounted for and their values counted."""
 
     schema: RowSchema
     part_schema: ArrowSchema
@@ -125,8 +127,19 @@ class _Plan:
     reason: str
     aliases: dict[str, str]
     sources: list[str]
-    known: frozenset[str]
-    shape: shape.Shape
+    ignored: frozenset[str]
+    beside: list[str]
+    texts: shape.Texts
+
+    def learn(self, names: Collection[str]) -> bool:
+        """Decode these beside the schema from now on; False where there is nothing new, or too
+        much of it."""
+        new = [n for n in names if n and "\0" not in n and n not in {*self.sources, *self.beside}]
+        if not new or len(self.beside) + len(new) > MAX_BESIDE:
+            return False
+        self.beside += new
+        self.texts = shape.Texts(self.schema, self.sources, self.beside)
+        return True
 
 
 class _Batch:
@@ -145,11 +158,17 @@ class _Batch:
         of = self._of
         self._mend(range(len(self._raw)) if of.aliases else _list(shape.no_objects(self._bodies)))
         texts = self._texts()
-        suspects = self._suspects(texts)
+        unexplained: Array | None = self._unexplained(texts)
+        if unexplained is not None and of.learn(self._strangers(unexplained)):
+            texts = self._texts()
+            unexplained = self._unexplained(texts)
+        suspects = self._suspects(texts, unexplained)
         if suspects and self._mend(suspects):
             texts = self._texts()
+        if not self._extra:
+            self._extra = self._counted(texts)
         typed: list[Array] = []
-        for column, known in zip(texts, of.schema.fields, strict=True):
+        for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, known.source, _same))
         return typed
 
@@ -183,10 +202,10 @@ class _Batch:
         table = pa.Table.from_arrays(
             [
                 *columns,
-                _ascending(first_seq, rows),
-                _row_ids(rows),
+                ascending(first_seq, rows),
+                row_ids(rows),
                 times.cast(pa.timestamp("us", tz="UTC")),
-                self._change_lists(changes),
+                change_lists(rows, changes, self._misfits, of.change, of.reason),
             ],
             schema=of.part_schema,
         )
@@ -214,64 +233,89 @@ class _Batch:
 
     def _texts(self) -> list[Array]:
         try:
-            return self._of.shape.texts(self._bodies)
+            return self._of.texts.of(self._bodies)
         except shape.Malformed as first:
             self._mend(_list(shape.malformed(self._bodies)))
             try:
-                return self._of.shape.texts(self._bodies)
+                return self._of.texts.of(self._bodies)
             except shape.Malformed:
                 raise Defect(f"cannot decode: {first}", code="codec.decode") from first
 
-    def _suspects(self, texts: list[Array]) -> list[int]:
-        """Rows to mend; counts extra fields on the way."""
-        fields = self._of.schema.fields
-        explained = shape.keys_explained(self._bodies, texts, self._of.schema)
-        found: set[int] = set()
-        if not explained:
-            names = shape.keys(self._bodies, "$")
-            self._extra = self._extras(names)
-            found.update(_list(shape.rows_with_doubles(names)))
-        for column, known, source in zip(texts, fields, self._of.sources, strict=True):
+    def _unexplained(self, texts: list[Array]) -> Array | None:
+        """Row numbers of bodies in which a key is neither decoded nor null; None: there is none."""
+        kinds = [f.type for f in self._of.schema.fields]
+        kinds += [DataType(Kind.json)] * len(self._of.beside)
+        columns = list(zip(texts, kinds, strict=True))
+        if accounting.explained(self._bodies, columns):
+            return None
+        rows = accounting.unexplained_rows(self._bodies, columns)
+        return rows if len(rows) else None
+
+    def _strangers(self, rows: Array) -> list[str]:
+        """Top-level properties of these bodies that the schema lacks."""
+        names = pc.unique(shape.keys(self._bodies.take(rows), "$").flatten()).to_pylist()
+        known = {*self._of.sources, *self._of.beside}
+        strangers = [n for n in names if n not in known]
+        if len(strangers) + len(self._of.beside) > MAX_BESIDE:
+            counted = pc.value_counts(shape.keys(self._bodies, "$").flatten())
+            pairs = zip(*(counted.field(f).to_pylist() for f in ("values", "counts")), strict=True)
+            unknown = (p for p in pairs if p[0] not in {*self._of.sources, *self._of.ignored})
+            self._extra = dict(unknown)
+        return strangers
+
+    def _counted(self, texts: list[Array]) -> dict[str, int]:
+        beside = zip(self._of.beside, texts[len(self._of.sources) :], strict=True)
+        counts = {n: len(c) - c.null_count for n, c in beside if n not in self._of.ignored}
+        return {n: count for n, count in counts.items() if count}
+
+    def _suspects(self, texts: list[Array], unexplained: Array | None) -> list[int]:
+        """Rows to mend."""
+        found = self._doubles("$", unexplained)
+        for column, known, source in zip(
+            texts, self._of.schema.fields, self._of.sources, strict=False
+        ):
             path = shape.step("$", source)
-            found.update(self._wrong_shapes(column, known.type, path, _same, explained))
+            found |= self._wrong_shapes(column, known.type, path, _same, unexplained)
         return sorted(found - self._mended.keys())
 
-    def _extras(self, names: Array) -> dict[str, int]:
-        counted = pc.value_counts(names.flatten())
-        pairs = zip(
-            counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True
-        )
-        return {name: count for name, count in pairs if name not in self._of.known}
-
     def _wrong_shapes(
-        self, column: Array, data_type: DataType, path: str, rows: shape.Rows, explained: bool
+        self,
+        column: Array,
+        data_type: DataType,
+        path: str,
+        rows: shape.Rows,
+        unexplained: Array | None,
     ) -> set[int]:
         """Rows in which another shape than an array or an object came, or a key comes twice."""
         if data_type.kind is Kind.array:
             item = data_type.item or DataType(Kind.json)
-            nested = "[*]" in path
-            nulls = shape.no_values(column) if nested or not explained else shape.nothing()
-            found = self._of_another_type(rows(nulls), path, "ARRAY")
+            suspects = rows(shape.no_values(column)) if "[*]" in path else unexplained
+            found = self._of_another_type(suspects, path, "ARRAY")
             inner = shape.below(column, rows)
             return found | self._wrong_shapes(
-                column.flatten(), item, f"{path}[*]", inner, explained
+                column.flatten(), item, f"{path}[*]", inner, unexplained
             )
         if data_type.kind is not Kind.struct:
             return set()
         found = self._of_another_type(rows(shape.all_null(column)), path, "OBJECT")
-        if not explained:
-            found |= set(_list(shape.rows_with_doubles(shape.keys(self._bodies, path))))
+        found |= self._doubles(path, unexplained)
         for child, known in zip(column.flatten(), data_type.fields, strict=True):
             below = shape.step(path, known.source)
-            found |= self._wrong_shapes(child, known.type, below, rows, explained)
+            found |= self._wrong_shapes(child, known.type, below, rows, unexplained)
         return found
 
-    def _of_another_type(self, rows: Array, path: str, wanted: str) -> set[int]:
-        if not len(rows):
+    def _doubles(self, path: str, rows: Array | None) -> set[int]:
+        if rows is None:
             return set()
-        rows = pc.unique(rows)
-        wrong = shape.rows_of_another_type(self._bodies.take(rows), path, wanted)
-        return set(_list(rows.take(wrong)))
+        doubles = shape.rows_with_doubles(shape.keys(self._bodies.take(rows), path))
+        return set(_list(rows.take(doubles)))
+
+    def _of_another_type(self, rows: Array | None, path: str, wanted: str) -> set[int]:
+        if rows is None or not len(rows):
+            return set()
+        suspects = pc.unique(rows)
+        wrong = shape.rows_of_another_type(self._bodies.take(suspects), path, wanted)
+        return set(_list(suspects.take(wrong)))
 
     def _typed(self, column: Array, data_type: DataType, path: str, rows: shape.Rows) -> Array:
         arrow = arrow_type(data_type)
@@ -307,35 +351,6 @@ class _Batch:
                 level = level[place].type.fields
         return found
 
-    def _change_lists(self, given: Mapping[int, bytes]) -> Array:
-        of, lengths = self._of, array("i", bytes(4 * (len(self._raw) + 1)))
-        entries: list[dict[str, Any]] = []
-        for index in sorted(given.keys() | self._misfits.keys()):
-            before = len(entries)
-            entries += _given(given.get(index))
-            entries += (
-                {"field": path, "change": of.change, "reason": of.reason}
-                for path in dict.fromkeys(self._misfits.get(index, ()))
-            )
-            lengths[index + 1] = len(entries) - before
-        ends = pc.cumulative_sum(
-            pa.Array.from_buffers(pa.int32(), len(lengths), [None, pa.py_buffer(lengths)])
-        )
-        return pa.ListArray.from_arrays(ends, pa.array(entries, CHANGE_TYPE))
-
-
-def _given(raw: bytes | None) -> list[dict[str, Any]]:
-    """A source's own list; one that has another shape is no reason to lose the row."""
-    if raw is None:
-        return []
-    try:
-        return [
-            {k: None if e.get(k) is None else str(e[k]) for k in ("field", "change", "reason")}
-            for e in _changes.decode(raw)
-        ]
-    except (msgspec.MsgspecError, UnicodeError):
-        return []
-
 
 def _aliases(schema: RowSchema) -> dict[str, str]:
     """Other names for properties that DuckDB cannot look for."""
@@ -343,27 +358,6 @@ def _aliases(schema: RowSchema) -> dict[str, str]:
     taken = {f.source.casefold() for f in schema.fields}
     free = (n for i in range(len(taken) + 1) if (n := f"penstock.alias.{i}") not in taken)
     return dict(zip(awkward, free, strict=False))
-
-
-def _ascending(first: int, count: int) -> Array:
-    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    return pc.add(pc.cumulative_sum(ones), pa.scalar(first - 1, pa.int64()))
-
-
-def _row_ids(count: int) -> Array:
-    """Random UUIDs (RFC 9562, version 4), made as columns of hexadecimal digits."""
-    digits = os.urandom(16 * count).hex().encode()
-    text = bytearray(b"-" * (36 * count))
-    places = [p for p in range(36) if p not in (8, 13, 18, 23)]
-    for digit, place in enumerate(places):
-        text[place::36] = digits[digit::32]
-    text[14::36] = b"4" * count
-    text[19::36] = digits[16::32].translate(_VARIANT)
-    ends = array("i", range(0, 36 * count + 1, 36))
-    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(text))
-
-
-_VARIANT = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 
 
 def _same(positions: Array) -> Array:

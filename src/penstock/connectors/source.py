@@ -7,7 +7,7 @@ and its secrets are masked in every answer, error and line (L10).
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -91,14 +91,14 @@ class SourceConnector:
         """Raises ``ConfigError`` with every fault and its path."""
         from penstock.protocols.config_schema import validate_config
 
-        for note in validate_config(self.spec(), config, self._secret_word()):
+        for note in validate_config(self.spec(), config, self.protocol.secret_word):
             self._log(Log("WARN", note))
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
         """The secret values of a config, for ``runtime_for`` and a ``Masker``."""
         from penstock.protocols.config_schema import secret_values
 
-        return secret_values(self.spec().config_schema, config, self._secret_word())
+        return secret_values(self.spec().config_schema, config, self.protocol.secret_word)
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Raises ``ConfigError`` (config does not fit), ``SourceError``."""
@@ -127,9 +127,6 @@ class SourceConnector:
 
     def _heard(self, line: str) -> None:
         self._log(Log("INFO", line))
-
-    def _secret_word(self) -> str:
-        return cast(str, getattr(self.protocol, "secret_word", ""))
 
     def _spec_file(self) -> Path | None:
         return None if self._entry is None else Path(self._entry.path) / "spec.json"

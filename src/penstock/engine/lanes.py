@@ -75,9 +75,7 @@ def _lost(cause: BaseException) -> PenstockError:
 
 
 class SparkLanes:
-    def __init__(
-        self, spark: "SparkSession", mailbox: Mailbox, make_job: MakeJob
-    ) -> None:
+    def __init__(self, spark: "SparkSession", mailbox: Mailbox, make_job: MakeJob) -> None:
         self._spark, self.mailbox, self._make_job = spark, mailbox, make_job
 
     def start(self, start: LaneStart) -> _Handle:

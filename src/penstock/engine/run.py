@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.engine.failpoints import announce_driver
 from penstock.engine.keepalive import LEASE_TTL, Pulse
 from penstock.engine.lanes import ProcessLanes, SparkLanes
 from penstock.engine.load import NoLoader, TableLoader
@@ -112,6 +113,7 @@ class Run:
         self._accounting = Accounting(observer)
 
     def execute(self, stack: ExitStack, *, full_refresh: bool) -> Report:
+        announce_driver()
         source = Source(self._pipeline, self._home, self._store, self._observer)
         self._accounting.time.install = round(source.install_seconds, 3)
         lease = self._acquire(stack)

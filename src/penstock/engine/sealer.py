@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
 from penstock.engine.rejects import RejectLine, encode_rejects
 from penstock.model.catalog import StreamId
@@ -290,6 +291,7 @@ class Sealer:
     def _write(self, segments: list[Segment]) -> None:
         if segments:
             self._log.seal(self._epoch, segments)
+            reach("after-seal")
         self.segments += len(segments)
         self._since_seal = 0
         self._sealed_at = self._clock()
@@ -323,6 +325,7 @@ class Sealer:
             name = f"{self._next_part:06d}"
             self._next_part += 1
             tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
+            reach("mid-part")
 
     def _add_reject(self, tally: _Tally, line: RejectLine) -> None:
         tally.rejected += 1

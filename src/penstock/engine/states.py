@@ -20,6 +20,7 @@ from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState
 from penstock.protocols import wire
+from penstock.state.contract import Reset
 from penstock.state.holder import this_holder
 
 _LEASE_SECONDS = 60.0
@@ -84,7 +85,8 @@ def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
         wanted = find_stream(
             stream, sorted(streams | known.store.known_streams(known.name), key=str)
         )
-    return _change(known, "reset", lambda saved: role.reset(saved, wanted))
+    reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
+    return _change(known, "reset", lambda saved: role.reset(saved, wanted), reset)
 
 
 def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
@@ -173,12 +175,12 @@ def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> N
     )
 
 
-def _change(known: Known, verb: str, change: Change) -> dict[str, Any]:
+def _change(known: Known, verb: str, change: Change, reset: Reset | None = None) -> dict[str, Any]:
     store, role = known.store, known.package().state
     lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
     try:
         after = change(store.states(known.name))
-        store.replace_states(lease, after)
+        store.replace_states(lease, after, reset)
     finally:
         store.release(lease)
     return {"pipeline": known.name, **role.describe(after)}

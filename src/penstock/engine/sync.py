@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from penstock.engine.failpoints import reach
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
 from penstock.engine.mailbox import NewConfig
@@ -20,7 +21,7 @@ from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.segments import Consumed, Group, Load, Segment, Shape
 from penstock.model.state import SavedState
 from penstock.protocols.contract import StateRole
-from penstock.state.contract import Lease, Store
+from penstock.state.contract import GroupIntent, Lease, Store
 from penstock.tables.contract import LoadResult
 
 
@@ -219,17 +220,32 @@ class Sync:
 
     def _drain(self, *, final: bool) -> None:
         pending = self._decide(final=final)
-        ready = [g for g in pending.ready if not (self._shared_blocked and _is_shared(g.states))]
+        ready = [
+            self._stripped(group)
+            for group in pending.ready
+            if not (self._shared_blocked and _is_shared(group.states))
+        ]
         if ready:
             taken = {segment for group in ready for segment, _ in group.consumes}
             self._observer.segments([s for s in self._log.segments() if s.id in taken])
-            self._commit(self._store.intend(self._lease, ready, self._states.merge))
+            groups = self._store.intend(self._lease, ready, self._states.merge)
+            reach("after-intent")
+            self._commit(groups)
             self._published |= pending.publishes - self._blocked.keys()
             pending = self._decide(final=final)
         self._waiting = pending.waiting
         for segment in pending.spent:
             self._loader.keep_rejects(segment)
         self._log.discard(pending.spent)
+
+    def _stripped(self, group: GroupIntent) -> GroupIntent:
+        """A state that was sealed before some of its streams were reset says nothing of them."""
+        floors = self._store.floors(self._plan.pipeline) if _is_shared(group.states) else {}
+        gone = [s for s in self._streams if group.epoch <= floors.get(s.key, 0)]
+        if not gone:
+            return group
+        states = tuple(self._states.without(group.states, gone))
+        return msgspec.structs.replace(group, states=states)
 
     def _commit(self, groups: Sequence[Group], *, again: bool = False) -> None:
         """``again``: some of their loads may be committed already."""
@@ -276,6 +292,7 @@ class Sync:
         if not work:
             return
         results = self._loader.commit([load for _, load in work])
+        reach("after-commit")
         committed: list[tuple[int, Load]] = []
         for (group, load), result in zip(work, results, strict=True):
             if isinstance(result, PenstockError):
@@ -286,6 +303,7 @@ class Sync:
             else:
                 committed.append((group.id, load))
         self._store.loaded(self._lease, committed, self._states.merge)
+        reach("after-ledger")
         for (group, load), result in zip(work, results, strict=True):
             if isinstance(result, LoadResult):
                 self._observer.loaded(load, result, len(group.states))

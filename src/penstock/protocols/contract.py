@@ -123,6 +123,8 @@ class ProtocolPackage(Protocol):
     state: StateRole
     schema: SchemaRole
     metadata_names: MetadataNames
+    secret_word: str
+    """The annotation that marks a property of a config's schema as secret."""
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
 

@@ -20,10 +20,11 @@ _SHM = Path("/dev/shm")
 
 
 class PrivateFolder:
-    """Arguments with their files written. ``remove`` may be called any number of times."""
+    """Arguments with their files written; ``path`` None: there are none. ``remove`` may be called
+    any number of times."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
-        self._path: Path | None = None
+        self.path: Path | None = None
         self.arguments: list[str] = []
         if not any(isinstance(a, PrivateFile) for a in arguments):
             self.arguments = [a for a in arguments if isinstance(a, str)]
@@ -44,14 +45,14 @@ class PrivateFolder:
 
     def _write(self, base: Path, arguments: Sequence[Argument]) -> None:
         # One prefix per owner; mkdtemp creates it 0700 and never follows what was there.
-        self._path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{_owner()}-", dir=base))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{_owner()}-", dir=base))
         written: list[str] = []
         for number, argument in enumerate(arguments):
             if isinstance(argument, str):
                 written.append(argument)
                 continue
             # The number keeps two arguments of one name apart; the name is only for readers.
-            path = self._path / f"{number}-{os.path.basename(argument.name)}"
+            path = self.path / f"{number}-{os.path.basename(argument.name)}"
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "wb") as f:
                 f.write(argument.content)
@@ -59,10 +60,10 @@ class PrivateFolder:
         self.arguments = written
 
     def remove(self) -> None:
-        if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
-            if not self._path.exists():
-                self._path = None
+        if self.path is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                self.path = None
 
 
 def _bases() -> list[Path]:

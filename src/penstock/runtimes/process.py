@@ -78,6 +78,7 @@ class ProcessRuntime:
                     {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
                     os.fsencode(self._cwd or ""),
                     float(timeouts.stop),
+                    os.fsencode(folder.path or ""),
                 )
             )
         except BaseException as e:

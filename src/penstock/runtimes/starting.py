@@ -100,7 +100,7 @@ def _send(fd: int, data: bytes, deadline: float) -> None:
 
 
 def _explained(refused: Refused, order: Order) -> SourceError:
-    program, _, _, cwd, _ = order
+    program, _, _, cwd, _, _ = order
     file = Path(os.fsdecode(program))
     if refused.step == "cwd":
         return SourceError(

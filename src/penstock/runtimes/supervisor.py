@@ -32,8 +32,9 @@ PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.5  # seconds between looks at our parent's pid, in case the lifeline was inherited
 ORPHAN_GRACE = 0.5  # seconds between SIGTERM and SIGKILL when the owner is dead
 KILL_BOUND = 5.0  # seconds spent on killing what does not die
-Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float]
-"""Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL."""
+Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes]
+"""Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL,
+private folder to remove should the owner die (empty: none)."""
 
 if LINUX:
     import ctypes
@@ -56,7 +57,7 @@ def receive(lifeline: int) -> Order:
 
 def become(order: Order, owner: int, told: int) -> None:
     """The connector's side of the fork: never returns."""
-    file, argv, env, cwd, _ = order
+    file, argv, env, cwd, _, _ = order
     step = b"start"
     try:
         os.setsid()
@@ -203,7 +204,17 @@ class Supervisor:
         if not self.empty or not LINUX:
             self.wait_empty(KILL_BOUND, signal.SIGKILL)
 
-    def serve(self, grace: float) -> None:
+    def orphaned(self, grace: float, private: bytes) -> None:
+        self.end(min(grace, ORPHAN_GRACE))
+        if private:
+            try:
+                for name in os.listdir(private):
+                    os.unlink(os.path.join(private, name))
+                os.rmdir(private)
+            except OSError:
+                pass
+
+    def serve(self, grace: float, private: bytes) -> None:
         """Until the owner asks for the end or is dead."""
         poll = select.poll()
         poll.register(self.lifeline, select.POLLIN)
@@ -217,9 +228,9 @@ class Supervisor:
                 elif os.read(self.lifeline, 1):
                     return self.end(grace)
                 else:
-                    return self.end(min(grace, ORPHAN_GRACE))
+                    return self.orphaned(grace, private)
             if os.getppid() != self.owner:
-                return self.end(min(grace, ORPHAN_GRACE))
+                return self.orphaned(grace, private)
 
 
 def noted(number: int, frame: object) -> None:
@@ -249,7 +260,7 @@ def main() -> None:
     supervisor = Supervisor(lifeline, status, pid, woken)
     supervisor.tell(b"S %d\n" % pid)
     supervisor.reap()
-    supervisor.serve(order[4])
+    supervisor.serve(order[4], order[5])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,14 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     consumes: tuple[tuple[SegmentId, StreamId], ...]
 
 
+class Reset(msgspec.Struct, frozen=True):
+    """A reset of some streams. ``strip``: any states without those of ``streams``; applied to what
+    is written down and not saved yet."""
+
+    streams: tuple[StreamId, ...]
+    strip: Callable[[Sequence[SavedState]], list[SavedState]]
+
+
 class Store(Protocol):
     # -- the lease (L12)
     def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
@@ -126,9 +134,16 @@ class Store(Protocol):
     # -- states
     def states(self, pipeline: str) -> list[SavedState]: ...
 
-    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+    def replace_states(
+        self, lease: Lease, states: Sequence[SavedState], reset: "Reset | None" = None
+    ) -> None:
         """A user's set, import or reset: replaces everything saved, and raises the floor so that no
-        segment sealed before can bring an older state back (its rows still load)."""
+        segment sealed before can bring an older state back (its rows still load). ``reset``: only
+        these streams'; the others' sealed states still count."""
+        ...
+
+    def floors(self, pipeline: str) -> dict[str, int]:
+        """Per stream key that was reset on its own, the last epoch before."""
         ...
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:

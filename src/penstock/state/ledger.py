@@ -15,7 +15,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState, StateScope
 from penstock.state import rules
-from penstock.state.contract import GroupIntent, Holder, Merge
+from penstock.state.contract import GroupIntent, Holder, Merge, Reset
 from penstock.state.database import chunks, insert_all, rows_of, update_all
 from penstock.state.schema import (
     CONSUMED,
@@ -39,7 +39,7 @@ class Held(msgspec.Struct):
     epoch: int
     last_group: int
     last_history: int
-    floor: int
+    floors: dict[str, int]
 
 
 def intend(conn: Connection, held: Held, intents: Sequence[GroupIntent]) -> list[Group]:
@@ -140,7 +140,7 @@ def settle(conn: Connection, held: Held, merge: Merge) -> None:
     if not finished:
         return
     free = rules.settled(finished, _first_unfinished(conn, held.name, finished))
-    new = rules.states_of(free, held.floor)
+    new = rules.states_of(free, held.floors)
     if new:
         saved = states(conn, held.name)
         save_states(conn, held, saved, merge(saved, new))
@@ -198,6 +198,15 @@ def _as_consumed(rows: Iterable[Row[Any]]) -> set[Consumed]:
             stream = streams[row.stream] = rules.stream_from_key(row.stream)
         found.add(Consumed(SegmentId(row.epoch, row.seq), stream))
     return found
+
+
+def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
+    """A reset of some streams reaches what is written down and not saved yet."""
+    found = conn.execute(rows_of(GROUPS, held.name))
+    for row in found.all():
+        group = rules.stripped(msgspec.json.decode(row.body, type=Group), reset)
+        mine = (GROUPS.c.pipeline == held.name, GROUPS.c.id == row.id)
+        conn.execute(update(GROUPS).where(*mine).values(body=msgspec.json.encode(group).decode()))
 
 
 def abandon(conn: Connection, held: Held, items: Iterable[Consumed]) -> None:

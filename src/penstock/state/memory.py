@@ -21,7 +21,7 @@ from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
 from penstock.state import rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset
 from penstock.state.holder import is_dead, iso_time, start_mark
 
 OnStep = Callable[[str], None]
@@ -55,7 +55,7 @@ class _Pipeline:
     held: _Held | None = None
     epoch: int = 0
     last_group: int = 0
-    floor: int = 0
+    floors: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[int, int] = field(default_factory=dict[int, int])
     generations: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
@@ -192,7 +192,7 @@ class MemoryStore:
                 for key in (*rules.touches(each.group), rules.ANYTHING):
                     first.setdefault(key, number)
         free = rules.settled((g.group for g in groups.values() if not g.left), first)
-        new = rules.states_of(free, p.floor)
+        new = rules.states_of(free, p.floors)
         if new:
             self._save(p, held, merge(list(p.states), new))
         for group in free:
@@ -233,11 +233,22 @@ class MemoryStore:
     def states(self, pipeline: str) -> list[SavedState]:
         return list(self._read(pipeline).states)
 
-    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+    def replace_states(
+        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
+    ) -> None:
         with self._step("replace_states"):
             p, held = self._held(lease)
             self._save(p, held, states)
-            p.floor = p.epoch
+            if reset is None:
+                p.floors = {rules.ANYTHING: p.epoch}
+                return
+            p.floors.update({s.key: p.epoch for s in reset.streams})
+            for each in p.groups.values():
+                each.group = rules.stripped(each.group, reset)
+
+    def floors(self, pipeline: str) -> dict[str, int]:
+        floors = self._read(pipeline).floors
+        return {key: epoch for key, epoch in floors.items() if key != rules.ANYTHING}
 
     def _save(self, p: _Pipeline, held: _Held, new: Sequence[SavedState]) -> None:
         changes = rules.state_changes(p.states, new)

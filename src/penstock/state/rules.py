@@ -15,7 +15,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.contract import GroupIntent, Holder, LoadIntent
+from penstock.state.contract import GroupIntent, Holder, LoadIntent, Reset
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
 SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
@@ -77,10 +77,21 @@ def settled(done: Iterable[Group], first: dict[str, int]) -> list[Group]:
     return free
 
 
-def states_of(groups: Iterable[Group], floor: int) -> list[SavedState]:
+def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[SavedState]:
     """What these groups bring to the saved states, oldest first: nothing from a group whose epoch
-    is not above the floor that the last reset set."""
-    return [state for g in groups if g.epoch > floor for state in g.states]
+    is not above the floor that the last reset set, for everything or for the state's stream."""
+    everything = floors.get(ANYTHING, 0)
+    return [
+        state
+        for g in groups
+        for state in g.states
+        if g.epoch > max(everything, floors.get(state.scope.key, 0))
+    ]
+
+
+def stripped(group: Group, reset: Reset) -> Group:
+    """A group that is written down, without the states that a reset takes away."""
+    return msgspec.structs.replace(group, states=tuple(reset.strip(group.states)))
 
 
 class StateChanges(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ PIPELINES = _table(
     _int("epoch"),  # the last one given, like the next three counters
     _int("last_group"),
     _int("last_history"),
-    _int("floor"),  # groups of epochs up to this one save no states
+    _text("floors"),  # JSON: groups of epochs up to these save no states
 )
 EPOCHS = _table(
     "epochs",
@@ -132,7 +132,7 @@ def _first(conn: Connection) -> None:
     for statement in (
         "penstock_pipelines (name TEXT NOT NULL PRIMARY KEY, state_id TEXT NOT NULL, token TEXT, "
         "holder TEXT, holder_mark TEXT, lease_until DOUBLE PRECISION, epoch BIGINT NOT NULL, "
-        "last_group BIGINT NOT NULL, last_history BIGINT NOT NULL, floor BIGINT NOT NULL)",
+        "last_group BIGINT NOT NULL, last_history BIGINT NOT NULL, floors TEXT NOT NULL)",
         f"penstock_epochs ({_OWNED}, epoch BIGINT NOT NULL, lane BIGINT, last_seq BIGINT, "
         "PRIMARY KEY (pipeline, epoch))",
         f"penstock_generations ({_OWNED}, stream TEXT NOT NULL, generation BIGINT NOT NULL, "

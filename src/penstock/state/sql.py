@@ -20,7 +20,7 @@ from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.state import ledger, rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset
 from penstock.state.database import Database, chunks, insert_all, rows_of
 from penstock.state.holder import is_dead, iso_time, start_mark
 from penstock.state.ledger import Held
@@ -191,10 +191,22 @@ class SqlStore:
         with self._db.reading() as conn:
             return ledger.states(conn, pipeline)
 
-    def replace_states(self, lease: Lease, states: Sequence[SavedState]) -> None:
+    def replace_states(
+        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
+    ) -> None:
         with self._held(lease) as (conn, held):
             ledger.save_states(conn, held, ledger.states(conn, held.name), states)
-            conn.execute(_pipeline(held).values(floor=held.epoch))
+            floors = {rules.ANYTHING: held.epoch}
+            if reset is not None:
+                floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
+                ledger.strip_groups(conn, held, reset)
+            conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
+
+    def floors(self, pipeline: str) -> dict[str, int]:
+        with self._db.reading() as conn:
+            query = select(PIPELINES.c.floors).where(PIPELINES.c.name == pipeline)
+            floors = _floors(conn.scalar(query) or "{}")
+        return {key: epoch for key, epoch in floors.items() if key != rules.ANYTHING}
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         with self._db.reading() as conn:
@@ -364,14 +376,18 @@ class SqlStore:
                     epoch=row.epoch,
                     last_group=row.last_group,
                     last_history=row.last_history,
-                    floor=row.floor,
+                    floors=_floors(row.floors),
                 ),
             )
 
 
 def _born(pipeline: str) -> dict[str, Any]:
-    counters = dict.fromkeys(("epoch", "last_group", "last_history", "floor"), 0)
-    return {"name": pipeline, "state_id": uuid.uuid4().hex, **counters}
+    counters = dict.fromkeys(("epoch", "last_group", "last_history"), 0)
+    return {"name": pipeline, "state_id": uuid.uuid4().hex, "floors": "{}", **counters}
+
+
+def _floors(body: str) -> dict[str, int]:
+    return msgspec.json.decode(body, type=dict[str, int])
 
 
 def _pipeline(held: Held) -> Update:

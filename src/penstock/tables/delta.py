@@ -14,6 +14,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -44,6 +45,7 @@ _CONF = {
 }
 _TXN = "spark.databricks.delta.write.txn"
 _MISSING = {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}
+_LOG_ENTRY = re.compile(r"\d{20}\.json")
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 _write_lock = threading.RLock()
@@ -57,7 +59,7 @@ class DeltaTables:
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})
-        self._type_widening = given.pop(TYPE_WIDENING, "false") == "true"
+        self._widens = given.pop(TYPE_WIDENING, "false") == "true"
         if given:
             raise ConfigError(
                 f"delta has no option {', '.join(sorted(given))}",
@@ -111,28 +113,26 @@ class DeltaTables:
         for load in loads:
             try:
                 with _write_lock:
-                    outcomes.append(_Commit(spark, self.location(load.table), load, self).run())
+                    place, local = self.location(load.table), self._local is not None
+                    outcomes.append(_Commit(spark, place, load, local, self._widens).run())
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
         if self._local is not None:
             sync_file_system(self._local)
         return outcomes
 
-    @property
-    def type_widening(self) -> bool:
-        return self._type_widening
-
 
 class _Commit:
     """One load into one table."""
 
     def __init__(
-        self, spark: "SparkSession", place: str, load: TableLoad, tables: DeltaTables
+        self, spark: "SparkSession", place: str, load: TableLoad, local: bool, widens: bool
     ) -> None:
         self.spark = spark
         self.place = place
         self.load = load
-        self.tables = tables
+        self.local = local
+        self.widens = widens
         self.sql_name = f"delta.{quoted(place)}"
 
     def run(self) -> LoadResult:
@@ -170,6 +170,11 @@ class _Commit:
 
     def _version(self) -> int:
         """The table's newest version; -1 where there is no table."""
+        if self.local:
+            with suppress(FileNotFoundError):
+                names = os.listdir(Path(self.place, "_delta_log"))
+                return max((int(n[:20]) for n in names if _LOG_ENTRY.fullmatch(n)), default=-1)
+            return -1
         if self._columns() is None:
             return -1
         history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT 1")
@@ -251,7 +256,7 @@ class _Commit:
         was done before."""
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
-        if not (self.tables.type_widening and self._alter(old, after)):
+        if not (self.widens and self._alter(old, after)):
             content = rows.old_in_shape(self._held(), old, self.load, after)
             writer = content.write.format("delta").mode("overwrite")
             writer.option("overwriteSchema", "true").save(self.place)

@@ -110,8 +110,9 @@ def test_another_major_protocol_version_is_a_warning():
     assert warning.level == "WARN" and "1.2.0" in warning.message
 
 
-@pytest.mark.parametrize("kind", ["STREAM", "GLOBAL", "LEGACY"])
-@pytest.mark.parametrize("field", ["type", "state_type"])
+@pytest.mark.parametrize(
+    ("kind", "field"), [("STREAM", "type"), ("GLOBAL", "state_type"), ("LEGACY", "type")]
+)
 def test_a_sync_goes_on_from_its_state(kind: str, field: str):
     config: dict[str, Any] = {"state_type": kind, "state_field": field, "interleave": True}
     first = read({**config, "records": 40})

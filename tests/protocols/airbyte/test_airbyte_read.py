@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import SourceError
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
@@ -468,6 +469,36 @@ def test_only_records_and_states_are_heartbeats():
     for beat in (GOOD, state("a", 1), b'{"type":"RECORD"}\n'):
         events = read(GOOD, *[beat, Sleep(4.0)] * 5, timeouts=Timeouts(heartbeat=5.0))
         assert events[-1] == Exited(0, "")
+
+
+def test_a_command_that_answered_and_then_hangs_or_chatters_is_ended():
+    """L11. What it said before the answer counts."""
+    answer = line("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+    for rest in ((Sleep(),), (line("LOG", log={"level": "INFO", "message": "m"}), Sleep())):
+        runtime = MemoryRuntime(lambda _, rest=rest: (b"noise\n", answer, *rest))
+        heard: list[Event] = []
+        assert PACKAGE.source.check(runtime, {}, Timeouts(stop=2), heard.append).succeeded
+        assert runtime.clock < 10
+        assert Counted("text_line", 1) in heard
+
+
+def test_a_command_that_never_answers_is_ended():
+    with pytest.raises(SourceError, match="printed nothing for 5 s") as caught:
+        PACKAGE.source.spec(MemoryRuntime(lambda _: (Sleep(),)), Timeouts(start=5), print)
+    assert caught.value.code == "source.start_timeout"
+
+
+def test_a_failed_discover_speaks_in_the_connectors_words():
+    """Protocol, AirbyteTraceMessage; a catalog beside a failure is not taken."""
+    error = {"message": "no such host", "failure_type": "config_error"}
+    output = line("CATALOG", catalog={"streams": []}) + line(
+        "TRACE", trace={"type": "ERROR", "emitted_at": 1, "error": error}
+    )
+    runtime = MemoryRuntime(lambda _: (output, Exit(1)))
+    with pytest.raises(SourceError, match="discover: no such host") as caught:
+        PACKAGE.source.discover(runtime, {}, Timeouts(), lambda _: None)
+    assert caught.value.code == "source.config_error"
+    assert caught.value.connector == error
 
 
 def test_closing_the_generator_ends_the_connector():

@@ -167,18 +167,19 @@ def ask(
     goes to ``log``. A source that answered is given ``Timeouts.stop`` seconds to end."""
     answer = Answer()
     asides = Asides()
+    stop = timeouts.stop
     with runtime.open(arguments, timeouts) as channel:
         try:
-            blocks = _blocks(channel, LineFramer(_ANSWER_BYTES), _Watch(timeouts), timeouts.stop)
-            for items in blocks:
-                if items is None and answer.body is not None:
-                    break
-                for item in items or ():
-                    lines = bytes(item.data).split(b"\n") if isinstance(item, Lines) else ()
-                    for raw in lines:
-                        for event in _heard(raw, expected, answer, asides):
-                            log(event)
-            for code in _exit_code(channel, timeouts.stop, timeouts.stop):
+            answered = float("inf")
+            for items in _blocks(channel, LineFramer(_ANSWER_BYTES), _Watch(timeouts), stop):
+                for raw in _raw_lines(items):
+                    for event in _heard(raw, expected, answer, asides):
+                        log(event)
+                if answer.body is not None:
+                    answered = min(answered, time.monotonic())
+                    if items is None or time.monotonic() - answered > stop:
+                        break
+            for code in _exit_code(channel, stop, stop):
                 answer.code = code
         except TimedOut as e:
             answer.timed_out = e
@@ -187,6 +188,12 @@ def ask(
     for event in asides.counted():
         log(event)
     return answer
+
+
+def _raw_lines(items: Items | None) -> Iterator[bytes]:
+    for item in items or ():
+        if isinstance(item, Lines):
+            yield from bytes(item.data).split(b"\n")
 
 
 def _heard(raw: bytes, expected: str, answer: Answer, asides: Asides) -> Iterator[Event]:

@@ -1,0 +1,150 @@
+"""Is every key of the bodies accounted for? Counts only, so it costs far less than reading keys.
+
+Each key of a body stands for a value that some column has, or for a null. Where the sums differ,
+something is extra, double or of another shape than the schema has; which, is for ``codec.decode``
+to find out. Bytes are counted without parsing, so a body may be suspected wrongly, at some cost;
+to be trusted wrongly, it takes two faults that balance, such as a space before a colon in one body
+and an extra property in another.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.model.types import DataType, Kind
+
+Column = tuple[Array, DataType]
+
+_KEY, _NULL, _SPACED_NULL = b'":', b":nul", b": nu"
+
+
+def explained(bodies: Array, columns: Sequence[Column]) -> bool:
+    """``columns``: everything that was decoded, as texts (``codec.bodies``)."""
+    missing = _count(bodies, _KEY) - sum(
+        len(c) - c.null_count + _inner_values(c, t) for c, t in columns
+    )
+    if missing == 0 or missing == _count(bodies, _NULL):
+        return True
+    # Texts (strings that hold JSON, and JSON columns) bring keys and nulls of their own.
+    texts = [t for c, of in columns for t, _ in _texts(c, of, None)]
+    missing -= sum(_count(t, _KEY) for t in texts)
+    return missing == _nulls(bodies) - sum(_nulls(t) for t in texts)
+
+
+def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
+    """Row numbers (int64) of the bodies for which :func:`explained` would say no."""
+    rows = len(bodies)
+    balance = _net_keys(bodies)
+    for column, data_type in columns:
+        for values, parents in _values(column, data_type, None):
+            balance = pc.subtract(balance, _per_row(values.is_valid(), parents, rows))
+        for text, parents in _texts(column, data_type, None):
+            if _count(text, _KEY):
+                balance = pc.subtract(balance, _per_row(_net_keys(text), parents, rows))
+    return pc.indices_nonzero(balance).cast(pa.int64())
+
+
+def _net_keys(texts: Array) -> Array:
+    """Keys that are not followed by null, per text."""
+    net = pc.fill_null(pc.count_substring(texts, _KEY.decode()), 0)
+    for null in (_NULL, _SPACED_NULL):
+        if _count(texts, null):
+            found = pc.count_substring(texts, null.decode())
+            net = pc.subtract(net, pc.fill_null(found, 0))
+    return net
+
+
+def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
+    """``counts`` of elements, summed by the row (``parents``) they belong to; None: by place."""
+    numbers = pc.cast(counts, pa.int32())
+    if parents is None:
+        return numbers
+    summed = pa.table({"r": parents, "n": numbers}).group_by("r").aggregate([("n", "sum")])
+    every = pc.indices_nonzero(pa.repeat(True, rows)).cast(pa.int64())
+    place = pc.index_in(every, summed.column("r").combine_chunks())
+    sums = summed.column("n_sum").combine_chunks().cast(pa.int32())
+    return pc.fill_null(sums.take(place), 0)
+
+
+def _inner_values(column: Array, data_type: DataType) -> int:
+    """Values under a key of their own inside a column."""
+    return sum(len(c) - c.null_count for c, _ in _values(column, data_type, None)) - (
+        len(column) - column.null_count
+    )
+
+
+def _values(
+    column: Array, data_type: DataType, parents: Array | None, *, keyed: bool = True
+) -> Iterator[tuple[Array, Array | None]]:
+    """Columns whose values have a key each, with the rows they belong to (None: by place)."""
+    if keyed:
+        yield column, parents
+    if data_type.kind is Kind.array and data_type.item is not None and _has_keys(data_type.item):
+        yield from _values(column.flatten(), data_type.item, _parents(column, parents), keyed=False)
+    elif data_type.kind is Kind.struct:
+        for child, known in zip(column.flatten(), data_type.fields, strict=True):
+            yield from _values(child, known.type, parents)
+
+
+def _texts(
+    column: Array, data_type: DataType, parents: Array | None
+) -> Iterator[tuple[Array, Array | None]]:
+    """The leaves that may hold keys in their text."""
+    match data_type.kind:
+        case Kind.array if data_type.item is not None:
+            yield from _texts(column.flatten(), data_type.item, _parents(column, parents))
+        case Kind.struct:
+            for child, known in zip(column.flatten(), data_type.fields, strict=True):
+                yield from _texts(child, known.type, parents)
+        case Kind.string | Kind.json:
+            yield column, parents
+        case _:
+            return
+
+
+def _parents(column: Array, above: Array | None) -> Array:
+    own = pc.list_parent_indices(column).cast(pa.int64())
+    return own if above is None else above.take(own)
+
+
+def _has_keys(data_type: DataType) -> bool:
+    if data_type.kind is Kind.array and data_type.item is not None:
+        return _has_keys(data_type.item)
+    return data_type.kind is Kind.struct
+
+
+def _nulls(texts: Array) -> int:
+    return _count(texts, _NULL) + _count(texts, _SPACED_NULL)
+
+
+def _count(texts: Array, pattern: bytes) -> int:
+    """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Looks at
+    pairs of bytes, those at even and those at odd places; a copy or ``bytes.count`` costs more."""
+    _, ends, data = texts.buffers()
+    if data is None or len(texts) == 0:
+        return 0
+    bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, ends], offset=texts.offset)
+    start, end = bounds[0].as_py(), bounds[-1].as_py()
+    first, *then = (_pair(pattern[i : i + 2]) for i in range(0, len(pattern), 2))
+    found = 0
+    for at in (start, start + 1):
+        pairs = (end - at) // 2
+        if pairs <= 0:
+            break
+        view = pa.Array.from_buffers(pa.uint16(), pairs, [None, data.slice(at)])
+        hits = pc.equal(view, first)
+        if not then:
+            found += hits.true_count
+            continue
+        next_to = pc.add(pc.indices_nonzero(hits), pa.scalar(1, pa.uint64()))
+        next_to = next_to.filter(pc.less(next_to, pairs))
+        found += pc.equal(view.take(next_to), then[0]).true_count
+    return found
+
+
+def _pair(two: bytes) -> Any:
+    return pa.scalar(int.from_bytes(two, sys.byteorder), pa.uint16())

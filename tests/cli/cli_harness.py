@@ -1,0 +1,86 @@
+"""The real console script in a process of its own, and what an earlier run left behind."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.model.report import Memory, Report, StreamReport, TimeSpent
+
+SCRIPT = Path(sys.executable).with_name("penstock")
+STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
+SOURCE = f"airbyte:{sys.executable} {STUB}"
+RUN = "01JD3E9ZK0V2Q8W4R5T6Y7A8B9"
+
+
+@dataclass
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """All of stdout as one JSON document: anything beside it fails here."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return self.json["error"]
+
+
+class Cli:
+    def __init__(self, home: Path, pycache: Path, cwd: Path) -> None:
+        self.home, self.cwd = home, cwd
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "JAVA_HOME")}
+        self.environ = {
+            **kept,
+            "HOME": str(cwd),
+            "PENSTOCK_HOME": str(home),
+            "PYTHONPYCACHEPREFIX": str(pycache),
+        }
+
+    def __call__(
+        self, *arguments: str, stdin: str = "", script: list[str] | None = None, **environ: str
+    ) -> Answer:
+        done = subprocess.run(
+            [*(script or [str(SCRIPT)]), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            cwd=self.cwd,
+            env=self.environ | environ,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def stream_state(name: str, state: Any, namespace: str | None = None) -> dict[str, Any]:
+    described = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "type": "STREAM",
+        "stream": {"stream_descriptor": described, "stream_state": state},
+    }
+
+
+def report(run: str = RUN, **changes: Any) -> Report:
+    users = StreamReport(
+        namespace="shop", name="users", status="complete", read=3, committed=1, written=1,
+        rejected=2, bytes=40, states=1, table="lake/shop/users",
+    )  # fmt: skip
+    told = Report(
+        run=run, pipeline="shop", status="succeeded", exit_code=0,
+        started_at="2026-11-20T10:00:00Z", seconds=12.3, guarantee="exactly-once",
+        streams=[users], time=TimeSpent(start=3.0, extract=5.0, source_wait=4.0, load=2.0),
+        memory=Memory(), notes=["a note"], error=None, log=f"runs/{run}/log.jsonl",
+    )  # fmt: skip
+    return msgspec.structs.replace(told, **changes)
+
+
+STATES = [stream_state("users", {"at": 7}, "shop"), stream_state("orders", {"id": 12})]

