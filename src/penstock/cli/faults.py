@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.cli.output import Output
 
 _SHOWN_OF_CONNECTOR = ("failure_type", "internal_message")
-_LABEL = 10
+_LABEL = 9
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Fault:
         for problem in self.problems if self.problems != [self.error["message"]] else []:
             yield f"  - {_indented(problem, 4)}"
         for label, value in self._details(verbosity, log):
-            yield f"  {label:<{_LABEL}}{_indented(value, _LABEL + 2)}"
+            yield f"  {label:<{_LABEL}} {_indented(value, _LABEL + 3)}"
         if verbosity >= 2 and self.trace:
             yield self.trace.rstrip()
 

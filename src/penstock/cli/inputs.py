@@ -78,6 +78,13 @@ def pipeline(
 ) -> Pipeline:
     """The pipeline of ``FILE`` or of ``SOURCE DESTINATION``, the command's options over it. Raises
     ``ConfigError``."""
+    for word in (first, second or ""):
+        if word.lstrip().startswith("{"):  # never quoted: it may hold a password
+            raise ConfigError(
+                "a configuration stands where a connector is wanted",
+                code="usage",
+                hint="write --config before it",
+            )
     if second is not None:
         if is_file(first):
             raise ConfigError(

@@ -7,12 +7,12 @@ every line (L10). Neighbours: ``text`` formats, ``faults`` describes errors, ``p
 run.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from penstock.runtimes.masking import Masker
 
@@ -160,15 +160,28 @@ class Output:
 
 
 def encode_json(value: Any) -> bytes:
-    """Indented JSON and a line end. Structs are objects; NaN is null."""
+    """Indented JSON and a line end. Structs are objects; NaN is null; what JSON has no form for is
+    its text."""
     import msgspec
 
+    encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
     try:
-        body = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    except (UnicodeEncodeError, TypeError):  # lone surrogates (file names), odd values of a source
-        plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
-        body = json.dumps(plain, indent=2).encode()
-    return body + b"\n"
+        body = encoder.encode(value)
+    except UnicodeEncodeError:  # lone surrogates, as names of files may hold
+        plain = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=str, str_keys=True)
+        body = encoder.encode(_without_surrogates(plain))
+    return msgspec.json.format(body, indent=2) + b"\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        pairs = cast(dict[Any, Any], value).items()
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in pairs}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in cast(list[Any], value)]
+    return value
 
 
 _CONTROLS = {

@@ -39,6 +39,16 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
     path = context.command_path if context is not None else f"penstock {verb}"
     help_hint = f"`{path} --help` shows how it is used"
     option = getattr(error, "option_name", None)
+    commands: Mapping[str, Any] | None = getattr(getattr(error, "cmd", None), "commands", None)
+    if commands is not None:
+        said = _plain(error.format_message().rstrip("."))
+        if option is not None:
+            said = f"missing command before {option}"
+        return ConfigError(
+            f"`{path}`: {said}",
+            code="usage.unknown_verb",
+            hint=f"say one of: {', '.join(commands)}",
+        )
     if option is not None and type(error).__name__ == "NoSuchOption":
         near = _meant(option, _options(context), "")
         return ConfigError(
@@ -47,13 +57,6 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
             hint=f"{near} {help_hint}" if near else help_hint,
         )
     message = error.format_message().rstrip(".")
-    commands: Mapping[str, Any] | None = getattr(getattr(error, "cmd", None), "commands", None)
-    if commands is not None:
-        return ConfigError(
-            f"`{path}`: {_plain(message)}",
-            code="usage.unknown_verb",
-            hint=f"say one of: {', '.join(commands)}",
-        )
     if "unexpected extra argument" in message:
         # never quoted: the word may be a configuration whose --config was forgotten
         return ConfigError(

@@ -80,7 +80,7 @@ class Texts:
         if self._sql is None:
             return []
         try:
-            answer = ask(self._sql, bodies=pa.table({"b": bodies}))
+            answer = ask(self._sql, bodies)
         except duckdb.InvalidInputException as e:
             raise Malformed(str(e)) from None
         groups = [_whole(c).flatten() for c in answer.columns]
@@ -89,7 +89,7 @@ class Texts:
 
 def malformed(bodies: Array) -> Array:
     """Row numbers of what the parser refuses."""
-    answer = ask("SELECT json_valid(b) AS ok FROM bodies", bodies=pa.table({"b": bodies}))
+    answer = ask("SELECT json_valid(b) AS ok FROM bodies", bodies)
     return _positions(pc.invert(pc.fill_null(_whole(answer.column(0)), False)))
 
 
@@ -102,7 +102,7 @@ def no_objects(bodies: Array) -> Array:
 def keys(bodies: Array, path: str) -> Array:
     """The keys of the object at ``path``, a list per row."""
     sql = f"SELECT json_keys(b, {_quote(path)}) AS k FROM bodies"
-    answer = ask(sql, bodies=pa.table({"b": bodies}))
+    answer = ask(sql, bodies)
     return _whole(answer.column(0))
 
 
@@ -124,9 +124,7 @@ def rows_with_doubles(found: Array) -> Array:
 def rows_of_another_type(bodies: Array, path: str, wanted: str) -> Array:
     """Row numbers where the value at ``path`` (any of them, where it has ``[*]``) is neither null
     nor of the JSON type ``wanted`` (ARRAY or OBJECT)."""
-    answer = ask(
-        f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies=pa.table({"b": bodies})
-    )
+    answer = ask(f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies)
     types, rows = _whole(answer.column(0)), None
     if pa.types.is_list(types.type):
         rows, types = pc.list_parent_indices(types).cast(pa.int64()), types.flatten()

@@ -10,7 +10,7 @@ import threading
 import duckdb
 import pyarrow as pa
 
-from penstock.codec.untyped import Table
+from penstock.codec.untyped import Array, Table
 from penstock.errors import Defect
 
 _lock = threading.Lock()
@@ -27,24 +27,32 @@ def configure(threads: int) -> None:
     _cursor().execute(f"SET threads = {int(threads)}")
 
 
-def ask(sql: str, **tables: Table) -> Table:
-    """The answer, rows in the order of the (only) table asked. Raises ``duckdb.Error``."""
+def ask(sql: str, column: Array) -> Table:
+    """The answer to a question over the table ``bodies``, whose one column ``b`` is ``column``; a
+    row per row, in order. Raises ``duckdb.Error``."""
     cursor = _cursor()
-    for name, table in tables.items():
-        cursor.register(name, table)
+    _local.given.table = pa.table({"b": column})
     try:
         return cursor.sql(sql).to_arrow_table()
     finally:
-        for name in tables:
-            cursor.unregister(name)
+        _local.given.table = None
+
+
+class _Given:
+    """What ``bodies`` is at the moment: registered once, for registering takes a millisecond."""
+
+    table: Table = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
 
 
 def warm() -> None:
     """Pay the start-up cost now. Raises ``Defect`` where this DuckDB does not keep digits."""
     text = "12345678901234567890.1234567890"
-    bodies = pa.table({"b": [f'{{"x":{text}}}']})
+    body = pa.array([f'{{"x":{text}}}'])
     structure = f'{{"x":"JSON","y":"{RAW_NUMBERS}"}}'
-    answer = ask(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", bodies=bodies)
+    answer = ask(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", body)
     if answer.column(0)[0].as_py() != text:
         raise Defect(
             f"DuckDB {duckdb.__version__} does not keep the digits of JSON numbers",
@@ -66,5 +74,8 @@ def _cursor() -> duckdb.DuckDBPyConnection:
                         "autoload_known_extensions": False,
                     }
                 )
-            cursor = _local.cursor = _root.cursor()
+            cursor, given = _root.cursor(), _Given()
+            given.table = pa.table({"b": pa.array([], pa.string())})
+            cursor.register("bodies", given)
+            _local.cursor, _local.given = cursor, given
     return cursor

@@ -270,7 +270,7 @@ def _json(text: str) -> str | None:
 
 
 def _unbase64(texts: Array) -> Array:
-    answer = ask("SELECT from_base64(t[2:-2]) AS b FROM texts", texts=pa.table({"t": texts}))
+    answer = ask("SELECT from_base64(b[2:-2]) AS b FROM bodies", texts)
     return answer.column(0).combine_chunks().cast(pa.binary())
 
 

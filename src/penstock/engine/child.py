@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.codec.decode import RowDecoder, warm
 from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.masked import masked_event
 from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult
 from penstock.engine.log import FileLog
@@ -64,7 +65,8 @@ class Lane:
         self._mailbox = Mailbox(Path(job.log_root), job.run)
         self._watch = self._mailbox.lease_watch(time.monotonic)
         self._log = FileLog(Path(job.log_root))
-        self._said = EventLog(self._mailbox.log_path(job.epoch), Masker(job.secrets))
+        self._masker = Masker(job.secrets)
+        self._said = EventLog(self._mailbox.log_path(job.epoch), self._masker)
         self._read = {s.id: 0 for s in job.streams}
         self._bytes = {s.id: 0 for s in job.streams}
         self._estimates: dict[StreamId, int] = {}
@@ -136,7 +138,7 @@ class Lane:
         events = load_protocol(self._job.protocol).source.read(runtime, request)
         try:
             for event in events:
-                self._take(event, sealer)
+                self._take(masked_event(self._masker, event), sealer)
                 self._between(sealer)
         except Stopped as e:
             self._said.log("WARN", f"the lane stops: {e}")

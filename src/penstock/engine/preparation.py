@@ -142,9 +142,9 @@ def evolution(pipeline: Pipeline) -> SchemaEvolution:
 
 def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
     """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``."""
+    table = destination_table(pipeline)
     _, _, problems = permissions_asked(pipeline)
-    if pipeline.transforms:
-        problems.append("transforms cannot run yet: remove `transforms` from the pipeline")
+    problems += _unsupported(pipeline)
     if problems:
         raise ConfigError(
             "the pipeline asks for what cannot be done",
@@ -152,7 +152,6 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
             problems=problems,
             hint="what cannot be enforced is refused, never ignored",
         )
-    table = destination_table(pipeline)
     source.validate()
     table.check()
     catalog = source.discover()
@@ -170,6 +169,23 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
         sync_id=int(time.time() * 1000),
     )
     return Prepared(source=source, table=table, plan=plan, metadata=metadata)
+
+
+def _unsupported(pipeline: Pipeline) -> list[str]:
+    """Keys that are read and that this version does not carry out."""
+    destination = pipeline.destination
+    asked = {
+        "transforms": bool(pipeline.transforms),
+        "destination.stream": destination.stream is not None,
+        "destination.options": bool(destination.options),
+        "destination.permissions": bool(destination.permissions and destination.permissions.asked()),
+        "destination.limits": bool(destination.limits and destination.limits.asked()),
+        f"destination.on_data_error: {destination.on_data_error}": (
+            destination.on_data_error != "dlq"
+        ),
+        "resources": pipeline.resources is not None and pipeline.dialect == "penstock",
+    }
+    return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
 
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:

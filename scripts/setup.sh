@@ -1,0 +1,39 @@
+# Sourced by ./penstock and ./test: finds uv or installs it beside the checkout, then makes .venv from
+# uv.lock. Needs Python 3.11 to 3.13 with pip, and the package registry; nothing else.
+root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+export UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_PROJECT_ENVIRONMENT="$root/.venv"
+
+python=
+for candidate in python3.11 python3.12 python3.13 python3; do
+    if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c \
+        'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+        python=$("$candidate" -c 'import sys; print(sys.executable)')
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo "Penstock needs Python 3.11, 3.12 or 3.13 (Debian: apt-get install python3 python3-pip)" >&2
+    exit 2
+fi
+
+if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then
+    uv=uv
+else
+    uv="$root/.uv/bin/uv"
+    if [ ! -x "$uv" ]; then
+        echo "installing uv into .uv" >&2
+        "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+            --target "$root/.uv" 'uv>=0.13,<0.14' || {
+            echo "uv could not be installed: is pip there (Debian: apt-get install python3-pip), and" \
+                "is the package registry reachable?" >&2
+            exit 2
+        }
+    fi
+fi
+
+# sync_environment [uv options]: .venv as uv.lock says, quick when nothing changed.
+sync_environment() {
+    [ -d "$root/.venv" ] || echo "setting up .venv (once; Spark is most of it)" >&2
+    (cd "$root" && "$uv" sync --quiet --locked --python "$python" "$@")
+    "$root/.venv/bin/python" -m compileall -q "$root/src" >/dev/null || true
+}
