@@ -232,6 +232,34 @@ def test_ctrl_c_stops_a_run_with_exit_7(cli: Cli) -> None:
     assert b"Traceback" not in err
 
 
+def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_behind(cli: Cli) -> None:
+    """L11: also a connector that ignores SIGTERM dies with us."""
+    journal = cli.cwd / "journal"
+    config = json.dumps({"scenario": "hang_stubborn", "journal": str(journal)})
+    running = subprocess.Popen(
+        [str(SCRIPT), "run", SOURCE, "parquet:./lake", "--config", config, "--dry-run"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environ, cwd=cli.cwd,
+    )  # fmt: skip
+    assert running.stderr is not None
+    deadline = time.monotonic() + 60
+    while not (reads := reading(journal)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(running.pid, signal.SIGTERM)
+    while b"once more" not in running.stderr.readline() and time.monotonic() < deadline:
+        pass
+    os.kill(running.pid, signal.SIGINT)
+    assert running.wait(timeout=5) == 7
+    running.communicate(timeout=60)
+    while Path(f"/proc/{reads[0]}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{reads[0]}").exists()
+
+
+def reading(journal: Path) -> list[int]:
+    calls = map(json.loads, journal.read_text().splitlines()) if journal.exists() else ()
+    return [call["pid"] for call in calls if call["command"] == "read"]
+
+
 # -- doctor
 
 

@@ -47,7 +47,7 @@ def test_json_keeps_what_python_has_no_json_for() -> None:
     value = {"nan": float("nan"), "big": Decimal("12345678901234567890.123"), "lone": "a\udcff"}
     read = json.loads(encode_json(value), parse_float=Decimal)
     assert read["nan"] is None
-    assert read["lone"] == "a\udcff"
+    assert read["lone"] == r"a\udcff"
     assert json.loads(encode_json({"big": value["big"]}), parse_float=Decimal) == {
         "big": value["big"]
     }

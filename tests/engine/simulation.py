@@ -325,7 +325,9 @@ class Tally:
         self.committed: dict[StreamId, int] = {}
         self.notes: list[str] = []
 
-    def loaded(self, load: Load, result: LoadResult, states: int) -> None:
+    def states(self, states: Sequence[SavedState]) -> None: ...
+
+    def loaded(self, load: Load, result: LoadResult) -> None:
         self.committed[load.stream] = self.committed.get(load.stream, 0) + load.rows
 
     def load_failed(self, load: Load, error: PenstockError) -> None: ...

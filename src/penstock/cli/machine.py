@@ -40,7 +40,6 @@ def _checks(checks: "Sequence[Check]") -> "Iterator[RenderableType]":
 
     for check in checks:
         mark = ("✓ ", "green") if check.ok else ("✗ ", "red")
-        mended = " (mended)" if check.mended else ""
-        yield Text.assemble(mark, f"{check.name:<11}{check.detail}{mended}")
+        yield Text.assemble(mark, f"{check.name:<11}{check.detail}")
         if check.fix:
             yield f"    {'try' if check.ok else 'fix'}: {check.fix}"

@@ -20,7 +20,14 @@ import platformdirs
 
 from penstock.config.home import Home
 from penstock.connectors import uv_tool
-from penstock.connectors.environments import Installed, discard, installed_of, locked
+from penstock.connectors.environments import (
+    Installed,
+    discard,
+    installed,
+    installed_of,
+    locked,
+    mark_ready,
+)
 from penstock.connectors.install import rebuild
 from penstock.errors import PenstockError
 from penstock.spark.jars import FOLDER_VARIABLE, find_jars
@@ -138,7 +145,8 @@ def _home(home: Home, mend: bool) -> Check:
         return Check(
             name="home", ok=False, detail=f"{place} cannot be written: {why}", fix=_OTHER_HOME
         )
-    return Check(name="home", ok=True, detail=f"{place} can be written", mended=mended)
+    made = "was made now and " if mended else ""
+    return Check(name="home", ok=True, detail=f"{place} {made}can be written", mended=mended)
 
 
 _OTHER_HOME = "set PENSTOCK_HOME or --home to a folder that you may write to"
@@ -184,19 +192,13 @@ def _uv() -> Check:
 def _connectors(home: Home, mend: bool) -> Check:
     """Environments that are whole, and those that a build or a lost Python left broken."""
     root = home.path / "connectors"
-    ready: list[Installed] = []
-    broken: list[Path] = []
-    for folder in sorted(root.glob("*/*/")):
-        whole = installed_of(folder)
-        ready += whole
-        used = {entry.path for entry in whole}
-        broken += [p for p in sorted(folder.glob("*/")) if str(p) not in used]
+    broken = _broken(root)
     mended = [path for path in broken if mend and _mend_environment(path)]
     left = [path for path in broken if path not in mended]
-    detail = f"{len(ready)} environments are ready"
-    if broken:
-        names = ", ".join(str(p.relative_to(root)) for p in broken)
-        detail += f"; {len(broken)} were broken ({names})" if not left else f"; broken: {names}"
+    detail = f"{len(installed(root))} environments are ready"
+    for what, paths in (("mended", mended), ("broken", left)):
+        if paths:
+            detail += f"; {what}: {', '.join(str(p.relative_to(root)) for p in paths)}"
     return Check(
         name="connectors",
         ok=not left,
@@ -206,18 +208,31 @@ def _connectors(home: Home, mend: bool) -> Check:
     )
 
 
+def _broken(root: Path) -> list[Path]:
+    whole = {entry.path for entry in installed(root)}
+    return [p for p in sorted(root.glob("*/*/*/")) if p.is_dir() and str(p) not in whole]
+
+
 def _mend_environment(path: Path) -> bool:
     """A build that died is dropped; one that was whole once is built again from its lock."""
     try:
-        entry = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
+        lost = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):
-        entry = None
+        lost = None
+    folder = path.parent
     try:
-        with locked(path.parent, lambda _: None):
+        with locked(folder, lambda _: None):
             discard(path)
-        if entry is not None:
-            root = str(path.parent.parent.parent)
-            rebuild(msgspec.structs.replace(entry.environment, folder=root))
+        if lost is None:
+            return True
+        rebuild(msgspec.structs.replace(lost.environment, folder=str(folder.parent.parent)))
+        with locked(folder, lambda _: None):
+            for entry in installed_of(folder):
+                if entry.environment.key == lost.environment.key:
+                    # a lock alone knows neither what the user calls it nor what bounded it
+                    mark_ready(
+                        msgspec.structs.replace(entry, name=lost.name, constraints=lost.constraints)
+                    )
     except PenstockError:
         return False
     return True

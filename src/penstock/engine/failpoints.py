@@ -1,12 +1,15 @@
 """Named places where a test may kill a process of a real run; nothing without its variable.
 
-``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL at the NTH passing (default 1) of a place to
-TARGET: ``self`` (default), ``worker`` (who started this lane's process: Spark's Python worker),
-``connector`` (the lane's connector), ``program`` (the driver). ``PENSTOCK_FAILPOINT_ONCE=FILE`` is
-created when it strikes, and it strikes only once. The places::
+``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL once in a process's life, at the NTH
+passing (default 1) of a place or at the first later one at which there is a TARGET: ``self``
+(default), ``child`` (the lane's process), ``worker`` (who started it: Spark's Python worker),
+``connector`` (what the lane's process runs, without its supervisor), ``program`` (the driver).
+``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
 
     lane's process   mid-part (a part is decoded, not sealed), after-seal
     driver           after-intent, after-commit (the table has it, the ledger does not), after-ledger
+
+The driver finds a lane's processes among its descendants, so on a local master only.
 """
 
 import os
@@ -15,13 +18,15 @@ from collections import Counter
 from pathlib import Path
 
 _WANTED = os.environ.get("PENSTOCK_FAILPOINT", "")
+_DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
+_LANE = b"penstock.engine.child"
 _passed: Counter[str] = Counter()
 
 
 def announce_driver() -> None:
     """Let the lanes of this run know whom ``program`` means; inherited through Spark."""
     if _WANTED:
-        os.environ["PENSTOCK_FAILPOINT_DRIVER"] = str(os.getpid())
+        os.environ[_DRIVER] = str(os.getpid())
 
 
 def reach(name: str) -> None:
@@ -30,37 +35,68 @@ def reach(name: str) -> None:
 
 
 def _strike(name: str) -> None:
+    global _WANTED
     place, _, target = _WANTED.partition("@")
-    nth = int(place.partition(":")[2] or 1)
     _passed[name] += 1
-    once = os.environ.get("PENSTOCK_FAILPOINT_ONCE")
-    if _passed[name] != nth:
+    if _passed[name] < int(place.partition(":")[2] or 1):
         return
+    pids = _pids(target or "self")
+    if not pids:
+        return
+    _WANTED = ""
+    if _first(pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _first(pids: list[int]) -> bool:
+    once = os.environ.get("PENSTOCK_FAILPOINT_ONCE")
     if once:
         try:
-            os.close(os.open(once, os.O_CREAT | os.O_EXCL, 0o600))
+            fd = os.open(once, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return
-    for pid in _pids(target or "self"):
-        os.kill(pid, signal.SIGKILL)
+            return False
+        os.write(fd, " ".join(map(str, pids)).encode())
+        os.close(fd)
+    return True
 
 
 def _pids(target: str) -> list[int]:
     match target:
+        case "child":
+            return _lanes()
         case "worker":
-            return [os.getppid()]
+            return [_parent(lane) for lane in _lanes()]
         case "program":
-            return [int(os.environ["PENSTOCK_FAILPOINT_DRIVER"])]
+            return [int(os.environ[_DRIVER])]
         case "connector":
-            return _descendants(os.getpid())
+            supervisors = [s for lane in _lanes() for s in _children(lane)]
+            return [pid for s in supervisors for pid in _descendants(s)]
         case _:
             return [os.getpid()]
 
 
+def _lanes() -> list[int]:
+    """The lanes' processes: this one, or those below the driver."""
+    if os.environ.get(_DRIVER) != str(os.getpid()):
+        return [os.getpid()]
+    return [pid for pid in _descendants(os.getpid()) if _LANE in _command(pid)]
+
+
 def _descendants(pid: int) -> list[int]:
-    children = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-    mine = [c for c in children if _parent(c) == pid]
-    return [d for c in mine for d in (*_descendants(c), c)]
+    return [d for child in _children(pid) for d in (*_descendants(child), child)]
+
+
+def _children(pid: int) -> list[int]:
+    everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    return [p for p in everyone if _parent(p) == pid]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _parent(pid: int) -> int:

@@ -93,7 +93,7 @@ def rejects(
             hint=hint(run, known, "runs"),
         )
     for each in [run] if run is not None else known:
-        for path in sorted((home.path / "runs").glob(f"{home.run(each).name}/rejects/*.jsonl")):
+        for path in sorted((home.run(each) / "rejects").glob("*.jsonl")):
             yield from (_shown(each, r) for r in _read(path) if _wanted(r, stream))
 
 

@@ -15,6 +15,7 @@ from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment
+from penstock.model.state import SavedState
 from penstock.tables.contract import LoadResult
 
 
@@ -28,7 +29,7 @@ class Accounting:
         self.notes: list[str] = []
         self.inexact: set[StreamId] = set()
         self._ended: set[int] = set()
-        self._loads: list[tuple[Load, LoadResult, int]] = []
+        self._loads: list[Load] = []
         self._lane_peak = 0
         self._started: dict[int, LaneStart] = {}
 
@@ -39,18 +40,24 @@ class Accounting:
 
     # -- engine.sync.Observer
 
-    def loaded(self, load: Load, result: LoadResult, states: int) -> None:
-        self._loads.append((load, result, states))
+    def loaded(self, load: Load, result: LoadResult) -> None:
+        self._loads.append(load)
         line = self.stream(load.stream)
         line.committed += load.rows
         line.written += result.written
         line.rejected += load.rejected
         line.filtered += load.filtered
         line.bytes += sum(p.raw_bytes for p in load.parts)
-        line.states += states
         for note in result.notes:
             self.note(f"{load.stream}: {note}")
         self._progress.phase("loaded", f"{load.stream}: {load.rows} rows")
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        for state in states:
+            shared = state.scope.stream is None
+            for stream in self.streams if shared else [state.scope.stream]:
+                if stream is not None:
+                    self.stream(stream).states += 1
 
     def load_failed(self, load: Load, error: PenstockError) -> None:
         line = self.stream(load.stream)
@@ -104,7 +111,7 @@ class Accounting:
         jvm_peak_bytes: int = 0,
     ) -> Report:
         """The first error in time is the one shown."""
-        for load, _, _ in self._loads:
+        for load in self._loads:
             for_epochs = {s.epoch for s in load.segments}
             if not for_epochs & self._ended:
                 self.stream(load.stream).read += load.read

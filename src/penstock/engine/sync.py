@@ -90,7 +90,11 @@ class Loader(Protocol):
 class Observer(Protocol):
     """Who is told; decides nothing."""
 
-    def loaded(self, load: Load, result: LoadResult, states: int) -> None: ...
+    def loaded(self, load: Load, result: LoadResult) -> None: ...
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        """States that are, or are about to be, saved with their loads."""
+        ...
 
     def load_failed(self, load: Load, error: PenstockError) -> None: ...
 
@@ -230,6 +234,8 @@ class Sync:
             self._observer.segments([s for s in self._log.segments() if s.id in taken])
             groups = self._store.intend(self._lease, ready, self._states.merge)
             reach("after-intent")
+            for group in groups:
+                self._observer.states(group.states)
             self._commit(groups)
             self._published |= pending.publishes - self._blocked.keys()
             pending = self._decide(final=final)
@@ -306,7 +312,7 @@ class Sync:
         reach("after-ledger")
         for (group, load), result in zip(work, results, strict=True):
             if isinstance(result, LoadResult):
-                self._observer.loaded(load, result, len(group.states))
+                self._observer.loaded(load, result)
 
     # -- reading
 

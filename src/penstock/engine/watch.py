@@ -20,6 +20,7 @@ from penstock.engine.sync import LaneStart
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
+from penstock.model.state import SavedState
 from penstock.tables.contract import LoadResult
 
 PROGRESS_SECONDS = 1.0
@@ -54,8 +55,11 @@ class Watch:
 
     # -- engine.sync.Observer
 
-    def loaded(self, load: Load, result: LoadResult, states: int) -> None:
-        self._accounting.loaded(load, result, states)
+    def loaded(self, load: Load, result: LoadResult) -> None:
+        self._accounting.loaded(load, result)
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        self._accounting.states(states)
 
     def load_failed(self, load: Load, error: PenstockError) -> None:
         self._accounting.load_failed(load, error)

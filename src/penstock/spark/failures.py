@@ -54,8 +54,9 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
     )
 
 
-def start_failure(log_tail: str, log: str) -> PenstockError:
-    """The error of a JVM that ended before it answered, from what it printed."""
+def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
+    """The error of a JVM that ended before it answered, from what it printed. ``waited``: it did
+    not end, and did not answer within so many seconds."""
     lost = _UNRESOLVED.findall(log_tail)
     if lost or "unresolved dependency" in log_tail:
         names = ", ".join(dict.fromkeys(":".join(parts) for parts in lost)) or "a jar"
@@ -68,8 +69,9 @@ def start_failure(log_tail: str, log: str) -> PenstockError:
         )
     last = [line.strip() for line in log_tail.splitlines() if line.strip()]
     said = next((line for line in last if "Exception" in line or "Error" in line), "")
+    what = "ended before it was ready" if waited is None else f"was not ready after {waited:.0f} s"
     return ConfigError(
-        f"Spark's Java process ended before it was ready: {said or 'it said nothing'}"[:600],
+        f"Spark's Java process {what}: {said or 'it said nothing'}"[:600],
         code="spark.not_started",
         where=log,
         hint="`penstock doctor` checks Java and Spark; the log named here has Java's own words",

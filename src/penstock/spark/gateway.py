@@ -96,8 +96,10 @@ def start_jvm(
 def _await(process: subprocess.Popen[bytes], answer: Path, timeout: float, log: Path) -> None:
     deadline = time.monotonic() + timeout
     while not answer.is_file():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise start_failure(log.read_text(errors="replace")[-_LOG_TAIL:], str(log))
+        ended, late = process.poll() is not None, time.monotonic() > deadline
+        if ended or late:
+            said = log.read_text(errors="replace")[-_LOG_TAIL:]
+            raise start_failure(said, str(log), None if ended else timeout)
         time.sleep(0.03)
 
 

@@ -11,6 +11,7 @@ calendar in Parquet, no UI.
 
 import atexit
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ START_SECONDS = 120.0
 RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
 _LOOPBACK = "127.0.0.1"
+_BLOCKS, _IVY = "blocks", "ivy"  # in the scratch folder, removed at the end
 _JOINED = {  # settings that add up: ours first
     "spark.driver.extraJavaOptions": " ",
     "spark.jars": ",",
@@ -55,10 +57,19 @@ class Needs(Protocol):
 class _Open:
     """The process's session, its users counted."""
 
-    def __init__(self, spark: "SparkSession", jvm: "Jvm | None", key: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        jvm: "Jvm | None",
+        master: str,
+        packages: frozenset[str],
+        scratch: Path,
+    ) -> None:
         self.spark = spark
         self.jvm = jvm
-        self.key = key
+        self.master = master
+        self.packages = packages
+        self.scratch = scratch
         self.users = 1
 
 
@@ -84,7 +95,8 @@ def open_session(
     scratch_dir: Path,
     cache_dir: Path | None = None,
 ) -> "SparkSession":
-    """Open the process's session, or share the one that is open and asks for the same.
+    """Open the process's session, or share the one that is open on the same master with these jars
+    (settings are then those of the first opening).
 
     ``scratch_dir`` takes the log (``spark.log``) and Spark's temporary files; ``cache_dir``
     (default: the user's cache folder) what later starts use again. Every opening wants one
@@ -93,11 +105,12 @@ def open_session(
     """
     global _current
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
-    key = (chosen, tuple(needs.packages), dict(needs.conf), dict(conf or {}))
     with _lock:
         if _current is not None:
-            if _current.key != key and not set(needs.packages) <= set(_packages(_current)):
-                raise Defect("a Spark session with other jars is open in this process")
+            if _current.master != chosen or not set(needs.packages) <= _current.packages:
+                raise Defect(
+                    f"a Spark session on {_current.master} with other jars is open in this process"
+                )
             _current.users += 1
             return _current.spark
         scratch = scratch_dir.resolve()
@@ -106,7 +119,7 @@ def open_session(
             spark, jvm = _connect(chosen, conf or {}), None
         else:
             spark, jvm = _start(needs, chosen, conf or {}, scratch, cache)
-        _current = _Open(spark, jvm, key)
+        _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
         atexit.register(_close_now)
         return spark
 
@@ -132,10 +145,8 @@ def _close_now() -> None:
             closing.spark.stop()
         else:
             closing.jvm.end(closing.spark.stop)
-
-
-def _packages(opened: _Open) -> tuple[str, ...]:
-    return opened.key[1]  # type: ignore[return-value]
+            for name in (_BLOCKS, _IVY):
+                shutil.rmtree(closing.scratch / name, ignore_errors=True)
 
 
 def _start(
@@ -147,7 +158,7 @@ def _start(
 
     java = find_java(cache)
     found = find_jars(needs.packages, cache)
-    ivy = scratch / "ivy"
+    ivy = scratch / _IVY
     fetched: dict[str, str] = {}
     if found.missing:
         fetched = {"spark.jars.packages": ",".join(found.missing), "spark.jars.ivy": str(ivy)}
@@ -208,7 +219,7 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if master.startswith("local"):
-        conf["spark.local.dir"] = str(scratch / "blocks")
+        conf["spark.local.dir"] = str(scratch / _BLOCKS)
         # a heartbeat that meets the end of the session holds it up for one interval
         conf["spark.executor.heartbeatInterval"] = "2s"
         # adaptive execution joins small partitions; more would only cost start-up

@@ -1,0 +1,164 @@
+"""The spine measured whole: a prepared file through a source process, Spark, the log, a table.
+
+    python bench/spine.py [--records 1000000] [--repeat 1] [--table parquet,delta] [--quick]
+
+Prints a table and one line of JSON. ``ratio`` is the speed of the extract phase over the speed of
+``orjson.loads`` per line on the same file in the same call (one process, the better of one
+measured before and one after). CPU and PSS are those of our Python processes: driver, Spark's
+Python daemon and worker, lane, supervisor; neither the connector nor the JVM. The driver runs in a
+process of its own. ``--quick``: 100,000 records, Parquet only.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+
+
+def drive(table: str, place: str, config: str, home: str) -> None:
+    """The driver: what ``penstock run`` does, in this process; the report on stdout."""
+    import msgspec
+
+    from penstock.config.home import Home
+    from penstock.config.quick import pipeline_from_arguments
+    from penstock.engine.run import run_pipeline
+
+    class Quiet:
+        def phase(self, *_: Any) -> None: ...
+        def stream(self, *_: Any) -> None: ...
+        def log(self, *_: Any) -> None: ...
+        def note(self, *_: Any) -> None: ...
+
+    source = f"airbyte:{sys.executable} -S {HERE / 'file_source.py'}"
+    pipeline = pipeline_from_arguments(
+        source,
+        f"{table}:{place}",
+        name="bench",
+        config=config,
+        sync_mode="incremental",
+        destination_sync_mode="append",
+    )
+    began = time.process_time()
+    report = msgspec.to_builtins(run_pipeline(pipeline, Home(home), observer=Quiet()))
+    report["driver_cpu"] = time.process_time() - began
+    heavy = ("pyarrow", "duckdb", "pandas", "numpy")
+    report["driver_imports"] = [m for m in heavy if m in sys.modules]
+    print(json.dumps(report))
+
+
+def orjson_seconds(path: Path) -> float:
+    """Wall seconds of ``orjson.loads`` over every line; reading and splitting are not counted."""
+    import orjson
+
+    spent, loads = 0.0, orjson.loads
+    with path.open("rb") as f:
+        while lines := f.readlines(32 << 20):
+            began = time.perf_counter()
+            for line in lines:
+                loads(line)
+            spent += time.perf_counter() - began
+    return spent
+
+
+def measure(table: str, path: Path, schema: Path, repeat: int, records: int) -> dict[str, Any]:
+    from processes import OURS, Sampler
+
+    folder = Path(tempfile.mkdtemp(prefix=f"spine-{table}-", dir=DATA))
+    home = folder / "home"
+    config = json.dumps({"file": str(path), "schema": str(schema), "repeat": repeat})
+    jars = DATA / "jars"  # resolved once, kept between calls
+    jars.mkdir(exist_ok=True)
+    home.mkdir()
+    (home / "jars").symlink_to(jars)
+    before = orjson_seconds(path)
+    command = [sys.executable, str(HERE / "spine.py"), "--drive", table, str(folder / "lake"),
+               config, str(home)]  # fmt: skip
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE)
+    sampler = Sampler(driver.pid)
+    answer = driver.communicate()[0]
+    usage = sampler.stop()
+    after = orjson_seconds(path)
+    if driver.returncode or not answer:
+        raise SystemExit(f"the run failed with exit code {driver.returncode}")
+    report = json.loads(answer.splitlines()[-1])
+    if report["exit_code"]:
+        raise SystemExit(json.dumps(report["error"]))
+    committed = sum(s["committed"] for s in report["streams"])
+    if committed != records:
+        raise SystemExit(f"{committed} records committed, {records} sent")
+    shutil.rmtree(folder, ignore_errors=True)
+    size = path.stat().st_size * repeat / 1e6
+    spent, whole, loads = report["time"], report["seconds"], min(before, after) * repeat
+    cpu = {role: usage.cpu.get(role, 0.0) for role in OURS}
+    return {
+        "table": table,
+        "records": records,
+        "bytes_per_record": round(size * 1e6 / records),
+        "extract_s": round(spent["extract"], 2),
+        "extract_records_s": round(records / spent["extract"]),
+        "extract_mb_s": round(size / spent["extract"], 1),
+        "whole_s": round(whole, 2),
+        "whole_records_s": round(records / whole),
+        "whole_mb_s": round(size / whole, 1),
+        "orjson_mb_s": round(size / loads, 1),
+        "ratio": round(loads / spent["extract"], 3),
+        "cpu_us_per_record": round(sum(cpu.values()) * 1e6 / records, 2),
+        "cpu_s": {k: round(v, 2) for k, v in cpu.items()},
+        "connector_cpu_s": round(usage.cpu.get("connector", 0.0), 2),
+        "jvm_cpu_s": round(usage.cpu.get("jvm", 0.0), 2),
+        "pss_peak_mb": round(usage.peak / 1e6),
+        "pss_at_peak_mb": {k: round(v / 1e6) for k, v in usage.at_peak.items()},
+        "pss_peaks_mb": {k: round(v / 1e6) for k, v in usage.peaks.items()},
+        "pss_every_tenth_mb": _tenths(usage.samples),
+        "time": {k: round(v, 2) for k, v in spent.items()},
+        "driver_imports": report["driver_imports"],
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _tenths(samples: list[tuple[float, int]]) -> list[int]:
+    step = max(1, len(samples) // 10)
+    chunks = [samples[i : i + step] for i in range(0, len(samples), step)]
+    return [round(max(size for _, size in chunk) / 1e6) for chunk in chunks]
+
+
+SHOWN = ("records", "extract_s", "extract_records_s", "extract_mb_s", "whole_s", "whole_records_s",
+         "whole_mb_s", "orjson_mb_s", "ratio", "cpu_us_per_record", "pss_peak_mb")  # fmt: skip
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--drive"]:
+        drive(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=1_000_000, help="in the prepared file")
+    parser.add_argument("--repeat", type=int, default=1, help="how often the file is sent")
+    parser.add_argument("--table", default="parquet,delta")
+    parser.add_argument("--quick", action="store_true")
+    wish = parser.parse_args()
+    if wish.quick:
+        wish.records, wish.table = 100_000, "parquet"
+    from messages import prepare
+
+    path, schema = prepare(DATA, wish.records)
+    found = [
+        measure(table, path, schema, wish.repeat, wish.records * wish.repeat)
+        for table in wish.table.split(",")
+    ]
+    width = max(map(len, SHOWN))
+    for name in ("table", *SHOWN):
+        print(f"{name:<{width}}", *(f"{one[name]:>12}" for one in found))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

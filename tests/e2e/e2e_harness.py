@@ -1,0 +1,208 @@
+"""A place for one pipeline's real runs: starts them, watches them die, and looks at what they left
+with another implementation's eyes (DuckDB, delta-rs).
+
+Every process of a run is known by a tag: in its environment, which Spark hands on, or in the
+connector's command line, whose environment is clean.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+
+from penstock.config.home import Home
+from penstock.state.open import open_store
+
+HERE = Path(__file__).parent
+STUB = HERE.parent / "stubs" / "stub_source.py"
+TAG = "PENSTOCK_E2E_TAG"
+RUN_SECONDS = 240.0
+
+
+@dataclass
+class Ended:
+    """``report``: what the run printed; None where it was killed before."""
+
+    code: int
+    report: dict[str, Any] | None
+    told: str
+
+    @property
+    def error(self) -> dict[str, Any]:
+        assert self.report is not None, self.told[-3000:]
+        return self.report["error"] or {}
+
+    def stream(self, name: str) -> dict[str, Any]:
+        assert self.report is not None, self.told[-3000:]
+        return next(s for s in self.report["streams"] if s["name"] == name)
+
+
+class Running:
+    """A run that goes on."""
+
+    def __init__(self, process: "subprocess.Popen[str]", told: Path, out: Path) -> None:
+        self.process, self._told, self._out = process, told, out
+
+    def told(self) -> str:
+        return self._told.read_text(errors="replace")
+
+    def wait(self, seconds: float = RUN_SECONDS) -> Ended:
+        """Its end; a run that does not end in time is killed and has the code 124."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(30)
+            code = 124
+        out = self._out.read_text()
+        return Ended(code, json.loads(out) if out else None, self.told())
+
+
+@dataclass
+class Place:
+    """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument."""
+
+    folder: Path
+    destination: str
+    config: dict[str, Any]
+    options: dict[str, str] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        self.tag = f"e2e-{uuid.uuid4().hex}"
+        self.lake = self.folder / "lake"
+        self.home = self.folder / "home"
+        self._runs = 0
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    # -- runs
+
+    def start(self, environ: dict[str, str] | None = None, **config: Any) -> Running:
+        """A run in a process of its own; ``config`` goes over the place's, for this run."""
+        self._runs += 1
+        mark = shlex.quote(json.dumps({"tag": self.tag}))
+        told = {
+            "source": self.source or f"airbyte:{sys.executable} {STUB} --with {mark}",
+            "destination": f"{self.destination}:{self.lake}",
+            "home": str(self.home),
+            "options": {
+                "name": "e2e",
+                "config": json.dumps({**self.config, **config}),
+                **self.options,
+            },
+            "master": "local[2]",
+            **self.told,
+        }
+        told_path = self.folder / f"run-{self._runs}.log"
+        out_path = self.folder / f"run-{self._runs}.json"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        with told_path.open("w") as log, out_path.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(HERE / "one_run.py"), json.dumps(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                env={**kept, TAG: self.tag, **(environ or {})},
+                cwd=self.folder,
+            )
+        return Running(process, told_path, out_path)
+
+    def run(self, environ: dict[str, str] | None = None, **config: Any) -> Ended:
+        return self.start(environ, **config).wait()
+
+    # -- processes
+
+    def processes(self) -> dict[int, str]:
+        """pid -> command of every process of this place's runs."""
+        found: dict[int, str] = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes()
+                marked = command + (entry / "environ").read_bytes()
+                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            except OSError:
+                continue
+            if self.tag.encode() in marked and not zombie:
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode()
+        return found
+
+    def process(self, *words: str, seconds: float = 60.0) -> int:
+        """The first process whose command has all the words, once it is there."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for pid, command in sorted(self.processes().items()):
+                if all(word in command for word in words):
+                    return pid
+            time.sleep(0.1)
+        raise AssertionError(f"no process {words} within {seconds} s")
+
+    def left_after(self, seconds: float) -> dict[int, str]:
+        """What is still alive when everything should have ended; it is then ended."""
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return left
+
+    # -- what is there
+
+    def rows(self, stream: str) -> list[tuple[int, int]]:
+        """(id, seq) of every row of a table, sorted; empty where there is no table."""
+        folder = self.lake / stream
+        if self.destination == "delta":
+            if not (folder / "_delta_log").is_dir():
+                return []
+            table = deltalake.DeltaTable(str(folder)).to_pyarrow_table(columns=["id", "seq"])
+            return sorted(zip(table["id"].to_pylist(), table["seq"].to_pylist(), strict=True))
+        if not any(folder.glob("*.parquet")):
+            return []
+        query = f"SELECT id, seq FROM read_parquet('{folder}/*.parquet') ORDER BY id, seq"
+        return duckdb.connect().execute(query).fetchall()
+
+    def saved(self) -> dict[str, int]:
+        """stream -> the ``seq`` of its saved state (STREAM states)."""
+        store = open_store(Home(self.home).state_url())
+        try:
+            states = [json.loads(s.blob) for s in store.states("e2e")]
+        finally:
+            store.close()
+        return {
+            s["stream"]["stream_descriptor"]["name"]: s["stream"]["stream_state"].get("seq", 0)
+            for s in states
+        }
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The stub's calls, where its ``journal`` is ``self.journal_path``."""
+        lines = self.journal_path.read_text().splitlines() if self.journal_path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    @property
+    def journal_path(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+
+def assert_adds_up(ended: Ended) -> None:
+    """L8: ``read = committed + rejected + filtered`` for every complete stream."""
+    assert ended.report is not None
+    for stream in ended.report["streams"]:
+        if stream["status"] == "complete":
+            assert stream["read"] == (
+                stream["committed"] + stream["rejected"] + stream["filtered"]
+            ), stream

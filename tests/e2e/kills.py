@@ -1,0 +1,268 @@
+"""The crash matrix (issue 3, layer b): SIGKILL of one process at one point of a real run, then run
+again until complete, then look: every id exactly once, no state ahead, nothing left running.
+
+``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--only TEXT`` those whose name
+holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``.
+
+The source hangs, once, near its end, so that a target is alive whenever it is wanted; whatever
+loads only at the end of a sync is struck there, where only the program is left to kill.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e_harness import Ended, Place, assert_adds_up
+
+RECORDS = 400
+BEFORE = 100  # records of the sync before the one that is killed, where the table is replaced
+KEYS = 37  # of the dedup shapes: each is updated about ten times
+LEFT_SECONDS = 15.0
+STRUCK_SECONDS = 90.0
+STREAMS = ("s0", "s1")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """``held``: loads only when the source has ended."""
+
+    name: str
+    destination: str
+    mode: str
+    sync_mode: str = "incremental"
+    held: bool = False
+
+
+SHAPES = (
+    Shape("parquet-append", "parquet", "append"),
+    Shape("parquet-dedup", "parquet", "append_dedup", held=True),
+    Shape("parquet-overwrite", "parquet", "overwrite", "full_refresh", held=True),
+    Shape("delta-append", "delta", "append"),
+    Shape("delta-dedup", "delta", "append_dedup"),
+    Shape("delta-overwrite", "delta", "overwrite", "full_refresh", held=True),
+)
+LANE_POINTS = ("mid-part", "after-seal")
+DRIVER_POINTS = ("after-intent", "after-commit", "after-ledger")
+TARGETS = ("connector", "child", "worker", "program")
+
+
+@dataclass(frozen=True)
+class Cell:
+    shape: Shape
+    point: str
+    target: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape.name}/{self.point}/{self.target}"
+
+    @property
+    def at_end(self) -> bool:
+        return self.shape.held and self.point in DRIVER_POINTS
+
+    @property
+    def possible(self) -> bool:
+        """Where everything loads at the end, the lane's processes are gone by then."""
+        return not self.at_end or self.target == "program"
+
+    @property
+    def failpoint(self) -> str:
+        """Not at the first passing where there are several: something is committed before."""
+        nth = 1 if self.at_end else 2 if self.point in DRIVER_POINTS else 3
+        return f"{self.point}:{nth}@{self.target}"
+
+
+def cells() -> Iterator[Cell]:
+    for shape in SHAPES:
+        for point in (*LANE_POINTS, *DRIVER_POINTS):
+            for target in TARGETS:
+                yield Cell(shape, point, target)
+
+
+def cell(name: str) -> Cell:
+    return next(c for c in cells() if c.name == name)
+
+
+def run_cell(it: Cell, folder: Path) -> str:
+    """Kill and recover; raises ``AssertionError`` with the reason. Gives how it came back: ``same
+    run`` or ``next run``."""
+    place = _place(it, folder)
+    if it.shape.sync_mode == "full_refresh":
+        _assert_done(place, it, place.run(records=BEFORE), BEFORE)
+    struck = folder / "struck"
+    environ = {"PENSTOCK_FAILPOINT": it.failpoint, "PENSTOCK_FAILPOINT_ONCE": str(struck)}
+    faults: dict[str, Any] = {}
+    if not it.at_end:
+        at = int(RECORDS * len(STREAMS) * 0.8)
+        faults = {"hang_after": at, "once": str(folder / "hung"), "delay": 0.003}
+    killed = place.start(environ, records=RECORDS, **faults).wait(STRUCK_SECONDS)
+    assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
+    left = place.left_after(LEFT_SECONDS)
+    assert not left, f"left running: {left}"
+    _assert_sound(place, it)
+    _assert_ended_as_killed(it, killed)
+    same = killed.code == 0
+    last = killed if same else place.run(records=RECORDS)
+    _assert_done(place, it, last, RECORDS)
+    if same:  # and there is nothing more to bring
+        _assert_done(place, it, place.run(records=RECORDS), RECORDS)
+    return "same run" if same else "next run"
+
+
+def _place(it: Cell, folder: Path) -> Place:
+    dedup = it.shape.mode == "append_dedup"
+    return Place(
+        folder,
+        it.shape.destination,
+        config={
+            "streams": len(STREAMS),
+            "interleave": True,
+            "state_every": 20,
+            **({"key_space": KEYS} if dedup else {}),
+        },
+        options={"sync_mode": it.shape.sync_mode, "destination_sync_mode": it.shape.mode},
+        told={
+            "bounds": {"part_bytes": 8_000, "seal_bytes": 16_000, "seal_seconds": 0.5},
+            "load": {"max_pending_bytes": 1, "max_pending_time": 0.1},
+            "plan": {"scan_seconds": 0.2, "poll_seconds": 0.05},
+        },
+    )
+
+
+def _assert_ended_as_killed(it: Cell, killed: Ended) -> None:
+    """Who is killed decides how the run ends: a lane that lost its process is begun again by the
+    same run, a source that died is a failed source."""
+    if it.target == "program":
+        assert killed.code == -9, killed.told[-2000:]
+    elif it.target == "connector":
+        assert killed.code in (1, 4), (killed.code, killed.told[-2000:])
+        assert killed.error["code"] == "source.exited", killed.error
+    else:
+        assert killed.code == 0, (killed.code, killed.report, killed.told[-2000:])
+        assert killed.report is not None
+        assert any("begun again" in note for note in killed.report["notes"])
+
+
+def _assert_sound(place: Place, it: Cell) -> None:
+    """Right after the kill: nothing twice, and nothing missing up to what the states say (L1)."""
+    saved = place.saved()
+    for stream in STREAMS:
+        rows, state = place.rows(stream), saved.get(stream, 0)
+        if it.shape.mode == "append_dedup":
+            found = dict(rows)
+            assert len(found) == len(rows), f"{stream}: a key twice"
+            behind = {k: v for k, v in _newest(state).items() if found.get(k, 0) < v}
+            assert not behind, f"{stream}: the state {state} is ahead of the table: {behind}"
+            continue
+        seqs = [seq for _, seq in rows]
+        assert len(set(seqs)) == len(seqs), f"{stream}: rows twice"
+        missing = set(range(1, state + 1)) - set(seqs)
+        assert not missing, f"{stream}: the state {state} is ahead: {sorted(missing)[:10]}"
+        if it.shape.mode == "overwrite":
+            assert seqs in (_all(BEFORE), _all(RECORDS)), f"{stream}: half a generation"
+
+
+def _assert_done(place: Place, it: Cell, ended: Ended, records: int) -> None:
+    assert ended.code == 0, (ended.code, ended.report, ended.told[-3000:])
+    assert ended.report is not None and ended.report["guarantee"] == "exactly-once"
+    assert_adds_up(ended)
+    left = place.left_after(LEFT_SECONDS)
+    assert not left, f"left running: {left}"
+    saved = place.saved()
+    for stream in STREAMS:
+        rows = place.rows(stream)
+        if it.shape.mode == "append_dedup":
+            assert rows == sorted(_newest(records).items()), stream
+        else:
+            assert [seq for _, seq in rows] == _all(records), stream
+        assert saved[stream] == records, saved
+
+
+def _all(records: int) -> list[int]:
+    return list(range(1, records + 1))
+
+
+def _newest(records: int) -> dict[int, int]:
+    """id -> its newest seq, as the stub numbers them."""
+    return {seq % KEYS: seq for seq in range(1, records + 1)}
+
+
+# -- the whole matrix by one command
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="every cell")
+    parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--markdown", action="store_true", help="a page on stdout")
+    asked = parser.parse_args()
+    if not (asked.all or asked.only):
+        parser.error("say --all or --only TEXT")
+    results: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for it in cells():
+        if not it.possible or asked.only not in it.name:
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
+        began = time.monotonic()
+        try:
+            results[it.name] = run_cell(it, folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        except AssertionError as e:
+            results[it.name] = "FAILED"
+            failed[it.name] = f"{e} ({folder})"
+        took = time.monotonic() - began
+        print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
+    if asked.markdown:
+        print(_page(results))
+    for name, why in failed.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+_HEAD = """# Kill matrix
+
+What `python tests/e2e/kills.py --all --markdown > docs/kill-matrix.md` found: real runs on local
+Spark, in which SIGKILL hits one process at one point. The process: the **connector**; the
+**child**, which reads, decodes and seals beside it; the Spark Python **worker** that supervises
+the child; or the whole **program**. Each cell then says who made the sync complete: the `same run`,
+with a new epoch, or the `next run`.
+
+A cell passes only if, right after the kill, no row was there twice and no saved state was ahead of
+the table; if at the end DuckDB or delta-rs found every record exactly once (the newest of its key
+for dedup), the report added up, and the states were the source's last; and if nothing was left
+running 15 seconds after each process ended. `-`: what loads once, at the end of a sync, does so
+when the lane's processes are gone; there is no such process to kill.
+
+Points: `mid-part` (rows are decoded and not sealed), `after-seal` (sealed, the driver not told),
+`after-intent` (a load is written down, not committed), `after-commit` (the table has it, the ledger
+does not), `after-ledger` (both have it).
+"""
+
+
+def _page(results: dict[str, str]) -> str:
+    lines = [_HEAD]
+    for shape in SHAPES:
+        lines += [f"## {shape.name.replace('-', ', ')}", ""]
+        lines += [f"| killed | {' | '.join((*LANE_POINTS, *DRIVER_POINTS))} |"]
+        lines += ["|---|" + "---|" * 5]
+        for target in TARGETS:
+            row = [
+                results.get(Cell(shape, point, target).name, "-")
+                for point in (*LANE_POINTS, *DRIVER_POINTS)
+            ]
+            lines.append(f"| {target} | {' | '.join(row)} |")
+        lines.append("")
+    passed = sum(1 for r in results.values() if r != "FAILED")
+    lines.append(f"{passed} of {len(results)} cells passed.")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

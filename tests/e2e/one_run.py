@@ -1,0 +1,90 @@
+"""One real run in a process of its own, driven by one JSON argument; the answer on stdout.
+
+Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that what
+a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
+``options`` (of ``config.quick.Options``), ``master``, ``conf``, ``load`` (the pipeline's sections),
+``timeouts``, ``bounds`` (of ``engine.sealer.Bounds``) and ``plan`` (of ``engine.sync.SyncPlan``):
+the last two make segments and loads small enough for a test of seconds. The answer is the report,
+or ``{"error": ...}``; the exit code is the run's.
+"""
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.config.quick import pipeline_from_arguments
+from penstock.config.sections import LoadBounds, SparkSettings
+from penstock.engine import preparation, run
+from penstock.engine.sealer import Bounds
+from penstock.errors import PenstockError
+
+
+class Told:
+    """A run's observer: one line an event on stderr, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def _say(self, *words: object) -> None:
+        print(f"[{time.monotonic() - self._began:6.2f}]", *words, file=sys.stderr, flush=True)
+
+    def phase(self, name: str, detail: str) -> None:
+        self._say("phase", name, detail)
+
+    def stream(self, *about: object) -> None:
+        self._say("stream", *about)
+
+    def log(self, level: str, origin: str, message: str) -> None:
+        self._say(level, origin, message[:300])
+
+    def note(self, text: str) -> None:
+        self._say("note", text)
+
+
+def pipeline_of(told: dict[str, Any]) -> Pipeline:
+    pipeline = pipeline_from_arguments(
+        told["source"], told["destination"], **told.get("options", {})
+    )
+    replaced: dict[str, Any] = {
+        "spark": SparkSettings(master=told.get("master"), conf=told.get("conf", {}))
+    }
+    if "load" in told:
+        replaced["load"] = LoadBounds(**told["load"])
+    if "timeouts" in told:
+        replaced["timeouts"] = msgspec.structs.replace(pipeline.timeouts, **told["timeouts"])
+    return msgspec.structs.replace(pipeline, **replaced)
+
+
+def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Smaller segments and loads than a user has a reason to ask for."""
+    whole = run.sync_plan
+
+    def sync_plan(*args: Any) -> Any:
+        return msgspec.structs.replace(whole(*args), **plan)
+
+    preparation.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
+    run.sync_plan = sync_plan
+
+
+def main() -> int:
+    told = json.loads(sys.argv[1])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: run.request_cancel())
+    make_small(told.get("bounds", {}), told.get("plan", {}))
+    try:
+        report = run.run_pipeline(pipeline_of(told), Home(told["home"]), observer=Told())
+    except PenstockError as error:
+        print(json.dumps({"error": error.as_dict()}))
+        return error.exit_code
+    print(msgspec.json.encode(report).decode())
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
