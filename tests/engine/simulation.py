@@ -15,7 +15,7 @@ from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.memory import MemoryLog
 from penstock.engine.sealer import Bounds, LaneStream, Sealer
 from penstock.engine.sync import LaneStart, Outcome, Sync, SyncPlan, SyncStream
-from penstock.errors import LogError, PenstockError, StateError
+from penstock.errors import DestinationError, LogError, PenstockError, StateError
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
@@ -81,6 +81,8 @@ class World:
         self.log = MemoryLog(on_step=self.step)
         self.tables: dict[StreamId, Table] = {}
         self.names: list[str] = []
+        self.commits = 0
+        self.refuse_at = 0  # of the commit with this number, the first load is refused
 
     def arm(self, fault: Fault | None) -> None:
         self.steps, self.fault = 0, fault
@@ -116,6 +118,13 @@ class SimLoader:
         self._world = world
 
     def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
+        self._world.commits += 1
+        if self._world.refuse_at == self._world.commits:
+            refused: list[LoadResult | PenstockError] = [DestinationError("refused")]
+            return [*refused, *self._commit(loads[1:])]
+        return self._commit(loads)
+
+    def _commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
         results: list[LoadResult | PenstockError] = []
         for load in loads:
             try:

@@ -161,6 +161,22 @@ def test_L3_numbers_never_restart_after_a_reset(name: str) -> None:
         assert ids(world, "b") == expected(scenario, "b")
 
 
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_L3_a_refused_load_is_repeated_by_the_next_run(name: str) -> None:
+    """The table refuses one load, each in turn: its rows stay in the log, no state passes them."""
+    scenario = SCENARIOS[name]
+    whole = World()
+    run_once(whole, scenario)
+    for at in range(1, whole.commits + 1):
+        world = World()
+        world.refuse_at = at
+        outcome = run_once(world, scenario)
+        assert outcome.errors, (name, at)
+        check_states_never_ahead(world, scenario, (name, at))
+        assert not run_once(world, scenario).errors
+        check_exact(world, scenario, (name, at))
+
+
 def without_a(states: Sequence[SavedState]) -> list[SavedState]:
     return PACKAGE.state.without(states, [StreamId(None, "a")])
 

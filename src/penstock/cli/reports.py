@@ -75,7 +75,8 @@ def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
 
 
 def _time(spent: dict[str, float], total: float) -> str:
-    """Where it went; what none of the phases covers (planning, closing) is not named."""
+    """Where it went. Loads may overlap with the extract; ``other`` is what no phase covers: asking
+    the connector, planning, Spark's own preparations."""
     parts = [
         ("install", spent["install"], ""),
         ("start-up", spent["start"], ""),
@@ -88,6 +89,7 @@ def _time(spent: dict[str, float], total: float) -> str:
         ("load in Spark", spent["load"], ""),
         ("destination", spent["destination_wait"], ""),
     ]
+    parts.append(("other", total - sum(value for _, value, _ in parts), ""))
     shown = [
         f"{name} {text.seconds(value)}{_share(value, total)}{more}"
         for name, value, more in parts

@@ -18,7 +18,7 @@ from penstock.engine.mailbox import NewConfig
 from penstock.engine.pending import Pending, Waiting, decide, visible
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
-from penstock.model.segments import Consumed, Group, Load, Segment, Shape
+from penstock.model.segments import Consumed, Group, Load, Segment, SegmentId, Shape
 from penstock.model.state import SavedState
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import GroupIntent, Lease, Store
@@ -93,7 +93,7 @@ class Observer(Protocol):
     def loaded(self, load: Load, result: LoadResult) -> None: ...
 
     def states(self, states: Sequence[SavedState]) -> None:
-        """States that are, or are about to be, saved with their loads."""
+        """States whose loads are all committed."""
         ...
 
     def load_failed(self, load: Load, error: PenstockError) -> None: ...
@@ -234,15 +234,22 @@ class Sync:
             self._observer.segments([s for s in self._log.segments() if s.id in taken])
             groups = self._store.intend(self._lease, ready, self._states.merge)
             reach("after-intent")
-            for group in groups:
-                self._observer.states(group.states)
             self._commit(groups)
             self._published |= pending.publishes - self._blocked.keys()
             pending = self._decide(final=final)
         self._waiting = pending.waiting
-        for segment in pending.spent:
+        written_down = self._written_down()
+        spent = [s for s in pending.spent if s.id not in written_down]
+        for segment in spent:
             self._loader.keep_rejects(segment)
-        self._log.discard(pending.spent)
+        self._log.discard(spent)
+
+    def _written_down(self) -> set[SegmentId]:
+        """Segments of loads that failed: the next run repeats them, so their parts must stay."""
+        if not self._blocked:
+            return set()
+        groups = self._store.open_groups(self._plan.pipeline)
+        return {segment for group in groups for load in group.loads for segment in load.segments}
 
     def _stripped(self, group: GroupIntent) -> GroupIntent:
         """A state that was sealed before some of its streams were reset says nothing of them."""
@@ -263,6 +270,9 @@ class Sync:
             if again:
                 work = self._uncommitted(work)
             self._commit_loads(work)
+            for group in wave:
+                if not any(load.stream in self._blocked for load in group.loads):
+                    self._observer.states(group.states)
 
     def _uncommitted(self, work: Sequence[tuple[Group, Load]]) -> list[tuple[Group, Load]]:
         done = {

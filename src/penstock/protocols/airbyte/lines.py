@@ -1,6 +1,7 @@
 """The read path: chunks of whole lines from a source's stdout -> events, in the order they came.
 
-A chunk whose every line is one good message is decoded in one call; any other chunk line by line.
+A chunk of nothing but plain records costs no Python step per record; one whose every line is one
+good message is decoded in one call; any other chunk line by line.
 Records are grouped per stream until a state or status of their scope, or the end of a block.
 Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeouts and the process
 (``conversation``), logs and noise (``asides``).
@@ -8,7 +9,8 @@ Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeout
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 import msgspec
 
@@ -17,10 +19,18 @@ from penstock.model.events import Batch, Error, Event, Log, Reject, State, Strea
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.asides import Asides
 from penstock.protocols.airbyte.enums import MessageType
-from penstock.protocols.airbyte.messages import ABSENT, Line, LineChange, LineMeta, LineOther
+from penstock.protocols.airbyte.messages import (
+    ABSENT,
+    Line,
+    LineChange,
+    LineMeta,
+    LineOther,
+    PlainLine,
+)
 from penstock.protocols.airbyte.state import scope_of
 
 _LINE = msgspec.json.Decoder(Line)
+_PLAIN = msgspec.json.Decoder(PlainLine)
 _OTHER = msgspec.json.Decoder(LineOther)
 _META = msgspec.json.Decoder(LineMeta | None)
 _CHANGES = msgspec.json.Decoder(list[LineChange])
@@ -28,6 +38,9 @@ _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _OPEN = ord("{")
 _FIRST = itemgetter(0)
+_RECORD_OF = attrgetter("record")
+_STREAM_OF = attrgetter("stream", "namespace")
+_DATA_OF, _TIME_OF = attrgetter("data"), attrgetter("emitted_at")
 _RECORD: str = MessageType.record.value
 
 # A line that holds either is never taken for text: it holds, or held, a record.
@@ -64,7 +77,8 @@ class Sorter:
         self._configured = frozenset(configured)
         self._asides = Asides()
         self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet given
-        self._seen: list[tuple[Sequence[Line], bytes]] = []  # good chunks since the last flush
+        # good chunks since the last flush
+        self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
         self._half = False
         self._state_type: StateType | None = None
         self._mixed = False
@@ -72,6 +86,8 @@ class Sorter:
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         """Whole lines, each with its newline; ``terminated`` False: the output ended inside the
         last one. Records may be held back until :meth:`flush`."""
+        if self._plain(data):
+            return
         try:
             lines = _LINE.decode_lines(data)
         except _FAULTS:
@@ -103,6 +119,21 @@ class Sorter:
             yield from self._asides.noise("oversized_line", head)
 
     # -- good lines
+
+    def _plain(self, data: bytes) -> bool:
+        """Take a chunk of plain records whole; False: it has something else, nothing was taken."""
+        try:
+            lines = _PLAIN.decode_lines(data)
+        except _FAULTS:
+            return False
+        if not lines or not _one_a_line(data, len(lines)):
+            return False
+        self._seen.append((lines, data))
+        for (name, namespace), run in groupby(map(_RECORD_OF, lines), _STREAM_OF):
+            group, records = self._group(name, namespace), list(run)
+            group.bodies.extend(map(_DATA_OF, records))
+            group.times.extend(map(_TIME_OF, records))
+        return True
 
     def _take(self, lines: Sequence[Line]) -> Iterator[Event]:
         name: str | None = None
@@ -163,16 +194,14 @@ class Sorter:
             return
         if not group.bodies:
             return
-        views = [memoryview(b) for b in group.bodies]
-        if set(map(_FIRST, views)) != {_OPEN}:
-            yield from self._reject_non_objects(group, views)
-            views = [memoryview(b) for b in group.bodies]
-        if views:
-            size = sum(map(len, views))
-            yield Batch(group.stream, views, group.times, group.changes, size)
+        if set(map(_FIRST, map(memoryview, group.bodies))) != {_OPEN}:
+            yield from self._reject_non_objects(group)
+        if group.bodies:
+            size = sum(map(len, group.bodies))
+            yield Batch(group.stream, group.bodies, group.times, group.changes, size)
 
-    def _reject_non_objects(self, group: _Group, views: list[memoryview]) -> Iterator[Event]:
-        keep = [i for i, v in enumerate(views) if v[0] == _OPEN]
+    def _reject_non_objects(self, group: _Group) -> Iterator[Event]:
+        keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == _OPEN]
         kept = set(keep)
         for i, body in enumerate(group.bodies):
             if i not in kept:
@@ -184,7 +213,7 @@ class Sorter:
         group.times = [group.times[i] for i in keep]
         group.changes = {place[i]: c for i, c in group.changes.items() if i in place}
 
-    def _origin(self, wanted: Callable[[Line], bool]) -> bytes:
+    def _origin(self, wanted: Callable[[Line | PlainLine], bool]) -> bytes:
         """The bytes of a line of a good chunk, which has one message a line."""
         for lines, data in self._seen:
             for index, line in enumerate(lines):
@@ -308,7 +337,7 @@ class Sorter:
         return meant[0] if len(meant) == 1 else None
 
 
-def _body(line: Line) -> msgspec.Raw | None:
+def _body(line: Line | PlainLine) -> msgspec.Raw | None:
     return None if line.record is None else line.record.data
 
 

@@ -8,7 +8,7 @@ modes we write) is strict. :class:`Line` and what it holds are for the read path
 Sources: "protocol" is the Airbyte Protocol page, "specification" the older Airbyte Specification.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, field
@@ -351,6 +351,23 @@ class Line(LineOther, gc=False):
     """The envelope of the read path. A RECORD of the wrong shape does not decode."""
 
     record: LineRecord | None = None
+
+
+class PlainRecord(msgspec.Struct, gc=False):
+    """A record without ``meta``; one with it does not decode."""
+
+    stream: str
+    data: msgspec.Raw
+    emitted_at: EpochMillis
+    namespace: str | None = None
+    meta: None = None
+
+
+class PlainLine(msgspec.Struct, gc=False):
+    """The envelope of a RECORD that has nothing special; any other message does not decode."""
+
+    type: Literal["RECORD"]
+    record: PlainRecord
 
 
 class LineDescriptor(msgspec.Struct, gc=False):
