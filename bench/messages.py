@@ -105,7 +105,7 @@ def prepare(folder: Path, count: int) -> tuple[Path, Path]:
                     "stream_descriptor": {"name": STREAM},
                     "stream_state": {"updated_at": record["updated_at"], "at": i},
                 }
-                f.write(orjson.dumps({"type": "STATE", "state": {"type": "STREAM",
-                    "stream": state, "sourceStats": {"recordCount": 10000.0}}}) + b"\n")  # fmt: skip
+                told = {"type": "STREAM", "stream": state}
+                f.write(orjson.dumps({"type": "STATE", "state": told}) + b"\n")
     temporary.rename(path)
     return path, schema

@@ -27,6 +27,10 @@ HERE = Path(__file__).parent
 STUB = HERE.parent / "stubs" / "stub_source.py"
 TAG = "PENSTOCK_E2E_TAG"
 RUN_SECONDS = 240.0
+QUICK_JVM = {  # half the processor time of a run of seconds: nothing lives long enough to be tuned
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @dataclass
@@ -102,6 +106,7 @@ class Place:
                 **self.options,
             },
             "master": "local[2]",
+            "conf": QUICK_JVM,
             **self.told,
         }
         told_path = self.folder / f"run-{self._runs}.log"

@@ -232,7 +232,7 @@ class Site:
             return
         if not any(folder.glob("*.parquet")):
             return
-        found = duckdb.connect().execute(
+        found = duckdb.connect().sql(
             f"SELECT * FROM read_parquet('{folder}/*.parquet') ORDER BY \"{order}\""
         )
         yield from found.to_arrow_table().to_pylist()

@@ -9,7 +9,6 @@ and an extra property in another.
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -123,28 +122,17 @@ def _nulls(texts: Array) -> int:
 
 def _count(texts: Array, pattern: bytes) -> int:
     """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Looks at
-    pairs of bytes, those at even and those at odd places; a copy or ``bytes.count`` costs more."""
+    words of its width from each place they can begin at; a copy or ``bytes.count`` costs more."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return 0
     bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, ends], offset=texts.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()
-    first, *then = (_pair(pattern[i : i + 2]) for i in range(0, len(pattern), 2))
+    width = len(pattern)
+    kind = pa.uint16() if width == 2 else pa.uint32()
+    wanted = pa.scalar(int.from_bytes(pattern, sys.byteorder), kind)
     found = 0
-    for at in (start, start + 1):
-        pairs = (end - at) // 2
-        if pairs <= 0:
-            break
-        view = pa.Array.from_buffers(pa.uint16(), pairs, [None, data.slice(at)])
-        hits = pc.equal(view, first)
-        if not then:
-            found += hits.true_count
-            continue
-        next_to = pc.add(pc.indices_nonzero(hits), pa.scalar(1, pa.uint64()))
-        next_to = next_to.filter(pc.less(next_to, pairs))
-        found += pc.equal(view.take(next_to), then[0]).true_count
+    for at in range(start, min(start + width, end - width + 1)):
+        words = pa.Array.from_buffers(kind, (end - at) // width, [None, data.slice(at)])
+        found += pc.equal(words, wanted).true_count
     return found
-
-
-def _pair(two: bytes) -> Any:
-    return pa.scalar(int.from_bytes(two, sys.byteorder), pa.uint16())

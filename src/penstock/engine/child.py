@@ -6,6 +6,7 @@ lease is old or when it is cancelled. Light on purpose: no pyspark, no SQLAlchem
 Neighbours: ``engine.task`` starts it, ``engine.sealer`` does its bookkeeping.
 """
 
+import gc
 import os
 import resource
 import sys
@@ -21,6 +22,7 @@ import msgspec
 from penstock.codec.decode import RowDecoder, warm
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import masked_event
+from penstock.engine.ahead import Ahead
 from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult
 from penstock.engine.log import FileLog
@@ -134,8 +136,9 @@ class Lane:
             states=self._job.states,
             timeouts=self._job.timeouts,
             max_record_bytes=self._job.max_record_bytes,
+            spool_folder=str(self._log.rejects_folder(self._job.epoch)),
         )
-        events = load_protocol(self._job.protocol).source.read(runtime, request)
+        events = Ahead(load_protocol(self._job.protocol).source.read(runtime, request))
         try:
             for event in events:
                 self._take(masked_event(self._masker, event), sealer)
@@ -149,7 +152,7 @@ class Lane:
             self._errors.append(e)
             return LaneEnd.failed, sealer.finish(clean=False)
         finally:
-            events.close()  # type: ignore[attr-defined]
+            events.close()
         clean = self._exit is not None and self._exit.code == 0
         if not clean:
             self._errors += self._exit_error()
@@ -327,8 +330,18 @@ def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
         return LaneResult(end=LaneEnd.failed, errors=[e.as_dict()])
 
 
+def _tune() -> None:
+    """Two threads share the interpreter: short turns, or each return from native code waits for
+    5 ms. What is loaded at the start is no garbage, and records make none that has cycles."""
+    sys.setswitchinterval(0.0005)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 def main(write: Callable[[bytes], object] = sys.stdout.buffer.write) -> int:
     job = _read_job()
+    _tune()
     orphaned = threading.Event()
     threading.Thread(target=_watch_stdin, args=(orphaned,), daemon=True).start()
     try:

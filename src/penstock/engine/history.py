@@ -127,4 +127,5 @@ def _shown(run: str, reject: RejectLine) -> dict[str, Any]:
         "namespace": reject.namespace,
         "name": reject.name,
         "encoding": reject.encoding,
+        "file": reject.file,
     }

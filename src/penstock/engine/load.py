@@ -4,12 +4,13 @@ It adds what the ledger does not keep (paths, names, schemas, policies), proves 
 whole, and translates failures. Neighbours: ``engine.sync`` decides, ``tables`` commits.
 """
 
-import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.engine.log import FileLog
+from penstock.engine.rejects import kept_name
 from penstock.errors import DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
@@ -113,21 +114,15 @@ class TableLoader:
 
     def keep_rejects(self, segment: Segment) -> None:
         """Copied under a name of their own and renamed: repeating it changes nothing."""
-        for number, path in enumerate(segment.rejects):
-            name = f"{segment.id.epoch:08d}-{segment.id.seq:08d}-{number}.jsonl"
-            target = self._rejects / name
-            if target.exists():
-                continue
-            try:
-                body = self._log.read_rejects(path)
-            except LogError:
-                continue  # kept and removed before: a manifest lives as long as any segment of it
+        for path in segment.rejects:
+            target, source = self._rejects / kept_name(path), self._log.root / path
+            if target.exists() or not source.exists():
+                continue  # kept before: a manifest lives as long as any segment of it
             self._rejects.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = target.with_suffix(".tmp")
-            fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-            with os.fdopen(fd, "wb") as f:
-                f.write(body)
-            os.rename(temporary, target)
+            shutil.copyfile(source, temporary)
+            temporary.chmod(0o600)
+            temporary.rename(target)
 
 
 class NoLoader:

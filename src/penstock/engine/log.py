@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.codec.parts import write_part
+from penstock.engine.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.model.segments import PartRef, Segment
 
@@ -60,8 +61,6 @@ class Log(Protocol):
     def verify(self, parts: Sequence[PartRef]) -> None:
         """Raises ``LogError`` naming the first part that is missing or not as it was sealed."""
         ...
-
-    def read_rejects(self, path: str) -> bytes: ...
 
     def discard(self, segments: Sequence[Segment]) -> None:
         """Delete these segments' parts and rejects, and the manifests left without a segment in
@@ -136,8 +135,12 @@ class FileLog:
             size, crc = write_part(path, rows)
         return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
 
+    def rejects_folder(self, epoch: int) -> Path:
+        """Where a record that is too long for memory is spooled, to be named by a reject."""
+        return self._epoch(epoch) / "rejects"
+
     def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
-        relative = f"epochs/{epoch:08d}/rejects/{name}.jsonl"
+        relative = rejects_path(epoch, f"{name}.jsonl")
         path = self.root / relative
         with _io(path, "write"):
             fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -192,10 +195,6 @@ class FileLog:
 
     def absolute(self, part: PartRef) -> str:
         return str(self.root / part.path)
-
-    def read_rejects(self, path: str) -> bytes:
-        with _io(self.root / path, "read"):
-            return (self.root / path).read_bytes()
 
     def discard(self, segments: Sequence[Segment]) -> None:
         gone = {s.id for s in segments}

@@ -61,9 +61,6 @@ class MemoryLog:
             if part.path not in self.parts:
                 raise LogError(f"the log's part {part.path} is missing", code="log.corrupt")
 
-    def read_rejects(self, path: str) -> bytes:
-        return self.rejects[path]
-
     def discard(self, segments: Sequence[Segment]) -> None:
         gone = {s.id for s in segments}
         if not gone:

@@ -5,6 +5,7 @@ segment is committed, read by the ``rejects`` verb.
 """
 
 import base64
+import os
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -23,17 +24,25 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str = msgspec.field(name="bytes")
     at: str = ""
     encoding: str = "utf-8"
+    file: str | None = None
 
     @staticmethod
     def of(
-        stream: StreamId | None, reason: str, field: str | None, raw: bytes, at: str
+        stream: StreamId | None,
+        reason: str,
+        field: str | None,
+        raw: bytes,
+        at: str,
+        file: str | None = None,
     ) -> "RejectLine":
+        """``raw``: the record's bytes, or their beginning where ``file`` (beside this one, in the
+        run's folder) has all of them."""
         namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
         try:
-            return RejectLine(namespace, name, reason, field, raw.decode(), at)
+            return RejectLine(namespace, name, reason, field, raw.decode(), at, file=file)
         except UnicodeDecodeError:
             text = base64.b64encode(raw).decode()
-            return RejectLine(namespace, name, reason, field, text, at, "base64")
+            return RejectLine(namespace, name, reason, field, text, at, "base64", file)
 
 
 def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:
@@ -42,3 +51,15 @@ def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:
 
 def decode_rejects(raw: bytes) -> Iterator[RejectLine]:
     return iter(msgspec.json.Decoder(RejectLine).decode_lines(raw))
+
+
+def rejects_path(epoch: int, file: str) -> str:
+    """The path in the log, relative, of a file in an epoch's folder of rejects."""
+    return f"epochs/{epoch:08d}/rejects/{os.path.basename(file)}"
+
+
+def kept_name(path: str) -> str:
+    """The name that a file of rejects of the log has in the run's folder: unique, and the same
+    whenever it is copied again."""
+    epoch, _, name = path.split("/")[-3:]
+    return f"{epoch}-{name}"

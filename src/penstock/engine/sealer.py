@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
-from penstock.engine.rejects import RejectLine, encode_rejects
+from penstock.engine.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
@@ -157,7 +157,14 @@ class Sealer:
         if known is not None:
             tally.read += 1
             self._uncovered.add(known.info.stream)
-        line = RejectLine.of(reject.stream, reject.reason, reject.field, reject.raw, self._now())
+        file = None
+        if reject.spool is not None:
+            path = rejects_path(self._epoch, reject.spool)
+            tally.reject_files.append(path)
+            file = kept_name(path)
+        line = RejectLine.of(
+            reject.stream, reject.reason, reject.field, reject.raw, self._now(), file
+        )
         self._add_reject(tally, line)
 
     def state(self, state: State) -> None:

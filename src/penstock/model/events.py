@@ -52,12 +52,14 @@ class StreamStatus:
 
 @dataclass(slots=True)
 class Reject:
-    """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes."""
+    """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes, or
+    their beginning where all of them are in the file ``spool``."""
 
     stream: StreamId | None
     reason: str
     raw: bytes
     field: str | None = None
+    spool: str | None = None
 
 
 @dataclass(slots=True)

@@ -36,13 +36,15 @@ class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One read. ``states``: as saved (already without the streams that start anew).
-    ``limit``: records per stream after which the read may be stopped (preview, --limit)."""
+    ``spool_folder``: where a record longer than ``max_record_bytes`` is kept whole, as a reject's
+    file; None keeps only its beginning."""
 
     config: dict[str, Any]
     streams: tuple[ConfiguredStream, ...]
     states: tuple[SavedState, ...] = ()
     timeouts: Timeouts = Timeouts()
     max_record_bytes: int = 256 * 1024 * 1024
+    spool_folder: str | None = None
     tick: float = 1.0
 
 

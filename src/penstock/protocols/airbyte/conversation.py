@@ -103,7 +103,7 @@ def read(
     arguments: Sequence[Argument],
     timeouts: Timeouts,
     sorter: Sorter,
-    max_record_bytes: int,
+    framer: LineFramer,
     tick: float,
 ) -> Iterator[Event]:
     """One read's events; the last one is ``Exited``. A ``Tick`` comes every ``tick`` seconds,
@@ -112,7 +112,7 @@ def read(
         watch = _Watch(timeouts)
         beats, ticked = 0, time.monotonic()
         try:
-            for items in _blocks(channel, LineFramer(max_record_bytes), watch, tick):
+            for items in _blocks(channel, framer, watch, tick):
                 for item in items or ():
                     yield from _sorted(item, sorter)
                 yield from sorter.flush()
@@ -128,11 +128,13 @@ def read(
             channel.stop()
             yield Error(str(e), "system_error", raw={"code": e.code})
             yield Exited(None, channel.stderr_tail())
+        finally:
+            framer.close()
 
 
 def _sorted(item: Lines | Oversized, sorter: Sorter) -> Iterator[Event]:
     if isinstance(item, Oversized):
-        return sorter.oversized(item.size, item.head)
+        return sorter.oversized(item.size, item.head, item.path)
     return sorter.chunk(bytes(item.data), terminated=item.terminated)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from pathlib import Path
 
 import msgspec
 
@@ -109,13 +110,16 @@ class Sorter:
         self._seen.clear()
         yield from self._asides.counted()
 
-    def oversized(self, size: int, head: bytes) -> Iterator[Event]:
-        """A line that was too long to be framed; ``head`` is its beginning."""
+    def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
+        """A line that was too long to be framed: ``head`` is its beginning, ``file`` all of it."""
         if _RECORD_MARK.search(head):
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
-            yield Reject(self._told(head), reason, head)
+            spool = None if file is None else str(file)
+            yield Reject(self._told(head), reason, head, spool=spool)
         else:
+            if file is not None:
+                file.unlink(missing_ok=True)
             yield from self._asides.noise("oversized_line", head)
 
     # -- good lines

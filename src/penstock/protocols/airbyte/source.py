@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from penstock.codec.framing import LineFramer
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
 from penstock.model.events import Event, Log
@@ -106,9 +107,8 @@ class AirbyteSource:
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
         sorter = Sorter(s.id for s in request.streams)
-        yield from read(
-            runtime, arguments, request.timeouts, sorter, request.max_record_bytes, request.tick
-        )
+        framer = LineFramer(request.max_record_bytes, request.spool_folder)
+        yield from read(runtime, arguments, request.timeouts, sorter, framer, request.tick)
 
 
 def _config(config: dict[str, Any]) -> list[Argument]:
