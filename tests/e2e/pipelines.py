@@ -263,12 +263,11 @@ class Site:
         return [call for line in lines if (call := json.loads(line))["command"] == command]
 
     def files_with(self, text: str) -> list[str]:
-        """Files of home that hold ``text``, but for the store."""
-        holding: list[str] = []
-        for path in sorted(p for p in self.home.path.rglob("*") if p.is_file()):
-            if text.encode() in path.read_bytes():
-                holding.append(str(path.relative_to(self.home.path)))
-        return holding
+        """Files of the home that hold ``text``, the store among them."""
+        files = sorted(p for p in self.home.path.rglob("*") if p.is_file())
+        return [
+            str(p.relative_to(self.home.path)) for p in files if text.encode() in p.read_bytes()
+        ]
 
 
 class _Opened:

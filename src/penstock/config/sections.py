@@ -193,6 +193,10 @@ class SparkSettings(Section, frozen=True, kw_only=True):
         ),
     ] = None
     conf: Annotated[dict[str, str], key("Spark settings by name.")] = {}
+    allow_unencrypted: Annotated[
+        bool,
+        key("Send connector configurations to a remote master that has no `spark.authenticate`."),
+    ] = False
 
 
 class Timeouts(Section, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ passing (default 1) of a place or at the first later one at which there is a TAR
 ``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
 
     lane's process   mid-part (a part is decoded, not sealed), after-seal
-    driver           after-intent, after-commit (the table has it, the ledger does not), after-ledger
+    driver           after-intent, after-commit (the table has it, the ledger not), after-ledger
 
 The driver finds a lane's processes among its descendants, so on a local master only.
 """
@@ -17,7 +17,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-_WANTED = os.environ.get("PENSTOCK_FAILPOINT", "")
+_wanted = os.environ.get("PENSTOCK_FAILPOINT", "")
 _DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
 _LANE = b"penstock.engine.child"
 _passed: Counter[str] = Counter()
@@ -25,25 +25,25 @@ _passed: Counter[str] = Counter()
 
 def announce_driver() -> None:
     """Let the lanes of this run know whom ``program`` means; inherited through Spark."""
-    if _WANTED:
+    if _wanted:
         os.environ[_DRIVER] = str(os.getpid())
 
 
 def reach(name: str) -> None:
-    if _WANTED and _WANTED.split("@")[0].split(":")[0] == name:
+    if _wanted and _wanted.split("@")[0].split(":")[0] == name:
         _strike(name)
 
 
 def _strike(name: str) -> None:
-    global _WANTED
-    place, _, target = _WANTED.partition("@")
+    global _wanted
+    place, _, target = _wanted.partition("@")
     _passed[name] += 1
     if _passed[name] < int(place.partition(":")[2] or 1):
         return
     pids = _pids(target or "self")
     if not pids:
         return
-    _WANTED = ""
+    _wanted = ""
     if _first(pids):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

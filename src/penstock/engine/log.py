@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.codec.parts import write_part
 from penstock.engine.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.model.segments import PartRef, Segment
@@ -129,6 +128,8 @@ class FileLog:
             _sync_directory(folder)
 
     def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+        from penstock.codec.parts import write_part  # PyArrow, which the driver does without
+
         relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
         path = self.root / relative
         with _io(path, "write"):

@@ -22,9 +22,9 @@ Taken = tuple[SegmentId, StreamId]
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """``ready``: what may be committed now, in order. ``publishes``: streams of which that completes
-    a generation. ``waiting``: per stream, the slices of a
-    generation that is not complete, with their states. ``spent``: segments nobody needs."""
+    """``ready``: what may be committed now, in order. ``publishes``: streams of which that
+    completes a generation. ``waiting``: per stream, the slices of a generation that is not
+    complete, with their states. ``spent``: segments nobody needs."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
@@ -194,8 +194,8 @@ def _load(
 def _generations(
     found: Mapping[tuple[StreamId, int], list[Waiting]], excluded: frozenset[StreamId]
 ) -> tuple[dict[StreamId, GroupIntent], dict[StreamId, tuple[Waiting, ...]]]:
-    """Complete generations as groups (a stream has one at a time: the next begins only once this one
-    is published or given up); the others as they stand."""
+    """Complete generations as groups (a stream has one at a time: the next begins only once this
+    one is published or given up); the others as they stand."""
     groups: dict[StreamId, GroupIntent] = {}
     waiting: dict[StreamId, tuple[Waiting, ...]] = {}
     for (stream, _), slices in sorted(found.items(), key=lambda kv: kv[0][1]):

@@ -32,6 +32,7 @@ from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMod
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames
 from penstock.runtimes.contract import Timeouts
+from penstock.spark.session import choose_master, is_remote
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
@@ -145,6 +146,7 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
     table = destination_table(pipeline)
     _, _, problems = permissions_asked(pipeline)
     problems += _unsupported(pipeline)
+    problems += _unprotected(pipeline)
     if problems:
         raise ConfigError(
             "the pipeline asks for what cannot be done",
@@ -171,6 +173,19 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
     return Prepared(source=source, table=table, plan=plan, metadata=metadata)
 
 
+def _unprotected(pipeline: Pipeline) -> list[str]:
+    """A lane's task carries the connector's configuration: on a cluster without authentication
+    anybody on its network can read it."""
+    master = choose_master(pipeline.spark.master, 1, 1)
+    secured = pipeline.spark.conf.get("spark.authenticate", "false").lower() == "true"
+    if not is_remote(master) or secured or pipeline.spark.allow_unencrypted:
+        return []
+    return [
+        f"the Spark master {master} would be sent the connector's configuration without "
+        "spark.authenticate: turn that on in spark.conf, or set spark.allow_unencrypted: true"
+    ]
+
+
 def _unsupported(pipeline: Pipeline) -> list[str]:
     """Keys that are read and that this version does not carry out."""
     destination = pipeline.destination
@@ -178,8 +193,8 @@ def _unsupported(pipeline: Pipeline) -> list[str]:
         "transforms": bool(pipeline.transforms),
         "destination.stream": destination.stream is not None,
         "destination.options": bool(destination.options),
-        "destination.permissions": bool(destination.permissions and destination.permissions.asked()),
-        "destination.limits": bool(destination.limits and destination.limits.asked()),
+        "destination.permissions": destination.permissions is not None,
+        "destination.limits": destination.limits is not None,
         f"destination.on_data_error: {destination.on_data_error}": (
             destination.on_data_error != "dlq"
         ),

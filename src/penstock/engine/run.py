@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
 from penstock.engine.sync import LaneStart, Loader, Outcome, Sync
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, LeaseLost, PenstockError
 from penstock.model.catalog import CheckResult, StreamId
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
@@ -131,8 +131,9 @@ class Run:
         log = FileLog(_log_folder(self._home, self._pipeline))
         self._leftover_configs(lease, source, log)
         report = self._sync(stack, prepared, lease, log)
-        self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         self._write_report(report)
+        with suppress(LeaseLost):  # which the report says already
+            self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
 
     def _acquire(self, stack: ExitStack) -> Lease:

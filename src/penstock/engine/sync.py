@@ -393,7 +393,7 @@ class Sync:
         self._drain(final=True)
 
     def _unfinished(self, start: LaneStart) -> list[SyncStream]:
-        """What a lost lane still has to read: a generation that is published is not filled again."""
+        """What a lost lane still has to read: a published generation is not filled again."""
         done = {s.id for s in start.streams if s.id in self._published}
         self._complete |= done
         return [s for s in start.streams if s.id not in done and s.id not in self._blocked]

@@ -229,6 +229,11 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
     return conf
 
 
+def is_remote(master: str) -> bool:
+    """Does what is sent to this master leave the machine?"""
+    return not _is_loopback(master)
+
+
 def _is_loopback(master: str) -> bool:
     return master.startswith(("local", f"spark://{_LOOPBACK}:", "spark://localhost:"))
 

@@ -1,0 +1,205 @@
+"""Real kills (issue 3, layer b; L1 to L7, L11, L12): twelve cells of the matrix, a retry of Spark,
+Ctrl-C, a second run at the same time, a driver that is killed.
+
+The whole matrix: ``python tests/e2e/kills.py --all --markdown`` (``docs/kill-matrix.md``).
+"""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from e2e_harness import QUICK_JVM, Place, assert_adds_up
+from kills import cell, cells, run_cell
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+IN_CI = (
+    "parquet-append/mid-part/connector",
+    "parquet-append/mid-part/program",
+    "parquet-append/after-seal/child",
+    "parquet-append/after-intent/program",
+    "parquet-append/after-commit/program",
+    "parquet-dedup/after-commit/program",
+    "parquet-overwrite/after-seal/worker",
+    "delta-append/after-commit/program",
+    "delta-append/after-ledger/worker",
+    "delta-append/after-intent/child",
+    "delta-dedup/after-commit/program",
+    "delta-overwrite/after-intent/program",
+)
+
+
+@pytest.mark.parametrize("name", IN_CI)
+def test_a_killed_run_comes_back_exactly_once_L1_L3_L5(name: str, tmp_path: Path) -> None:
+    run_cell(cell(name), tmp_path)
+
+
+def test_the_cells_in_ci_meet_every_point_and_every_target() -> None:
+    chosen = [cell(name) for name in IN_CI]
+    assert all(c.possible for c in chosen)
+    for what in ("point", "target", "shape"):
+        assert {getattr(c, what) for c in chosen} == {getattr(c, what) for c in cells()}
+
+
+SLOW = {
+    "streams": 2,
+    "interleave": True,
+    "records": 100,
+    "state_every": 10,
+    "hang_after": 120,
+}
+SMALL = {
+    "bounds": {"part_bytes": 4_000, "seal_bytes": 8_000, "seal_seconds": 0.3},
+    "load": {"max_pending_bytes": 1, "max_pending_time": 0.1},
+    "plan": {"scan_seconds": 0.2, "poll_seconds": 0.05},
+}
+
+
+def hung(folder: Path, **config: object) -> Place:
+    """A parquet append whose source hangs, once, at record 120 of 200."""
+    faults = {"once": str(folder / "hung"), "journal": str(folder / "journal.jsonl")}
+    return Place(folder, "parquet", config={**SLOW, **faults, **config}, told=dict(SMALL))
+
+
+def await_hang(place: Place, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not (place.folder / "hung").exists():
+        assert time.monotonic() < deadline, "the source never came to its hang"
+        time.sleep(0.1)
+
+
+def await_rows(place: Place, rows: int, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while sum(len(place.rows(s)) for s in ("s0", "s1")) < rows:
+        assert time.monotonic() < deadline, "nothing was loaded while the source was reading"
+        time.sleep(0.2)
+
+
+def assert_whole(place: Place, records: int = 100) -> None:
+    for stream in ("s0", "s1"):
+        assert [seq for _, seq in place.rows(stream)] == list(range(1, records + 1)), stream
+    assert place.saved() == {"s0": records, "s1": records}
+
+
+def reads(place: Place) -> int:
+    return sum(1 for entry in place.journal() if entry["command"] == "read")
+
+
+def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
+    """Spark retries the task of a worker that was killed (maxFailures 3): CLAIM refuses every
+    retry, the job fails, and a new epoch asks the source once more."""
+    place = hung(tmp_path)
+    place.told["master"] = "local[2,3]"
+    running = place.start()
+    await_hang(place)
+    child = place.process("penstock.engine.child")
+    worker = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(worker, signal.SIGKILL)
+    ended = running.wait()
+    assert ended.code == 0, ended.told[-3000:]
+    told = next(tmp_path.glob("home/runs/*/spark.log")).read_text(errors="replace")
+    assert "this epoch has run already" in told, "Spark did not retry: the test proves nothing"
+    assert reads(place) == 2
+    assert_adds_up(ended)
+    assert_whole(place)
+    assert not place.left_after(15)
+
+
+def test_sigterm_ends_a_run_within_15_seconds_and_keeps_what_is_sealed_L11(tmp_path: Path) -> None:
+    place = hung(tmp_path)
+    running = place.start()
+    await_hang(place)
+    place.process("penstock.engine.child")
+    at = time.monotonic()
+    os.kill(running.process.pid, signal.SIGTERM)
+    ended = running.wait(60)
+    assert time.monotonic() - at < 15, ended.told[-2000:]
+    assert ended.code == 7 and ended.report is not None, (ended.code, ended.told[-2000:])
+    assert ended.report["status"] == "cancelled"
+    assert not place.left_after(1)
+    sealed = sum(s["read"] for s in ended.report["streams"])
+    assert sealed >= 100
+    again = place.run()
+    assert again.code == 0, again.told[-2000:]
+    assert_adds_up(again)
+    assert_whole(place)
+    last = [e for e in place.journal() if e["command"] == "read"][-1]
+    given = {
+        s["stream"]["stream_descriptor"]["name"]: s["stream"]["stream_state"]["seq"]
+        for s in last["state"]
+    }
+    assert given == {"s0": 60, "s1": 60}, "what was sealed was read again"
+
+
+def test_a_second_run_is_refused_and_a_dead_one_is_followed_at_once_L12(tmp_path: Path) -> None:
+    place = hung(tmp_path)
+    first = place.start()
+    await_hang(place)
+    refused = place.run()
+    assert refused.code == 6 and refused.error["code"] == "state.locked", refused.told
+    message = json.dumps(refused.error)
+    assert str(first.process.pid) in message and "@" in message
+    assert time.strftime("%Y-%m-%dT", time.gmtime()) in message, "when it started is not said"
+    first.process.kill()
+    assert first.wait(30).code == -9
+    at = time.monotonic()
+    second = place.run()
+    assert second.code == 0, second.told[-2000:]
+    assert "discovering" in second.told and time.monotonic() - at < 120
+    assert_whole(place)
+
+
+@pytest.mark.parametrize("how", ["stubborn", "grandchildren"])
+def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path, how: str) -> None:
+    """A connector that ignores SIGTERM, and one that leaves grandchildren that do."""
+    place = hung(tmp_path, hang=how)
+    running = place.start()
+    await_hang(place)
+    connector = place.process("stub_source.py", "read")
+    running.process.kill()
+    running.wait(30)
+    left = place.left_after(40)
+    assert not left, left
+    assert not Path(f"/proc/{connector}").exists()
+    orphans = [
+        int(p.name)
+        for p in Path("/proc").iterdir()
+        if p.name.isdigit() and b"signal.signal(signal.SIGTERM, signal.SIG_IGN)" in _command(p)
+    ]
+    assert not orphans
+    assert_whole_after(place)
+
+
+def assert_whole_after(place: Place) -> None:
+    again = place.run()
+    assert again.code == 0, again.told[-2000:]
+    assert_whole(place)
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_what_is_loaded_while_the_source_reads_stays_when_it_dies_L7(tmp_path: Path) -> None:
+    """A source that is killed while loads go on: the run fails, its table keeps what states cover,
+    and the next run adds the rest."""
+    place = hung(tmp_path)
+    assert QUICK_JVM
+    running = place.start()
+    await_hang(place)
+    await_rows(place, 100)
+    os.kill(place.process("stub_source.py", "read"), signal.SIGKILL)
+    ended = running.wait()
+    assert ended.code in (1, 4) and ended.error["code"] == "source.exited"
+    kept = {s: len(place.rows(s)) for s in ("s0", "s1")}
+    assert kept == place.saved()
+    again = place.run()
+    assert again.code == 0
+    assert_adds_up(again)
+    assert_whole(place)
