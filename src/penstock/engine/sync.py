@@ -320,7 +320,7 @@ class Sync:
                 committed.append((group.id, load))
         self._store.loaded(self._lease, committed, self._states.merge)
         reach("after-ledger")
-        for (group, load), result in zip(work, results, strict=True):
+        for (_, load), result in zip(work, results, strict=True):
             if isinstance(result, LoadResult):
                 self._observer.loaded(load, result)
 
