@@ -30,13 +30,15 @@ STREAMS = ("s0", "s1")
 
 @dataclass(frozen=True)
 class Shape:
-    """``held``: loads only when the source has ended."""
+    """``held``: loads only when the source has ended. ``resumes``: a full refresh goes on where an
+    epoch was lost (L6); else it begins anew."""
 
     name: str
     destination: str
     mode: str
     sync_mode: str = "incremental"
     held: bool = False
+    resumes: bool = False
 
 
 SHAPES = (
@@ -45,7 +47,7 @@ SHAPES = (
     Shape("parquet-overwrite", "parquet", "overwrite", "full_refresh", held=True),
     Shape("delta-append", "delta", "append"),
     Shape("delta-dedup", "delta", "append_dedup"),
-    Shape("delta-overwrite", "delta", "overwrite", "full_refresh", held=True),
+    Shape("delta-overwrite", "delta", "overwrite", "full_refresh", held=True, resumes=True),
 )
 LANE_POINTS = ("mid-part", "after-seal")
 DRIVER_POINTS = ("after-intent", "after-commit", "after-ledger")
@@ -101,7 +103,12 @@ def run_cell(it: Cell, folder: Path) -> str:
     if not it.at_end:
         at = int(RECORDS * len(STREAMS) * 0.8)
         faults = {"hang_after": at, "once": str(folder / "hung"), "delay": 0.003}
-    killed = place.start(environ, records=RECORDS, **faults).wait(STRUCK_SECONDS)
+    running = place.start(environ, records=RECORDS, **faults)
+    deadline = time.monotonic() + STRUCK_SECONDS
+    while running.process.poll() is None and time.monotonic() < deadline and not struck.exists():
+        time.sleep(0.02)
+    (folder / "hung").touch()  # whoever reads next goes on to the end
+    killed = running.wait(STRUCK_SECONDS if struck.exists() else 1)
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
     left = place.left_after(LEFT_SECONDS)
     assert not left, f"left running: {left}"
@@ -121,7 +128,8 @@ def _place(it: Cell, folder: Path) -> Place:
         folder,
         it.shape.destination,
         config={
-            "streams": len(STREAMS),
+            "streams": [{"name": s, "is_resumable": it.shape.resumes} for s in STREAMS],
+            "resumes": it.shape.resumes,
             "interleave": True,
             "state_every": 20,
             **({"key_space": KEYS} if dedup else {}),

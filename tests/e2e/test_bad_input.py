@@ -104,7 +104,7 @@ def test_config_that_fails_its_schema(quiet: Site) -> None:
         quiet,
         "run",
         str(quiet.write(config=config)),
-        code="config.source",
+        code="config.connector",
         exit_code=2,
         says=["records", "credentials"],
     )

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e_harness import QUICK_JVM, Place, assert_adds_up
+from e2e_harness import Place, assert_adds_up
 from kills import cell, cells, run_cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -190,7 +190,6 @@ def test_what_is_loaded_while_the_source_reads_stays_when_it_dies_L7(tmp_path: P
     """A source that is killed while loads go on: the run fails, its table keeps what states cover,
     and the next run adds the rest."""
     place = hung(tmp_path)
-    assert QUICK_JVM
     running = place.start()
     await_hang(place)
     await_rows(place, 100)

@@ -60,6 +60,7 @@ OPTIONS
     journal             path: every call appends {command, pid, config, catalog, state} to it
     mute                commands that print nothing; exit_3: commands that exit 3
     spec                a ConnectorSpecification to answer with
+    resumes             a full_refresh read goes on from the state it is given
     steps               read does these and nothing else, see STEPS
 
 STEPS (a list of one-key objects, done in order)
@@ -73,7 +74,8 @@ STEPS (a list of one-key objects, done in order)
 
 RECORDS are {"id", "seq", "name", "amount", "active", "updated_at", "note"}: primary key ``id``,
 cursor ``seq`` (1, 2, ...); values depend on (seed, stream, seq) only. A read under ``incremental``
-emits only records whose seq is greater than the state's; full_refresh ignores the state.
+emits only records whose seq is greater than the state's; full_refresh ignores the state, although
+the streams say that they are resumable, unless ``resumes`` is given.
 """
 
 import argparse
@@ -460,7 +462,7 @@ class Reader:
             if index % step or index // step >= rows_in:
                 total = 0
             start = 0
-            if configured["sync_mode"] == "incremental":
+            if configured["sync_mode"] == "incremental" or self.opts.get("resumes"):
                 start = self.given.get(key(stream), 0)
                 if start:
                     self.position[key(stream)] = start

@@ -1,4 +1,4 @@
-"""A table to a Parquet file that is on the disk when the call returns.
+"""A table to a Parquet file that is on the disk when the call returns, unless told otherwise.
 
 Where parts lie and how they are sealed is ``engine.log``'s business. Readable by Spark 4.1, DuckDB
 and pandas. Compression was chosen by measuring: zstd level 1 without dictionaries is the smallest
@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from penstock.codec.untyped import Table
 
 
-def write_part(path: str | Path, table: Table) -> tuple[int, int]:
-    """Write ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file).
+def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[int, int]:
+    """Write ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``sync`` False:
+    the caller makes it durable.
 
     The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: that
     is for whoever makes the part visible. Raises ``OSError``.
@@ -37,7 +38,8 @@ def write_part(path: str | Path, table: Table) -> tuple[int, int]:
             row_group_size=1 << 20,
         )
         sink.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     return sink.size, sink.crc
 
 

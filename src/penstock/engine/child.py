@@ -43,6 +43,7 @@ from penstock.model.events import (
     Log,
     Reject,
     State,
+    Status,
     StreamStatus,
     Tick,
 )
@@ -57,6 +58,10 @@ ORPHAN_SECONDS = 30.0  # for the connector to end and the sealed rest to be writ
 
 class Stopped(Exception):
     """Why the lane gives up; never leaves this module."""
+
+
+class Enough(Exception):
+    """Every stream gave as many records as were asked for; never leaves this module."""
 
 
 class Lane:
@@ -146,6 +151,10 @@ class Lane:
         except Stopped as e:
             self._said.log("WARN", f"the lane stops: {e}")
             return LaneEnd.cancelled, sealer.finish(clean=False)
+        except Enough:
+            for stream in self._read:
+                sealer.status(StreamStatus(stream, Status.complete))
+            return LaneEnd.finished, sealer.finish(clean=True)
         except LogError:
             raise
         except PenstockError as e:
@@ -161,9 +170,11 @@ class Lane:
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
             case Batch():
-                self._read[event.stream] += len(event.bodies)
-                self._bytes[event.stream] += event.size
-                sealer.batch(event)
+                batch = self._within_limit(event)
+                self._read[batch.stream] += len(batch.bodies)
+                self._bytes[batch.stream] += batch.size
+                if batch.bodies:
+                    sealer.batch(batch)
             case State():
                 if event.scope.stream is None and not self._job.shared_states:
                     raise SourceError(
@@ -212,7 +223,18 @@ class Lane:
             raise Stopped("the process that started it is gone")
         limit = self._job.limit
         if limit is not None and all(n >= limit for n in self._read.values()):
-            raise Stopped(f"{limit} records of each stream were read")
+            raise Enough
+
+    def _within_limit(self, batch: Batch) -> Batch:
+        """Its first records, as many as ``limit`` leaves."""
+        limit = self._job.limit
+        left = len(batch.bodies) if limit is None else max(limit - self._read[batch.stream], 0)
+        if left >= len(batch.bodies):
+            return batch
+        bodies = batch.bodies[:left]
+        changes = {index: raw for index, raw in batch.changes.items() if index < left}
+        size = sum(map(len, bodies))
+        return Batch(batch.stream, bodies, batch.extracted_at[:left], changes, size)
 
     def _put_progress(self, sealer: Sealer) -> None:
         rows = [

@@ -66,7 +66,10 @@ def _lost(cause: BaseException) -> PenstockError:
     if isinstance(cause, PenstockError):
         return cause
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    raised = [line for line in lines if line.startswith("penstock.errors.")]
     told = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
+    if raised:
+        told = raised[-1].partition(": ")[2]
     return Defect(
         f"the process that ran the source was lost with its Spark task: {told or repr(cause)}",
         code="lane.lost",

@@ -24,8 +24,11 @@ import msgspec
 from penstock.engine.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.model.segments import PartRef, Segment
+from penstock.tables.folders import sync_file_system
 
 FORMAT_VERSION = 1
+SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
+SYNC_FILES = 8  # more small parts than these are synced with their whole file system
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -99,11 +102,25 @@ def _sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def _sync_files(paths: Sequence[Path]) -> None:
+    """Thousands of small parts one by one would take minutes."""
+    if len(paths) > SYNC_FILES:
+        sync_file_system(paths[0].parent)
+        return
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 class FileLog:
     """The log in a folder; on a cluster, a folder on storage that every worker shares."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._unsynced: list[Path] = []  # parts that the next seal makes durable
 
     def _epoch(self, epoch: int) -> Path:
         return self.root / "epochs" / f"{epoch:08d}"
@@ -133,7 +150,9 @@ class FileLog:
         relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
         path = self.root / relative
         with _io(path, "write"):
-            size, crc = write_part(path, rows)
+            size, crc = write_part(path, rows, sync=raw_bytes >= SYNC_BYTES)
+        if raw_bytes < SYNC_BYTES:
+            self._unsynced.append(path)
         return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
 
     def rejects_folder(self, epoch: int) -> Path:
@@ -157,6 +176,8 @@ class FileLog:
         body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
         temporary = folder / f".{name}.tmp"
         with _io(folder / name, "seal"):
+            _sync_files(self._unsynced)
+            self._unsynced = []
             _sync_directory(folder / "parts")
             fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as f:

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.progress import RunObserver
 from penstock.engine.sync import LaneStart, Outcome
-from penstock.errors import Cancelled, PenstockError
+from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment
 from penstock.model.state import SavedState
 from penstock.tables.contract import LoadResult
+
+_SHOWN = 10
 
 
 class Accounting:
@@ -121,7 +123,7 @@ class Accounting:
             elif stream in outcome.failed:
                 line.status, line.error = "failed", outcome.failed[stream].as_dict()
         everything = [*outcome.errors, *errors]
-        error = everything[0] if everything else None
+        error = everything[0] if everything else self._unfinished(outcome)
         if self.inexact:
             listed = ", ".join(sorted(map(str, self.inexact)))
             self.note(f"at least once: rows that no state covers were loaded ({listed})")
@@ -142,6 +144,18 @@ class Accounting:
             notes=self.notes,
             error=None if error is None else error.as_dict(),
             log=log,
+        )
+
+    def _unfinished(self, outcome: Outcome) -> PenstockError | None:
+        """Why a source that failed in no other way has streams that are not complete."""
+        names = sorted(str(s) for s, line in self.streams.items() if line.status != "complete")
+        if not names or outcome.cancelled:
+            return None
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        return SourceError(
+            f"the source ended well and never said that it had read all of: {shown}",
+            code="source.incomplete",
+            hint="run again: each of them goes on from its saved state",
         )
 
     def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:

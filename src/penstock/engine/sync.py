@@ -253,8 +253,10 @@ class Sync:
 
     def _stripped(self, group: GroupIntent) -> GroupIntent:
         """A state that was sealed before some of its streams were reset says nothing of them."""
-        floors = self._store.floors(self._plan.pipeline) if _is_shared(group.states) else {}
-        gone = [s for s in self._streams if group.epoch <= floors.get(s.key, 0)]
+        if not _is_shared(group.states):
+            return group
+        floors = self._store.floors(self._plan.pipeline)
+        gone = [s for s in self._streams if group.epoch <= floors.get(s.key, 0)] if floors else []
         if not gone:
             return group
         states = tuple(self._states.without(group.states, gone))

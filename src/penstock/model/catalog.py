@@ -26,11 +26,15 @@ class DestinationSyncMode(StrEnum):
     append_dedup = "append_dedup"
 
 
-class StreamId(msgspec.Struct, frozen=True, order=True):
-    """(namespace, name). ``None`` and ``""`` are both met for "no namespace": use :meth:`of`."""
+class StreamId(msgspec.Struct, frozen=True):
+    """(namespace, name). ``None`` and ``""`` are both met for "no namespace": use :meth:`of`.
+    Sorts, those without a namespace first."""
 
     namespace: str | None
     name: str
+
+    def __lt__(self, other: "StreamId") -> bool:
+        return (self.namespace or "", self.name) < (other.namespace or "", other.name)
 
     @staticmethod
     def of(namespace: str | None, name: str) -> "StreamId":

@@ -11,7 +11,6 @@ import importlib.metadata
 import itertools
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from penstock.spark.failures import table_failure
 from penstock.spark.types import ddl, quoted, row_schema
 from penstock.tables import rows
 from penstock.tables.contract import LoadResult, SessionNeeds, TableLoad, TableName
-from penstock.tables.folders import sync_file_system
+from penstock.tables.folders import prove_writable, sync_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,19 +84,8 @@ class DeltaTables:
         return SessionNeeds(ARTIFACTS[minor], dict(_CONF))
 
     def check(self) -> None:
-        if self._local is None:
-            return
-        try:
-            self._local.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self._local):
-                pass
-        except OSError as failure:
-            raise DestinationError(
-                f"{self._local} is not writable: {failure.strerror}",
-                code="destination.not_writable",
-                where=str(self._local),
-                hint="choose a folder that this user may write to",
-            ) from failure
+        if self._local is not None:
+            prove_writable(self._local)
 
     def location(self, table: TableName) -> str:
         return "/".join(p for p in (self._root, table.namespace, table.name) if p)

@@ -15,8 +15,9 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -98,13 +99,13 @@ def parquet_files(folder: Path) -> list[str]:
     return []
 
 
-def take_files(staged: Path, folder: Path, key: str, number: int) -> None:
+def take_files(staged: Sequence[Path], folder: Path, key: str, number: int) -> None:
     """Move a load's files into a table, replacing exactly those of an earlier try."""
     stem = f"{_key_hash(key)}-{number:012d}-"
     earlier = {n for n in parquet_files(folder) if n.startswith(stem)}
-    for index, name in enumerate(parquet_files(staged)):
+    for index, file in enumerate(staged):
         target = f"{stem}{index:05d}{_SUFFIX}"
-        os.replace(staged / name, folder / target)
+        os.replace(file, folder / target)
         earlier.discard(target)
     for name in earlier:
         os.unlink(folder / name)
@@ -118,6 +119,31 @@ def name_rewritten(folder: Path) -> None:
     for name in os.listdir(folder):
         if not name.endswith(_SUFFIX) or name.startswith("."):
             os.unlink(folder / name)
+
+
+def prove_writable(folder: Path) -> None:
+    """Write a file there and leave nothing behind. Raises ``DestinationError``
+    (``destination.not_writable``)."""
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as failure:
+        raise _not_writable(folder, failure) from failure
+    finally:
+        with suppress(OSError):  # somebody else may use them by now
+            for path in made:
+                path.rmdir()
+
+
+def _not_writable(folder: Path, failure: OSError) -> DestinationError:
+    return DestinationError(
+        f"{folder} is not writable: {failure.strerror}",
+        code="destination.not_writable",
+        where=str(folder),
+        hint="choose a folder that this user may write to",
+    )
 
 
 def _key_hash(key: str) -> str:
@@ -142,12 +168,7 @@ class Root:
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as failure:
-            raise DestinationError(
-                f"{self.path} is not writable: {failure.strerror}",
-                code="destination.not_writable",
-                where=str(self.path),
-                hint="choose a folder that this user may write to",
-            ) from failure
+            raise _not_writable(self.path, failure) from failure
 
     @contextmanager
     def lock(self, table: TableName) -> Generator[None]:

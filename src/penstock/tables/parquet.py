@@ -4,8 +4,8 @@
 pandas: all files of a table have the same columns. A plain append stages its files and renames them
 into the folder (a reader may see a load file by file); whatever replaces rows, keeps the newest per
 key or changes columns writes a new complete folder and exchanges the two in one step. Appends of
-many tables with equal columns share one Spark job. Neighbours: ``folders`` knows what lies on the
-disk, ``rows`` what the rows are, ``evolution`` what the columns become.
+many tables with equal columns share one Spark job (``small``). Neighbours: ``folders`` knows what
+lies on the disk, ``rows`` what the rows are, ``evolution`` what the columns become.
 """
 
 import shutil
@@ -29,18 +29,20 @@ from penstock.tables.folders import (
     Root,
     finished_files,
     name_rewritten,
+    parquet_files,
     put_folder,
     read_marker,
     sync_file_system,
     take_files,
     write_marker,
 )
+from penstock.tables.small import write_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 BATCH_LOADS = 2000  # loads of one shape in one Spark job
-BATCH_BYTES = 256 << 20  # and their parts' bytes: a larger load goes alone
+BATCH_BYTES = 32 << 20  # and their parts' bytes: a larger load goes alone
 PARALLEL_JOBS = 4
 _WRITTEN = "written"
 _REWRITES = (
@@ -78,7 +80,7 @@ class ParquetTables:
         return SessionNeeds()
 
     def check(self) -> None:
-        self._root.prepare()
+        prove_writable(self._root.path)
 
     def location(self, table: TableName) -> str:
         return str(self._root.folder(table))
@@ -252,42 +254,42 @@ class _Wave:
                 plan = batch[0]
                 self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
             return
-        for plan, folder in zip(batch, staged, strict=True):
+        for plan, files in zip(batch, staged, strict=True):
             try:
-                self._publish(plan, folder)
+                self._publish(plan, files)
                 self.outcomes[plan.index] = LoadResult(plan.load.load.rows)
             except Exception as failure:
                 self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
 
-    def _stage(self, batch: Sequence[_Plan]) -> list[Path]:
-        """Write every load's files into a folder of its own, in one job."""
+    def _stage(self, batch: Sequence[_Plan]) -> list[list[Path]]:
+        """Write every load's files, in one job."""
         first = batch[0]
         place = self.staging / f"append-{first.index}-{len(batch)}"
         if len(batch) == 1:
             fresh = rows.in_shape(self._parts(first.load), first.load, first.target)
             fresh.write.mode("overwrite").parquet(str(place))
-            return [place]
+            return [[place / name for name in parquet_files(place)]]
         listing = place.with_suffix(".json")
         read = rows.read_many(self.spark, [p.load for p in batch], listing)
         shaped = rows.in_shape(read, first.load, first.target, keep=(rows.LOAD,))
-        shaped.write.mode("overwrite").partitionBy(rows.LOAD).parquet(str(place))
-        return [place / f"{rows.LOAD}={turn}" for turn in range(len(batch))]
+        wanted = [p.load.load.rows for p in batch]
+        return [[file] for file in write_each(shaped, rows.LOAD, first.target, wanted, place)]
 
-    def _publish(self, plan: _Plan, staged: Path) -> None:
+    def _publish(self, plan: _Plan, files: Sequence[Path]) -> None:
         load = plan.load.load
         with self.root.lock(plan.load.table):
             marker = read_marker(plan.folder)
             if marker is None and plan.marker is None:
-                fresh = staged.with_name(f"{staged.name}-table")
+                fresh = self.staging / f"fresh-{plan.index}"
                 fresh.mkdir()
-                take_files(staged, fresh, load.key, load.number)
+                take_files(files, fresh, load.key, load.number)
                 write_marker(fresh, Marker(plan.target).with_load(load.key, load.number))
                 put_folder(fresh, plan.folder)
                 return
             if marker is None or marker.columns != plan.target:
                 raise _conflict(plan)
             if not marker.has(load.key, load.number):
-                take_files(staged, plan.folder, load.key, load.number)
+                take_files(files, plan.folder, load.key, load.number)
                 write_marker(plan.folder, marker.with_load(load.key, load.number))
 
 

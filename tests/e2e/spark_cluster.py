@@ -1,0 +1,101 @@
+"""A standalone Spark cluster on loopback: one master, workers of one core each, from the classes
+that the pip package brings. Ended with everything that it started.
+
+Executors run in folders below the cluster's own; their Java is the one that a session would use.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import platformdirs
+import pyspark
+
+from penstock.spark.java import find_java
+
+SPARK_HOME = Path(pyspark.__file__).parent
+REGISTER_SECONDS = 90.0
+EXECUTOR_CONF = {"spark.executor.memory": "1g"}
+
+
+class Cluster:
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self.address = ""
+        self._workers = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            master = self._start("master", "master.Master", "--port", "0")
+            port = self._found(master, r"'sparkMaster' on port (\d+)")
+            self.address = f"spark://127.0.0.1:{port}"
+            for number in range(self._workers):
+                place = str(self.folder / f"work-{number}")
+                arguments = ["--cores", "1", "--memory", "1500m", "--work-dir", place]
+                self._start(f"worker-{number}", "worker.Worker", *arguments, self.address)
+            for number in range(self._workers):
+                self._found(self.folder / f"worker-{number}.log", r"(Successfully registered)")
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+
+    def _start(self, name: str, role: str, *arguments: str) -> Path:
+        java = find_java(platformdirs.user_cache_path("penstock"))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "SPARK_"))}
+        log = self.folder / f"{name}.log"
+        command: list[Any] = [SPARK_HOME / "bin" / "spark-class"]
+        command += [f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", "--webui-port", "0"]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+                start_new_session=True,
+                env={
+                    **kept,
+                    "JAVA_HOME": str(java.home),
+                    "SPARK_HOME": str(SPARK_HOME),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_NO_DAEMONIZE": "1",
+                },
+            )
+        self._processes.append(process)
+        return log
+
+    def _found(self, log: Path, pattern: str) -> str:
+        deadline = time.monotonic() + REGISTER_SECONDS
+        while time.monotonic() < deadline:
+            found = re.search(pattern, log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            time.sleep(0.1)
+        raise AssertionError(f"{log.name}: {log.read_text(errors='replace')[-2000:]}")

@@ -1,0 +1,85 @@
+"""A standalone cluster on loopback: connectors run on its workers, and a worker's death costs a new
+epoch, no row and no duplicate (L4, L5).
+
+The driver is a program of its own; the log, the state store and the table lie on storage that all
+share, which on one machine is any folder.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from e2e_harness import Place, assert_adds_up
+from spark_cluster import EXECUTOR_CONF, Cluster
+from test_kills import assert_whole, await_hang, await_rows, hung, reads
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def ancestors(pid: int) -> list[int]:
+    found: list[int] = []
+    while pid > 1:
+        pid = parent(pid)
+        found.append(pid)
+    return found
+
+
+def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_path: Path) -> None:
+    """The executor's JVM dies under a connector that is reading. Spark retries its task on the
+    other worker, where CLAIM refuses it; a new epoch reads what no state covers."""
+    place = hung(tmp_path)
+    place.told |= {"master": cluster.address, "conf": EXECUTOR_CONF}
+    running = place.start()
+    await_hang(place, 180)
+    await_rows(place, 60)
+    child = place.process("penstock.engine.child")
+    above = ancestors(child)
+    assert running.process.pid not in above, "the connector runs under the driver"
+    executors = {
+        pid: command for pid in above if "CoarseGrainedExecutorBackend" in (command := line(pid))
+    }
+    assert len(executors) == 1, executors
+    os.kill(next(iter(executors)), signal.SIGKILL)
+    ended = running.wait()
+    assert ended.code == 0, (ended.report, ended.told[-3000:])
+    assert reads(place) == 2
+    assert_adds_up(ended)
+    assert_whole(place)
+    assert not place.left_after(15)
+
+
+def line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+@pytest.mark.network
+def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """The master by ``PENSTOCK_SPARK_MASTER``, as the README's user would give it."""
+    place = Place(
+        tmp_path,
+        "parquet",
+        config={"count": 1000},
+        source="airbyte:source-faker@7.2.1",
+        told={"master": None, "conf": EXECUTOR_CONF},
+    )
+    ended = place.run(environ={"PENSTOCK_SPARK_MASTER": cluster.address})
+    assert ended.code == 0, (ended.report, ended.told[-3000:])
+    assert_adds_up(ended)
+    users = f"read_parquet('{place.lake}/users/*.parquet')"
+    counted = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {users}").fetchone()
+    assert counted == (1000, 1000)
+    assert {s["name"] for s in ended.report["streams"]} == {"users", "products", "purchases"}  # type: ignore[index]
+    assert not place.left_after(15)
