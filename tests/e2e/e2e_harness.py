@@ -15,7 +15,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import deltalake
 import duckdb
@@ -83,7 +83,10 @@ class Place:
     told: dict[str, Any] = field(default_factory=dict)
     source: str | None = None
 
+    made: ClassVar[list["Place"]] = []
+
     def __post_init__(self) -> None:
+        Place.made.append(self)
         self.tag = f"e2e-{uuid.uuid4().hex}"
         self.lake = self.folder / "lake"
         self.home = self.folder / "home"
@@ -109,6 +112,7 @@ class Place:
             "conf": QUICK_JVM,
             **self.told,
         }
+        told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}
         told_path = self.folder / f"run-{self._runs}.log"
         out_path = self.folder / f"run-{self._runs}.json"
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
@@ -201,6 +205,12 @@ class Place:
     @property
     def journal_path(self) -> Path:
         return self.folder / "journal.jsonl"
+
+
+def end_all() -> None:
+    """Whatever a test that failed has left running."""
+    while Place.made:
+        Place.made.pop().left_after(0)
 
 
 def assert_adds_up(ended: Ended) -> None:

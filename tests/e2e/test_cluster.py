@@ -12,11 +12,17 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from e2e_harness import Place, assert_adds_up
+from e2e_harness import Place, assert_adds_up, end_all
 from spark_cluster import EXECUTOR_CONF, Cluster
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,21 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_harness import Place, assert_adds_up
+from e2e_harness import Place, assert_adds_up, end_all
 from kills import cell, cells, run_cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    end_all()
+
 
 IN_CI = (
     "parquet-append/mid-part/connector",

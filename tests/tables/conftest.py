@@ -168,6 +168,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     scratch = tmp_path_factory.mktemp("spark")
     needs = DeltaTables(str(scratch / "unused")).needs()
-    session = open_session(needs, scratch_dir=scratch, cores=2)
+    lasting = {"spark.sql.warehouse.dir": str(scratch / "lasting warehouse")}
+    session = open_session(needs, scratch_dir=scratch, cores=2, conf=lasting)
     yield session
     close_session(session)

@@ -222,6 +222,8 @@ def _identity(connector: Connector) -> list[Any]:
 def _place(place: str, *, local: bool) -> str:
     if "://" in place:
         return without_password(place)
+    if place.startswith("catalog:"):
+        return place
     return os.path.abspath(os.path.expanduser(place)) if local else place
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.log import FileLog
 from penstock.engine.rejects import kept_name
-from penstock.errors import DestinationError, LogError, PenstockError
+from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load, Segment
@@ -63,12 +63,7 @@ class TableLoader:
             if not load.parts and not load.replaces:
                 results[index] = LoadResult(0)  # nothing but rejects
                 continue
-            try:
-                self._log.verify(load.parts)
-                real[index] = self._table_load(load)
-            except LogError as e:
-                e.stream = str(load.stream)
-                results[index] = e
+            real[index] = self._table_load(load)
         results |= dict(zip(real, self._commit(list(real.values())), strict=True))
         self._timed(self._clock() - began)
         return [results[i] for i in range(len(loads))]

@@ -14,7 +14,7 @@ from penstock.engine.sync import LaneStart, Outcome
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
-from penstock.model.segments import Load, Segment
+from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import SavedState
 from penstock.tables.contract import LoadResult
 
@@ -34,6 +34,7 @@ class Accounting:
         self._loads: list[Load] = []
         self._lane_peak = 0
         self._started: dict[int, LaneStart] = {}
+        self._generation_reads: dict[tuple[SegmentId, StreamId], int] = {}
 
     def stream(self, stream: StreamId) -> StreamReport:
         if stream not in self.streams:
@@ -61,8 +62,8 @@ class Accounting:
                 if stream is not None:
                     self.stream(stream).states += 1
 
-    def load_failed(self, load: Load, error: PenstockError) -> None:
-        line = self.stream(load.stream)
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+        line = self.stream(stream)
         line.status, line.error = "failed", error.as_dict()
 
     def lane_started(self, start: LaneStart) -> None:
@@ -90,8 +91,19 @@ class Accounting:
     def segments(self, segments: Sequence[Segment]) -> None:
         """Told of what is about to be committed: where delivery was at least once (L2)."""
         for segment in segments:
+            for part in segment.slices:
+                if part.fills_generation:
+                    self._generation_reads[segment.id, part.stream] = part.read
             if not segment.exact:
                 self.inexact |= {s.stream for s in segment.slices if s.rows}
+
+    def _read_elsewhere(self, load: Load) -> int:
+        """Records of a load that no lane of this run has counted. Only a generation's load spans
+        epochs: some of them may have ended here."""
+        elsewhere = [s for s in load.segments if s.epoch not in self._ended]
+        if len(elsewhere) == len(load.segments):
+            return load.read
+        return sum(self._generation_reads.get((s, load.stream), 0) for s in elsewhere)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -114,9 +126,7 @@ class Accounting:
     ) -> Report:
         """The first error in time is the one shown."""
         for load in self._loads:
-            for_epochs = {s.epoch for s in load.segments}
-            if not for_epochs & self._ended:
-                self.stream(load.stream).read += load.read
+            self.stream(load.stream).read += self._read_elsewhere(load)
         for stream, line in self.streams.items():
             if stream in outcome.complete:
                 line.status, line.error = "complete", None

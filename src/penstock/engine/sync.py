@@ -16,12 +16,12 @@ from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
 from penstock.engine.mailbox import NewConfig
 from penstock.engine.pending import Pending, Waiting, decide, visible
-from penstock.errors import Cancelled, PenstockError
+from penstock.errors import Cancelled, LogError, PenstockError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.segments import Consumed, Group, Load, Segment, SegmentId, Shape
-from penstock.model.state import SavedState
+from penstock.model.state import SavedState, StateType
 from penstock.protocols.contract import StateRole
-from penstock.state.contract import GroupIntent, Lease, Store
+from penstock.state.contract import GroupIntent, Lease, Reset, Store
 from penstock.tables.contract import LoadResult
 
 
@@ -41,12 +41,13 @@ class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``load_bytes``, ``load_seconds``: what must be pending before a load is made while sources
-    still read. ``max_epochs``: how often a lane that was lost with its worker is begun again."""
+    still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a lane that was lost with its worker is begun again."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]
     lanes: int = 1
     max_epochs: int = 3
+    slots: int | None = None
     load_bytes: int = 512 << 20
     load_seconds: float = 300.0
     poll_seconds: float = 0.2
@@ -79,7 +80,7 @@ class LaneRunner(Protocol):
 
 class Loader(Protocol):
     def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
-        """Verify the parts and commit each load; at most one load per stream in a call."""
+        """Commit each load, whose parts are whole; at most one load per stream in a call."""
         ...
 
     def keep_rejects(self, segment: Segment) -> None:
@@ -96,7 +97,7 @@ class Observer(Protocol):
         """States whose loads are all committed."""
         ...
 
-    def load_failed(self, load: Load, error: PenstockError) -> None: ...
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
 
     def lane_started(self, start: LaneStart) -> None: ...
 
@@ -168,9 +169,7 @@ class Sync:
         if not self._cancelled:
             self._drain(final=True)
             self._drop_old_epochs()
-        for stream in self._waiting:
-            self._complete.discard(stream)
-        complete = self._complete - set(self._blocked)
+        complete = self._complete - set(self._blocked) - self._left_in_log()
         if self._shared_blocked:
             complete = {s for s in complete if self._streams[s].configured.fills_generation}
         return Outcome(
@@ -180,12 +179,19 @@ class Sync:
             cancelled=self._cancelled,
         )
 
+    def _left_in_log(self) -> set[StreamId]:
+        """Streams with sealed rows that are not committed: a cancelled run leaves them."""
+        pending = self._decide(final=True)
+        return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
+
     # -- recovery (L3, L5)
 
     def recover(self) -> None:
         """Repeat what was written down, then drain what was sealed, without asking the source."""
         self._close_open_epochs()
-        self._commit(self._store.open_groups(self._plan.pipeline), again=True)
+        groups = self._store.open_groups(self._plan.pipeline)
+        self._tell(segment for g in groups for load in g.loads for segment in load.segments)
+        self._commit([g for g in groups if self._is_whole(g)], again=True)
         self._drain(final=True)
         self._drop_old_epochs()
 
@@ -227,11 +233,10 @@ class Sync:
         ready = [
             self._stripped(group)
             for group in pending.ready
-            if not (self._shared_blocked and _is_shared(group.states))
+            if self._is_whole(group) and not (self._shared_blocked and _is_shared(group.states))
         ]
         if ready:
-            taken = {segment for group in ready for segment, _ in group.consumes}
-            self._observer.segments([s for s in self._log.segments() if s.id in taken])
+            self._tell(segment for group in ready for segment, _ in group.consumes)
             groups = self._store.intend(self._lease, ready, self._states.merge)
             reach("after-intent")
             self._commit(groups)
@@ -244,6 +249,26 @@ class Sync:
             self._loader.keep_rejects(segment)
         self._log.discard(spent)
 
+    def _tell(self, taken: Iterable[SegmentId]) -> None:
+        wanted = set(taken)
+        if wanted:
+            self._observer.segments([s for s in self._log.segments() if s.id in wanted])
+
+    def _is_whole(self, group: Group | GroupIntent) -> bool:
+        """Are its parts as they were sealed? A load is written down only if they are; a stream
+        whose parts are not goes no further, nor does a state that it shares."""
+        for load in group.loads:
+            try:
+                self._log.verify(load.parts)
+            except LogError as e:
+                e.stream = str(load.stream)
+                self._blocked[load.stream] = e
+                self._errors.append(e)
+                self._observer.load_failed(load.stream, e)
+        damaged = any(load.stream in self._blocked for load in group.loads)
+        self._shared_blocked |= damaged and _is_shared(group.states)
+        return not damaged
+
     def _written_down(self) -> set[SegmentId]:
         """Segments of loads that failed: the next run repeats them, so their parts must stay."""
         if not self._blocked:
@@ -255,8 +280,8 @@ class Sync:
         """A state that was sealed before some of its streams were reset says nothing of them."""
         if not _is_shared(group.states):
             return group
-        floors = self._store.floors(self._plan.pipeline)
-        gone = [s for s in self._streams if group.epoch <= floors.get(s.key, 0)] if floors else []
+        floors = self._store.floors(self._plan.pipeline).items()
+        gone = [s for s, epoch in floors if s is not None and group.epoch <= epoch]
         if not gone:
             return group
         states = tuple(self._states.without(group.states, gone))
@@ -317,7 +342,7 @@ class Sync:
                 self._blocked[load.stream] = result
                 self._shared_blocked |= _is_shared(group.states)
                 self._errors.append(result)
-                self._observer.load_failed(load, result)
+                self._observer.load_failed(load.stream, result)
             else:
                 committed.append((group.id, load))
         self._store.loaded(self._lease, committed, self._states.merge)
@@ -353,7 +378,8 @@ class Sync:
             now = self._time.now()
             if running and now - scanned_at >= self._plan.scan_seconds:
                 scanned_at = now
-                if self._due(now - loaded_at):
+                free = self._plan.slots is None or self._plan.slots > len(running)
+                if free and self._due(now - loaded_at):
                     self._drain(final=False)
                     loaded_at = self._time.now()
             if running:
@@ -447,7 +473,8 @@ class Sync:
         self, streams: Sequence[SyncStream]
     ) -> tuple[dict[StreamId, tuple[Waiting, ...]], list[SyncStream]]:
         """Streams whose unfinished generation goes on, and the others."""
-        shared = any(s.scope.stream is None for s in self._store.states(self._plan.pipeline))
+        shared = _is_shared(self._store.states(self._plan.pipeline))
+        floors = self._store.floors(self._plan.pipeline)
         resumed: dict[StreamId, tuple[Waiting, ...]] = {}
         anew: list[SyncStream] = []
         for stream in streams:
@@ -459,6 +486,8 @@ class Sync:
                 and w.slice.schema_version == stream.schema_version
                 for w in its
             )
+            floor = max(floors.get(None, 0), floors.get(stream.id, 0))
+            same &= all(w.segment.epoch > floor for w in its)
             known = shared or any(w.state is not None for w in its)
             if its and same and known and _resumes(stream.configured):
                 resumed[stream.id] = its
@@ -472,9 +501,30 @@ class Sync:
         gone |= {s for s in self._waiting if s not in self._streams}
         items = [Consumed(w.segment, s) for s in gone for w in self._waiting[s]]
         if items:
+            self._take_states_back(gone)
             self._store.abandon(self._lease, items)
             self._drain(final=True)
         return gone & self._streams.keys()
+
+    def _take_states_back(self, gone: set[StreamId]) -> None:
+        """A shared state may speak for rows that are given up: it must not, before they go. Where
+        it cannot be told apart (LEGACY) and a stream relies on it, everything is read again."""
+        saved = self._store.states(self._plan.pipeline)
+        if not _is_shared(saved):
+            return
+        names = sorted(gone)
+        left = self._states.without(saved, names)
+        relies = any(
+            s not in self._streams
+            or self._streams[s].configured.sync_mode is not SyncMode.full_refresh
+            for s in gone
+        )
+        if left == saved and relies and any(s.scope.type is StateType.legacy for s in saved):
+            self._observer.note("the source's one state spoke for rows given up: all is read again")
+            self._store.replace_states(self._lease, [])
+            return
+        strip = Reset(tuple(names), lambda states: self._states.without(states, names))
+        self._store.replace_states(self._lease, left, strip)
 
 
 def _is_shared(states: Iterable[SavedState]) -> bool:

@@ -61,8 +61,8 @@ class Watch:
     def states(self, states: Sequence[SavedState]) -> None:
         self._accounting.states(states)
 
-    def load_failed(self, load: Load, error: PenstockError) -> None:
-        self._accounting.load_failed(load, error)
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+        self._accounting.load_failed(stream, error)
 
     def lane_started(self, start: LaneStart) -> None:
         self._epochs.append(start.epoch)

@@ -36,6 +36,7 @@ START_SECONDS = 120.0
 RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
 _LOOPBACK = "127.0.0.1"
+SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the run's folder
 _BLOCKS, _IVY = "blocks", "ivy"  # in the scratch folder, removed at the end
 _JOINED = {  # settings that add up: ours first
     "spark.driver.extraJavaOptions": " ",
@@ -216,7 +217,7 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.warehouse.dir": str(scratch / SCRATCH_WAREHOUSE),
     }
     if master.startswith("local"):
         conf["spark.local.dir"] = str(scratch / _BLOCKS)

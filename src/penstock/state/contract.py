@@ -139,11 +139,12 @@ class Store(Protocol):
     ) -> None:
         """A user's set, import or reset: replaces everything saved, and raises the floor so that no
         segment sealed before can bring an older state back (its rows still load). ``reset``: only
-        these streams'; the others' sealed states still count."""
+        these streams'; the others' sealed states still count. No state at all gives up the loads
+        that are written down and not committed: the source is asked for everything again."""
         ...
 
-    def floors(self, pipeline: str) -> dict[str, int]:
-        """Per stream key that was reset on its own, the last epoch before."""
+    def floors(self, pipeline: str) -> dict[StreamId | None, int]:
+        """The last epoch before a reset, per stream; None: of everything."""
         ...
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:

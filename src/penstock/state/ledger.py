@@ -209,6 +209,11 @@ def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
         conn.execute(update(GROUPS).where(*mine).values(body=msgspec.json.encode(group).decode()))
 
 
+def give_up_groups(conn: Connection, held: Held) -> None:
+    """A reset of everything: what is written down and not committed is asked for again."""
+    conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name))
+
+
 def abandon(conn: Connection, held: Held, items: Iterable[Consumed]) -> None:
     wanted = dict.fromkeys(items)
     known = consumed(conn, held.name, {item.segment.epoch for item in wanted})

@@ -241,14 +241,15 @@ class MemoryStore:
             self._save(p, held, states)
             if reset is None:
                 p.floors = {rules.ANYTHING: p.epoch}
+                if not states:
+                    p.groups = {}
                 return
             p.floors.update({s.key: p.epoch for s in reset.streams})
             for each in p.groups.values():
                 each.group = rules.stripped(each.group, reset)
 
-    def floors(self, pipeline: str) -> dict[str, int]:
-        floors = self._read(pipeline).floors
-        return {key: epoch for key, epoch in floors.items() if key != rules.ANYTHING}
+    def floors(self, pipeline: str) -> dict[StreamId | None, int]:
+        return rules.floors_of(self._read(pipeline).floors)
 
     def _save(self, p: _Pipeline, held: _Held, new: Sequence[SavedState]) -> None:
         changes = rules.state_changes(p.states, new)

@@ -89,6 +89,13 @@ def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[SavedS
     ]
 
 
+def floors_of(floors: Mapping[str, int]) -> dict[StreamId | None, int]:
+    """Stored floors by stream; None: of everything."""
+    return {
+        None if key == ANYTHING else stream_from_key(key): epoch for key, epoch in floors.items()
+    }
+
+
 def stripped(group: Group, reset: Reset) -> Group:
     """A group that is written down, without the states that a reset takes away."""
     return msgspec.structs.replace(group, states=tuple(reset.strip(group.states)))

@@ -200,13 +200,14 @@ class SqlStore:
             if reset is not None:
                 floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
                 ledger.strip_groups(conn, held, reset)
+            elif not states:
+                ledger.give_up_groups(conn, held)
             conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
 
-    def floors(self, pipeline: str) -> dict[str, int]:
+    def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         with self._db.reading() as conn:
             query = select(PIPELINES.c.floors).where(PIPELINES.c.name == pipeline)
-            floors = _floors(conn.scalar(query) or "{}")
-        return {key: epoch for key, epoch in floors.items() if key != rules.ANYTHING}
+            return rules.floors_of(_floors(conn.scalar(query) or "{}"))
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         with self._db.reading() as conn:

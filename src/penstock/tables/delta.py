@@ -1,10 +1,10 @@
 """Tables in Delta Lake, spoken in SQL and by the DataFrame writer; the jar is enough.
 
 Every load is one commit that carries (key, number) as Delta's transaction id: a repeated load is
-skipped by Delta itself (L3). Appends and overwrites give the id as an option; MERGE takes it from
-two settings that Delta never resets, so they are set around the one statement, under a lock that
-every write of this process holds. Widening a column is a commit of its own before the load's.
-Neighbours: ``rows`` gives the rows, ``evolution`` the columns, ``spark.jars`` finds the jars.
+skipped by Delta itself (L3). It takes the id from two settings that it never resets, so they are
+set around the one statement, under a lock that every write of this process holds. Widening a column
+is a commit of its own before the load's. Neighbours: ``places`` says where a table is, ``rows``
+gives the rows, ``evolution`` the columns, ``spark.jars`` finds the jars.
 """
 
 import importlib.metadata
@@ -12,20 +12,21 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import ConfigError, DestinationError, PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import Field
 from penstock.spark.failures import table_failure
 from penstock.spark.types import ddl, quoted, row_schema
 from penstock.tables import rows
 from penstock.tables.contract import LoadResult, SessionNeeds, TableLoad, TableName
-from penstock.tables.folders import prove_writable, sync_file_system
+from penstock.tables.folders import make_writable, prove_writable, sync_file_system
+from penstock.tables.places import PREFIX, Database, InCatalog, InFolder, Place, is_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,8 +44,6 @@ _CONF = {
     "spark.jars.excludes": "org.*:*,com.*:*,io.unitycatalog:*,io.delta:delta-kernel*",
 }
 _TXN = "spark.databricks.delta.write.txn"
-_MISSING = {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}
-_LOG_ENTRY = re.compile(r"\d{20}\.json")
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 _write_lock = threading.RLock()
@@ -52,7 +51,8 @@ _views = itertools.count()
 
 
 class DeltaTables:
-    """The destination ``delta:PATH``; PATH local or any URI that Spark writes to."""
+    """The destination ``delta:PATH``: PATH local or any URI that Spark writes to, or
+    ``catalog:CATALOG.DATABASE`` of the Spark session."""
 
     name = "delta"
 
@@ -65,6 +65,10 @@ class DeltaTables:
                 code="config.unknown_option",
                 hint=f"its only option is {TYPE_WIDENING}: true | false",
             )
+        self._database = Database(path) if path.startswith(PREFIX) else None
+        if self._database is not None:
+            self._local, self._root = None, path
+            return
         url = urlsplit(path)
         local = url.scheme == "file" or "://" not in path
         file_path = unquote(url.path) if url.scheme == "file" else path
@@ -88,6 +92,8 @@ class DeltaTables:
             prove_writable(self._local)
 
     def location(self, table: TableName) -> str:
+        if self._database is not None:
+            return ".".join(self._database.name(table))
         return "/".join(p for p in (self._root, table.namespace, table.name) if p)
 
     def loads_once(self, mode: DestinationSyncMode) -> str | None:
@@ -96,37 +102,44 @@ class DeltaTables:
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
-        self.check()
+        if self._local is not None:
+            make_writable(self._local)
+        if self._database is not None and loads:
+            try:
+                self._database.prepare(spark)
+            except Exception as failure:
+                return [table_failure(failure, self.location(load.table)) for load in loads]
         outcomes: list[LoadResult | PenstockError] = []
         for load in loads:
             try:
                 with _write_lock:
-                    place, local = self.location(load.table), self._local is not None
-                    outcomes.append(_Commit(spark, place, load, local, self._widens).run())
+                    place = self._place(spark, load.table)
+                    outcomes.append(_Commit(spark, place, load, self._widens).run())
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
         if self._local is not None:
             sync_file_system(self._local)
         return outcomes
 
+    def _place(self, spark: "SparkSession", table: TableName) -> Place:
+        if self._database is not None:
+            return InCatalog(spark, self._database.name(table))
+        return InFolder(spark, self.location(table), self._local is not None)
+
 
 class _Commit:
     """One load into one table."""
 
-    def __init__(
-        self, spark: "SparkSession", place: str, load: TableLoad, local: bool, widens: bool
-    ) -> None:
+    def __init__(self, spark: "SparkSession", place: Place, load: TableLoad, widens: bool) -> None:
         self.spark = spark
         self.place = place
         self.load = load
-        self.local = local
         self.widens = widens
-        self.sql_name = f"delta.{quoted(place)}"
 
     def run(self) -> LoadResult:
         load = self.load
         old = self._columns()
-        columns = rows.target_columns(load, old, self._held)
+        columns = rows.target_columns(load, old, self.place.held)
         if old is not None and columns.widened and not load.load.replaces:
             old = self._widen(old, columns.fields)
         dedups = load.mode is DestinationSyncMode.append_dedup
@@ -147,26 +160,26 @@ class _Commit:
         from pyspark.errors import AnalysisException
 
         try:
-            return row_schema(self._held().schema).fields
+            found = row_schema(self.place.held().schema).fields
         except AnalysisException as failure:
-            if failure.getCondition() in _MISSING:
+            if is_missing(failure):
                 return None
             raise
+        if isinstance(self.place, InCatalog):
+            self.place.prove_delta()
+        return found
 
-    def _held(self) -> "DataFrame":
-        return self.spark.read.format("delta").load(self.place)
-
-    def _version(self) -> int:
-        """The table's newest version; -1 where there is no table."""
-        if self.local:
-            with suppress(FileNotFoundError):
-                names = os.listdir(Path(self.place, "_delta_log"))
-                return max((int(n[:20]) for n in names if _LOG_ENTRY.fullmatch(n)), default=-1)
-            return -1
-        if self._columns() is None:
-            return -1
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT 1")
-        return int(history.select("version").collect()[0][0])
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        """Settings that give the one statement inside its transaction id."""
+        conf = self.spark.conf
+        try:
+            conf.set(f"{_TXN}AppId", self.load.load.key)
+            conf.set(f"{_TXN}Version", str(self.load.load.number))
+            yield
+        finally:
+            conf.unset(f"{_TXN}AppId")
+            conf.unset(f"{_TXN}Version")
 
     # -- append, overwrite, and the first load of any mode
 
@@ -184,9 +197,10 @@ class _Commit:
         writer = writer.option("overwriteSchema" if load.replaces else "mergeSchema", "true")
         if any(_NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
-        before = self._version()
-        writer.options(txnAppId=load.key, txnVersion=str(load.number)).save(self.place)
-        if self._version() == before:
+        before = self.place.version()
+        with self._transaction():
+            self.place.save(writer)
+        if self.place.version() == before:
             return LoadResult(0, repeated=True)
         return LoadResult(int(seen.get.get("written") or 0) if count else load.rows)
 
@@ -201,21 +215,17 @@ class _Commit:
         newer = self._newer_sql(old, target)
         view = f"_penstock_load_{os.getpid()}_{next(_views)}"
         statement = (
-            f"MERGE WITH SCHEMA EVOLUTION INTO {self.sql_name} t USING {view} s "
+            f"MERGE WITH SCHEMA EVOLUTION INTO {self.place.sql_name} t USING {view} s "
             f"ON {' AND '.join(f'{s} <=> {t}' for s, t in keys)} "
             f"WHEN MATCHED AND ({newer}) AND ({gone}) THEN DELETE "
             f"WHEN MATCHED AND ({newer}) THEN UPDATE SET * "
             f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT *"
         )
         newest.createOrReplaceTempView(view)
-        conf = self.spark.conf
         try:
-            conf.set(f"{_TXN}AppId", load.load.key)
-            conf.set(f"{_TXN}Version", str(load.load.number))
-            metrics = self.spark.sql(statement).collect()
+            with self._transaction():
+                metrics = self.spark.sql(statement).collect()
         finally:
-            conf.unset(f"{_TXN}AppId")
-            conf.unset(f"{_TXN}Version")
             self.spark.catalog.dropTempView(view)
         if not metrics:  # Delta answers nothing where it skipped the statement
             return LoadResult(0, repeated=True)
@@ -245,9 +255,9 @@ class _Commit:
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         if not (self.widens and self._alter(old, after)):
-            content = rows.old_in_shape(self._held(), old, self.load, after)
+            content = rows.old_in_shape(self.place.held(), old, self.load, after)
             writer = content.write.format("delta").mode("overwrite")
-            writer.option("overwriteSchema", "true").save(self.place)
+            self.place.save(writer.option("overwriteSchema", "true"))
         return after
 
     def _alter(self, old: Sequence[Field], after: Sequence[Field]) -> bool:
@@ -256,12 +266,12 @@ class _Commit:
         changed = [new for was, new in zip(old, after, strict=True) if was.type != new.type]
         try:
             self.spark.sql(
-                f"ALTER TABLE {self.sql_name} "
+                f"ALTER TABLE {self.place.sql_name} "
                 "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
             )
             for field in changed:
                 self.spark.sql(
-                    f"ALTER TABLE {self.sql_name} ALTER COLUMN {quoted(field.name)} "
+                    f"ALTER TABLE {self.place.sql_name} ALTER COLUMN {quoted(field.name)} "
                     f"TYPE {ddl(field.type)}"
                 )
         except PySparkException:

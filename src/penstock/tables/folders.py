@@ -122,19 +122,27 @@ def name_rewritten(folder: Path) -> None:
 
 
 def prove_writable(folder: Path) -> None:
-    """Write a file there and leave nothing behind. Raises ``DestinationError``
-    (``destination.not_writable``)."""
-    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    """Whether ``folder`` is, or could be made, a folder to write to: nothing is created. Raises
+    ``DestinationError`` (``destination.not_writable``)."""
+    try:
+        nearest = next(p for p in (folder, *folder.parents) if p.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as failure:
+        raise _not_writable(folder, failure) from failure
+
+
+def make_writable(folder: Path) -> None:
+    """Create ``folder`` and write a file there, which leaves nothing behind. Raises
+    ``DestinationError`` (``destination.not_writable``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
         raise _not_writable(folder, failure) from failure
-    finally:
-        with suppress(OSError):  # somebody else may use them by now
-            for path in made:
-                path.rmdir()
 
 
 def _not_writable(folder: Path, failure: OSError) -> DestinationError:
@@ -162,13 +170,7 @@ class Root:
 
     def prepare(self) -> None:
         """Create what is missing and prove that files can be written. ``DestinationError``."""
-        try:
-            self.own.mkdir(parents=True, exist_ok=True)
-            probe = self.own / f"probe-{secrets.token_hex(4)}"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as failure:
-            raise _not_writable(self.path, failure) from failure
+        make_writable(self.own)
 
     @contextmanager
     def lock(self, table: TableName) -> Generator[None]:

@@ -30,6 +30,7 @@ from penstock.tables.folders import (
     finished_files,
     name_rewritten,
     parquet_files,
+    prove_writable,
     put_folder,
     read_marker,
     sync_file_system,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 BATCH_LOADS = 2000  # loads of one shape in one Spark job
-BATCH_BYTES = 32 << 20  # and their parts' bytes: a larger load goes alone
+BATCH_BYTES = 64 << 20  # and of their records as the source sent them: more goes alone
 PARALLEL_JOBS = 4
 _WRITTEN = "written"
 _REWRITES = (
@@ -269,11 +270,16 @@ class _Wave:
             fresh = rows.in_shape(self._parts(first.load), first.load, first.target)
             fresh.write.mode("overwrite").parquet(str(place))
             return [[place / name for name in parquet_files(place)]]
+        if first.target == rows.load_fields(first.load):
+            return [
+                [f] for f in write_each(self.spark, [p.load for p in batch], first.target, place)
+            ]
         listing = place.with_suffix(".json")
         read = rows.read_many(self.spark, [p.load for p in batch], listing)
         shaped = rows.in_shape(read, first.load, first.target, keep=(rows.LOAD,))
-        wanted = [p.load.load.rows for p in batch]
-        return [[file] for file in write_each(shaped, rows.LOAD, first.target, wanted, place)]
+        shaped.write.mode("overwrite").partitionBy(rows.LOAD).parquet(str(place))
+        folders = [place / f"{rows.LOAD}={turn}" for turn in range(len(batch))]
+        return [[folder / name for name in parquet_files(folder)] for folder in folders]
 
     def _publish(self, plan: _Plan, files: Sequence[Path]) -> None:
         load = plan.load.load
@@ -299,7 +305,7 @@ def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
     weight: dict[bytes, int] = {}
     for plan in plans:
         load = plan.load
-        size = sum(p.size for p in load.load.parts)
+        size = sum(p.raw_bytes for p in load.load.parts)
         shape = [load.schema.fields, plan.target, load.metadata, load.evolution]
         key = msgspec.json.encode(shape)
         if not load.load.rows or size > BATCH_BYTES:

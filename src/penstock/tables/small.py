@@ -1,127 +1,131 @@
-"""Many small loads in one Spark job: one Parquet file each, written by the job's Python tasks.
+"""Many small loads in one Spark job: each load's parts become one file, without Spark's writer.
 
-Spark's own writer spends 30 to 50 ms a file on committer folders, checksum files and a ``chmod``
-process each; Arrow's writer spends about one. A file appears by rename and holds all rows of its
-load, so that a task that Spark runs twice writes the same file again. Only for loads that fit a
-task's memory together; ``parquet`` decides which, and publishes the files.
+Spark's writer spends 30 to 50 ms a file on committer folders, checksum files and a ``chmod``
+process each; Arrow in a plain task spends about one. Only for loads that need no cast and fit a
+task's memory; ``parquet`` decides which, and publishes the files. A file appears by rename and
+holds the whole load, so that a task that Spark runs twice writes the same file again.
 """
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from penstock.errors import DestinationError
-from penstock.model.types import Field
+from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, Field, MetadataNames
 from penstock.spark.types import struct_type
+from penstock.tables.contract import TableLoad
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
-_ROWS = "_penstock_rows"
 # what Spark's own files say: the columns' metadata, and (the version) that days before 1582 count
 # in the proleptic Gregorian calendar, without which Spark refuses to read such a day
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
 
 
-def write_each(
-    rows: "DataFrame", owner: str, target: Sequence[Field], wanted: Sequence[int], place: Path
-) -> list[Path]:
-    """Write the ``rows`` of each load (integer column ``owner``: its place in ``wanted``) into one
-    file in the new folder ``place``. ``wanted``: how many rows each load has.
+class _File(msgspec.Struct, frozen=True):
+    parts: tuple[str, ...]
+    sync_id: int | None
+    generation: int
 
-    Raises ``DestinationError`` (``destination.rows_lost``) where a load came out with another
-    number of rows than that."""
+
+class _Job(msgspec.Struct, frozen=True):
+    """What the files of one job share. ``columns``: the data columns, in the table's order."""
+
+    place: str
+    columns: tuple[str, ...]
+    metadata: MetadataNames | None
+    described: dict[str, str]
+
+
+def write_each(
+    spark: "SparkSession", loads: Sequence[TableLoad], target: Sequence[Field], place: Path
+) -> list[Path]:
+    """Write each load into a file of its own in the new folder ``place``. Every load brings the
+    ``target`` columns as they are (``rows.load_fields``).
+
+    Raises ``DestinationError`` (``destination.rows_lost``) where a file has another number of rows
+    than its load."""
+    from pyspark.sql import functions as F
+
     place.mkdir()
-    described = {
-        _SPARK_COLUMNS: struct_type(tuple(target)).json(),
-        _SPARK_VERSION: rows.sparkSession.version,
-    }
-    task = _writer(str(place), owner, [f.name for f in target], described)
-    sorted_rows = rows.repartition(owner).sortWithinPartitions(owner)
-    done = sorted_rows.mapInArrow(task, f"{owner} INT, {_ROWS} BIGINT").collect()
-    written = {int(turn): int(count) for turn, count in done}
-    for turn, count in enumerate(wanted):
-        if written.get(turn, 0) != count:
+    job = _Job(
+        place=str(place),
+        columns=tuple(f.name for f in loads[0].schema.fields),
+        metadata=loads[0].metadata,
+        described={
+            _SPARK_COLUMNS: struct_type(tuple(target)).json(),
+            _SPARK_VERSION: spark.version,
+        },
+    )
+    asked = [
+        (turn, msgspec.json.encode(_File(x.parts, x.sync_id, x.load.generation)).decode())
+        for turn, x in enumerate(loads)
+    ]
+    write = F.udf(_writer(job), "bigint", useArrow=False).asNondeterministic()
+    files = spark.createDataFrame(asked, "turn INT, file STRING")
+    done = files.select("turn", write("turn", "file").alias("rows")).collect()
+    written = {int(row[0]): int(row[1]) for row in done}
+    for turn, load in enumerate(loads):
+        if written.get(turn) != load.load.rows:
             raise DestinationError(
-                f"a load of {count} rows came out with {written.get(turn, 0)}",
+                f"a load of {load.load.rows} rows came out with {written.get(turn, 0)}",
                 code="destination.rows_lost",
-                where=str(place),
+                where=load.table.name,
                 hint="run again: the load is repeated as it stands",
             )
-    return [place / _name(turn) for turn in range(len(wanted))]
+    return [place / _name(turn) for turn in range(len(loads))]
 
 
 def _name(turn: int) -> str:
     return f"{turn:06d}.parquet"
 
 
-def _writer(
-    place: str, owner: str, columns: list[str], described: dict[str, str]
-) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
-    """The task: batches sorted by ``owner`` become one file for each value of it."""
-
-    def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
-
-        counts: dict[int, int] = {}
-        current: _File | None = None
-        for batch in batches:
-            for turn, rows in _runs(batch, owner):
-                if current is None or current.turn != turn:
-                    if current is not None:
-                        current.finish()
-                    current = _File(Path(place), turn, rows.schema, columns, described)
-                current.write(rows)
-                counts[turn] = counts.get(turn, 0) + rows.num_rows
-        if current is not None:
-            current.finish()
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(list(counts), pa.int32()), pa.array(list(counts.values()), pa.int64())],
-            names=[owner, _ROWS],
-        )
+def _writer(job: _Job) -> Callable[[int, str], int]:
+    def write(turn: int, file: str) -> int:
+        return _write(job, turn, msgspec.json.decode(file, type=_File))
 
     return write
 
 
-def _runs(batch: "pa.RecordBatch", owner: str) -> "Iterator[tuple[int, pa.RecordBatch]]":
-    """Slices of a batch with one value of its sorted column ``owner`` each."""
-    import pyarrow.compute as pc
+def _write(job: _Job, turn: int, file: _File) -> int:
+    """The task: one file; its rows."""
+    import pyarrow.parquet as pq
 
-    counted = pc.value_counts(batch.column(owner)).to_pylist()
-    start = 0
-    for entry in counted:
-        yield int(entry["values"]), batch.slice(start, int(entry["counts"]))
-        start += int(entry["counts"])
+    path = Path(job.place, _name(turn))
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    writer, count = None, 0
+    for part in file.parts:
+        table = _in_shape(pq.ParquetFile(part).read(), job, file)
+        writer = writer or pq.ParquetWriter(draft, table.schema, store_schema=False)
+        writer.write_table(table)
+        count += table.num_rows
+    if writer is None:
+        return 0
+    writer.close()
+    os.replace(draft, path)
+    return count
 
 
-class _File:
-    """One load's file while its rows arrive."""
+def _in_shape(table: Any, job: _Job, file: _File) -> Any:
+    """A part's Arrow table as the target's columns."""
+    import pyarrow as pa
 
-    def __init__(
-        self,
-        place: Path,
-        turn: int,
-        schema: "pa.Schema",
-        columns: list[str],
-        described: dict[str, str],
-    ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self.turn = turn
-        self.columns = columns
-        self.path = place / _name(turn)
-        self.draft = place / f".{self.path.name}.{secrets.token_hex(4)}"
-        self.schema = pa.schema([schema.field(n) for n in columns], metadata=described)
-        self.writer = pq.ParquetWriter(self.draft, self.schema, store_schema=False)
-
-    def write(self, rows: "pa.RecordBatch") -> None:
-        self.writer.write_batch(rows.select(self.columns).replace_schema_metadata(None))
-
-    def finish(self) -> None:
-        self.writer.close()
-        os.replace(self.draft, self.path)
+    columns: dict[str, Any] = {name: table.column(name) for name in job.columns}
+    if job.metadata is not None:
+        rows, names = table.num_rows, job.metadata
+        lists = table.column(CHANGES).combine_chunks()
+        if isinstance(lists, pa.ChunkedArray):
+            lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
+        changes: Any = pa.ListArray.from_arrays(lists.offsets, lists.values)  # absent: none
+        sync: Any = pa.array([file.sync_id] * rows, pa.int64())
+        columns[names.raw_id] = table.column(RAW_ID)
+        columns[names.extracted_at] = table.column(EXTRACTED_AT)
+        columns[names.meta] = pa.StructArray.from_arrays([sync, changes], ["sync_id", "changes"])
+        columns[names.generation_id] = pa.array([file.generation] * rows, pa.int64())
+    return pa.table(columns).replace_schema_metadata(job.described)

@@ -1,0 +1,169 @@
+"""append_dedup: which row is the newest, on both formats: cursors of every kind, absent cursors,
+equal ones, keys that are composite, nested and partly null, a delete beside its older record."""
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.open import open_table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return open_table(request.param, str(tmp_path / "lake"))
+
+
+def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
+    outcomes = tables.commit(spark, loads)
+    for outcome in outcomes:
+        if isinstance(outcome, PenstockError):
+            raise outcome
+    return outcomes
+
+
+def rows(tables: Any, spark: Any, *columns: str, table: str = "t") -> list[Any]:
+    place = tables.location(TableName(None, table))
+    found = spark.read.format(tables.name).load(place).selectExpr(*columns)
+    return sorted((tuple(r) for r in found.collect()), key=repr)
+
+
+def at(second: int) -> dt.datetime:
+    return dt.datetime(2024, 1, 1, 0, 0, second, tzinfo=dt.UTC)
+
+
+CURSORS = {
+    "string": ("2024-01-02", "2024-01-10", "2024-01-09"),
+    "timestamp": (at(1), at(30), at(29)),
+    "timestamp_ntz": tuple(at(s).replace(tzinfo=None) for s in (1, 30, 29)),
+    "decimal": (Decimal("9.50"), Decimal("10.25"), Decimal("10.24")),
+    "integer": (9, 10**15, 10**15 - 1),
+    "number": (-1.5, 2e300, 1e300),
+}
+
+
+def test_a_cursor_of_every_type_decides_within_and_across_loads(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    first, second = [], []
+    for kind, (low, high, middle) in CURSORS.items():
+        columns = {"id": "integer", "c": (12, 2) if kind == "decimal" else kind, "v": "string"}
+        rows_in = [
+            [{"id": 1, "c": high, "v": "high"}, {"id": 1, "c": low, "v": "low"}],
+            [
+                {"id": 1, "c": middle, "v": "older than the table's"},
+                {"id": 2, "c": low, "v": "low"},
+                {"id": 2, "c": high, "v": "high"},
+                {"id": 2, "c": middle, "v": "middle"},
+            ],
+        ]
+        for number, (made, into) in enumerate(zip(rows_in, (first, second), strict=True), 1):
+            into.append(
+                loads.load(
+                    number, made, columns, table=kind, mode="append_dedup", cursor=("c",)
+                )
+            )  # fmt: skip
+    assert [r.written for r in put(tables, spark, *first)] == [1] * len(CURSORS)
+    assert [r.written for r in put(tables, spark, *second)] == [1] * len(CURSORS)
+    for kind in CURSORS:
+        assert rows(tables, spark, "id", "v", table=kind) == [(1, "high"), (2, "high")], kind
+
+
+def test_equal_or_absent_cursors_fall_back_to_extraction_then_arrival(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {"id": "integer", "c": "integer", "v": "string"}
+
+    def load(number: int, *made: tuple[int, int | None, str, int]) -> Any:
+        found = [{"id": i, "c": c, "v": v, "@at": at(s)} for i, c, v, s in made]
+        return loads.load(number, found, columns, mode="append_dedup", cursor=("c",))
+
+    first = load(
+        1,
+        (1, 5, "extracted later", 9),
+        (1, 5, "arrives later", 8),
+        (2, 5, "first", 7),
+        (2, 5, "same moment: arrival", 7),
+        (3, None, "extracted later", 9),
+        (3, None, "arrives later", 8),
+        (4, None, "absent", 9),
+        (4, 0, "present", 1),
+        (5, 5, "present", 5),
+    )
+    assert put(tables, spark, first)[0].written == 5
+    second = load(
+        2,
+        (1, 5, "extracted before the table's", 8),
+        (2, 5, "same moment: the load wins", 7),
+        (3, None, "extracted later still", 10),
+        (4, None, "absent never beats present", 50),
+        (5, None, "nor here", 50),
+    )
+    assert put(tables, spark, second)[0].written == 2
+    assert rows(tables, spark, "id", "v") == [
+        (1, "extracted later"),
+        (2, "same moment: the load wins"),
+        (3, "extracted later still"),
+        (4, "present"),
+        (5, "present"),
+    ]
+
+
+def test_keys_composite_nested_and_partly_null_are_told_apart(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {"k": {"a": "integer", "deep": {"b": "string"}}, "part": "integer", "v": "string"}
+    key = (("part",), ("k", "deep", "b"))
+
+    def load(number: int, *made: tuple[int | None, str | None, str]) -> Any:
+        found = [{"k": {"a": 1, "deep": {"b": b}}, "part": p, "v": v} for p, b, v in made]
+        if number == 2:
+            found.append({"k": None, "part": 7, "v": "struct absent"})
+        return loads.load(number, found, columns, mode="append_dedup", primary_key=key)
+
+    put(tables, spark, load(1, (1, "x", "a"), (1, None, "b"), (None, "x", "c"), (1, None, "b2")))
+    assert rows(tables, spark, "v") == [("a",), ("b2",), ("c",)]
+    put(tables, spark, load(2, (1, None, "b3"), (None, "x", "c2"), (7, None, "struct of nulls")))
+    assert rows(tables, spark, "v") == [("a",), ("b3",), ("c2",), ("struct absent",)]
+
+
+def test_a_delete_takes_the_older_records_of_its_own_load(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {"id": "integer", "c": "integer", "v": "string", "gone": "string"}
+
+    def load(number: int, *made: tuple[int, int, str | None]) -> Any:
+        found = [{"id": i, "c": c, "v": f"{i}@{c}", "gone": g} for i, c, g in made]
+        return loads.load(
+            number, found, columns, mode="append_dedup", cursor=("c",), deleted="gone"
+        )
+
+    first = load(
+        1,
+        (1, 2, "deleted"),
+        (1, 1, None),  # older, arrives after its delete
+        (2, 1, None),
+        (2, 2, "deleted"),
+        (3, 1, "deleted"),
+        (3, 2, None),  # back again
+    )
+    assert put(tables, spark, first)[0].written == 1
+    assert rows(tables, spark, "v") == [("3@2",)]
+    second = load(
+        2,
+        (3, 4, "deleted"),
+        (3, 3, None),  # older, in the load of its delete
+        (1, 1, None),  # older, after it: there is no tombstone
+        (4, 2, "deleted"),
+        (4, 1, None),
+    )
+    assert put(tables, spark, second)[0].written == 2
+    assert rows(tables, spark, "v") == [("1@1",)]
+    assert put(tables, spark, first, second) == [LoadResult(0, repeated=True)] * 2
+    assert rows(tables, spark, "v") == [("1@1",)]
