@@ -150,10 +150,11 @@ def main() -> None:
     from messages import prepare
 
     path, schema = prepare(DATA, wish.records)
-    found = [
-        measure(table, path, schema, wish.repeat, wish.records * wish.repeat)
-        for table in wish.table.split(",")
-    ]
+    found: list[dict[str, Any]] = []
+    for table in wish.table.split(","):
+        found.append(measure(table, path, schema, wish.repeat, wish.records * wish.repeat))
+        if table != wish.table.split(",")[-1]:
+            print(json.dumps(found[-1]), file=sys.stderr)  # in case the next one fails
     width = max(map(len, SHOWN))
     for name in ("table", *SHOWN):
         print(f"{name:<{width}}", *(f"{one[name]:>12}" for one in found))

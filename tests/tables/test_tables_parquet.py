@@ -1,10 +1,12 @@
 """What is Parquet's own: files by rename, the exchange, crashes in between (L3, L6), batches."""
 
+import datetime as dt
 import fcntl
 import json
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from penstock.errors import ConfigError, DestinationError
 from penstock.tables import folders, parquet
 from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.open import open_table
 from penstock.tables.parquet import ParquetTables
 
 T = TableName(None, "t")
@@ -161,6 +164,44 @@ def test_many_loads_of_one_shape_share_a_job(
     assert meta.fetchall() == [(7,)]
 
 
+@pytest.mark.spark
+def test_a_shared_job_writes_what_spark_writes(tables: Any, spark: Any, loads: Any) -> None:
+    """Types, metadata and values of files that Arrow wrote are those of Spark's writer (L9)."""
+    columns = {
+        "s": "string", "flag": "boolean", "n": "integer", "f": "number", "big": (38, 0),
+        "money": (10, 2), "d": "date", "ts": "timestamp", "ntz": "timestamp_ntz", "clock": "time",
+        "bytes": "binary", "deep": [{"a": ["integer"], "when": "timestamp"}], "any": "json",
+    }  # fmt: skip
+    utc = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
+    row = {
+        "s": "é", "flag": True, "n": 2**63 - 1, "f": 0.1, "big": Decimal(10**37),
+        "money": Decimal("1.25"), "d": dt.date(1, 1, 1), "ts": utc, "ntz": utc.replace(tzinfo=None),
+        "clock": "10:11:12", "bytes": b"\0\xff", "deep": [{"a": [1, None], "when": utc}],
+        "any": "{}",
+    }  # fmt: skip
+    entry = {"field": "s", "change": "NULLED", "reason": "x"}
+
+    def load(name: str) -> Any:
+        made = [row, {"deep": []}, {}]
+        return loads.load(1, made, columns, table=name, changes=[[entry], None, []])
+
+    tables.commit(spark, [load("alone")])
+    assert tables.commit(spark, [load("a"), load("b")]) == [LoadResult(3)] * 2
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")  # Spark's default
+    try:
+        names = ("alone", "a", "b")
+        alone, a, b = (spark.read.parquet(tables.location(TableName(None, name))) for name in names)
+        assert a.schema == b.schema == alone.schema
+        assert a.schema["s"].metadata == {"penstock.source": "s"}
+        want = [r.asDict(True) for r in alone.drop("_raw_id", "_extracted_at").collect()]
+        for frame in (a, b):
+            found = [r.asDict(True) for r in frame.drop("_raw_id", "_extracted_at").collect()]
+            assert found == want
+        assert a.select("_raw_id").distinct().count() == 3
+    finally:
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")
+
+
 def test_what_dead_processes_left_is_swept_and_what_lives_stays(tmp_path: Path) -> None:
     root = folders.Root(tmp_path)
     root.prepare()
@@ -207,6 +248,16 @@ def test_places_that_cannot_exchange_are_refused_with_a_hint(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(DestinationError) as refused:
         ParquetTables(str(tmp_path / "file" / "lake")).check()
+    assert refused.value.code == "destination.not_writable"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_check_creates_nothing(tmp_path: Path, kind: str) -> None:
+    open_table(kind, str(tmp_path / "deep" / "lake")).check()
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DestinationError) as refused:
+        open_table(kind, str(tmp_path / "file" / "lake")).check()
     assert refused.value.code == "destination.not_writable"
 
 

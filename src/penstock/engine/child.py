@@ -93,6 +93,7 @@ class Lane:
         if self._watch.expired() or self._mailbox.lease() is None or self._orphaned.is_set():
             raise LogError("the run that asked for this epoch is over", code="log.claimed")
         self._log.claim(self._job.epoch, f"{os.uname().nodename}:{os.getpid()}")
+        self._mailbox.put_progress(self._job.epoch, Progress())  # it has started
         sealer = Sealer(
             self._log,
             epoch=self._job.epoch,

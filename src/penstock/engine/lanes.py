@@ -9,6 +9,7 @@ Neighbours: ``engine.sync`` starts and polls; ``engine.mailbox`` carries progres
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from penstock.errors import Defect, PenstockError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
+STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is sealed
+
 MakeJob = Callable[[LaneStart], LaneJob]
 
 
@@ -33,6 +37,9 @@ class _Handle:
         self._start, self._mailbox, self._run = start, mailbox, run
         self._result: LaneResult | None = None
         self._given: Any = None
+        self._began = time.monotonic()
+        self._seen = False
+        self._cancelled_at: float | None = None
         self._thread = threading.Thread(target=self._work, name=f"lane-{start.lane}", daemon=True)
         self._thread.start()
 
@@ -43,7 +50,18 @@ class _Handle:
             self._result = LaneResult(end=LaneEnd.lost, errors=[_lost(e).as_dict()])
 
     def poll(self) -> LaneResult | None:
-        return self._result
+        """A lane that does not start, or does not stop when told to, is given up: its epoch is
+        closed, and what it may still do does not count (L4, L11)."""
+        if self._result is not None:
+            return self._result
+        now = time.monotonic()
+        if self._cancelled_at is not None and now - self._cancelled_at > STOP_SECONDS:
+            return LaneResult(end=LaneEnd.cancelled)
+        if not self._seen:
+            self._seen = self._mailbox.progress(self._start.epoch) is not None
+            if not self._seen and now - self._began > START_SECONDS:
+                return LaneResult(end=LaneEnd.lost, errors=[_never_started().as_dict()])
+        return None
 
     def new_config(self) -> NewConfig | None:
         """The newest one waiting; their files go when the next is asked for, that is, once the
@@ -59,7 +77,16 @@ class _Handle:
         return configs[-1][1]
 
     def cancel(self) -> None:
+        self._cancelled_at = self._cancelled_at or time.monotonic()
         self._mailbox.cancel()
+
+
+def _never_started() -> PenstockError:
+    return Defect(
+        f"Spark did not start the task that runs the source within {START_SECONDS:.0f} s",
+        code="lane.not_started",
+        hint="has the cluster a free slot, and a worker that is alive?",
+    )
 
 
 def _lost(cause: BaseException) -> PenstockError:

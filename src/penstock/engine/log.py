@@ -122,6 +122,29 @@ class FileLog:
         self.root = root
         self._unsynced: list[Path] = []  # parts that the next seal makes durable
 
+    def belong_to(self, state_id: str) -> None:
+        """Bind this folder to a pipeline's state: another store's ledger knows nothing of what lies
+        here, and would drain or drop it. Raises ``LogError`` (code ``log.foreign``)."""
+        path = self.root / "OWNER"
+        with _io(path, "write"):
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            except FileExistsError:
+                owner = path.read_text()
+            else:
+                with os.fdopen(fd, "w") as f:
+                    f.write(state_id)
+                return
+        if owner not in ("", state_id):
+            raise LogError(
+                f"the log {self.root} belongs to another state store",
+                code="log.foreign",
+                where=str(self.root),
+                hint="give this pipeline another `log.path` or name; if the other store is gone "
+                "for good, so are its states: move the folder away",
+            )
+
     def _epoch(self, epoch: int) -> Path:
         return self.root / "epochs" / f"{epoch:08d}"
 

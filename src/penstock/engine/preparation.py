@@ -7,7 +7,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import SourceConnector, resolve_source
 from penstock.engine.job import LaneJob, StreamJob
+from penstock.engine.mailbox import NewConfig
 from penstock.engine.plan import (
     PlannedStream,
     StreamsPlan,
@@ -32,7 +33,7 @@ from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMod
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames
 from penstock.runtimes.contract import Timeouts
-from penstock.spark.session import choose_master, is_remote
+from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
@@ -43,7 +44,15 @@ ROLE = "source"
 class Source:
     """A pipeline's source, ready to be asked: its connector and the configuration that holds."""
 
-    def __init__(self, pipeline: Pipeline, home: Home, store: Store, observer: RunObserver) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Callable[[NewConfig], None],
+    ) -> None:
         self.observer = observer
         self.user_config = pipeline.source.config
         self.base_hash = _config_hash(self.user_config)
@@ -60,7 +69,7 @@ class Source:
         override = store.config_override(pipeline.pipeline, ROLE)
         changed = override is not None and override[0] == self.base_hash
         self.config = override[1] if override is not None and changed else self.user_config
-        self.new_config: dict[str, Any] | None = None
+        self._save = save
 
     def take(self, event: Event) -> None:
         """What the connector says beside its answers."""
@@ -70,11 +79,16 @@ class Source:
             case Error():
                 self.observer.log("ERROR", ROLE, event.message)
             case Control():
-                self.config = self.new_config = event.config
+                self.change_config(NewConfig(self.base_hash, event.config), self._save)
             case Counted():
                 self.observer.log("DEBUG", ROLE, f"{event.what}: {event.count}")
             case _:
                 pass
+
+    def change_config(self, new: NewConfig, save: Callable[[NewConfig], None]) -> None:
+        """CONTROL: the connector's new configuration, stored before it is used."""
+        save(new)
+        self.config = new.config
 
     def validate(self) -> None:
         """The configuration against the connector's own schema, before any other call."""
@@ -227,6 +241,9 @@ def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
             for s in prepared.plan.streams
         ),
         lanes=prepared.plan.lanes,
+        slots=local_slots(
+            choose_master(pipeline.spark.master, os.cpu_count() or 1, prepared.plan.lanes)
+        ),
         load_bytes=pipeline.load.max_pending_bytes,
         load_seconds=pipeline.load.max_pending_time,
     )

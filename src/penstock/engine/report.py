@@ -6,7 +6,7 @@ read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies ar
 """
 
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.progress import RunObserver
@@ -32,9 +32,16 @@ class Accounting:
         self.inexact: set[StreamId] = set()
         self._ended: set[int] = set()
         self._loads: list[Load] = []
+        self._expected: set[StreamId] = set()
         self._lane_peak = 0
         self._started: dict[int, LaneStart] = {}
         self._generation_reads: dict[tuple[SegmentId, StreamId], int] = {}
+
+    def expect(self, streams: Iterable[StreamId]) -> None:
+        """What this run is asked to sync; what else it commits, an earlier run had sealed."""
+        self._expected = set(streams)
+        for stream in self._expected:
+            self.stream(stream)
 
     def stream(self, stream: StreamId) -> StreamReport:
         if stream not in self.streams:
@@ -127,6 +134,8 @@ class Accounting:
         """The first error in time is the one shown."""
         for load in self._loads:
             self.stream(load.stream).read += self._read_elsewhere(load)
+        for stream in sorted(self.streams.keys() - self._expected, key=str):
+            self.note(f"{stream} is not synced by this run: an earlier run had sealed its rows")
         for stream, line in self.streams.items():
             if stream in outcome.complete:
                 line.status, line.error = "complete", None
@@ -158,7 +167,7 @@ class Accounting:
 
     def _unfinished(self, outcome: Outcome) -> PenstockError | None:
         """Why a source that failed in no other way has streams that are not complete."""
-        names = sorted(str(s) for s, line in self.streams.items() if line.status != "complete")
+        names = sorted(str(s) for s in self._expected if self.stream(s).status != "complete")
         if not names or outcome.cancelled:
             return None
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
@@ -171,7 +180,7 @@ class Accounting:
     def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:
         if outcome.cancelled or isinstance(error, Cancelled):
             return "cancelled", Cancelled.exit_code
-        done = [s.status == "complete" for s in self.streams.values()]
+        done = [self.stream(s).status == "complete" for s in self._expected]
         if error is None and all(done):
             return "succeeded", 0
         if any(done) and not all(done):

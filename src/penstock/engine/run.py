@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,13 +42,13 @@ from penstock.engine.preparation import (
 from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
-from penstock.engine.sync import LaneStart, Loader, Outcome, Sync
+from penstock.engine.sync import LaneRunner, LaneStart, Loader, Outcome, Sync
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, LeaseLost, PenstockError
+from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
 from penstock.model.catalog import CheckResult, StreamId
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
-from penstock.state.contract import Lease, Store
+from penstock.state.contract import Lease, Reset, Store
 from penstock.state.holder import this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
@@ -56,14 +57,13 @@ from penstock.tables.contract import Deletes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_pulses: list[Pulse] = []
+_cancel = threading.Event()
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_cancel() -> None:
     """Stop the run of this process at its next step (Ctrl-C, SIGTERM)."""
-    for pulse in _pulses:
-        pulse.cancel()
+    _cancel.set()
 
 
 def new_run_id() -> str:
@@ -87,6 +87,7 @@ def run_pipeline(
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
+        stack.callback(_cancel.clear)
         run = Run(pipeline, home, store, observer, dry=dry_run or limit is not None, limit=limit)
         return run.execute(stack, full_refresh=full_refresh)
 
@@ -114,27 +115,50 @@ class Run:
 
     def execute(self, stack: ExitStack, *, full_refresh: bool) -> Report:
         announce_driver()
-        source = Source(self._pipeline, self._home, self._store, self._observer)
-        self._accounting.time.install = round(source.install_seconds, 3)
         lease = self._acquire(stack)
+        pulse = stack.enter_context(Pulse(self._store, lease, _cancel))
+        log = FileLog(_log_folder(self._home, self._pipeline))
+        log.belong_to(lease.state_id)
+        self._leftover_configs(lease, log)
+        source = Source(
+            self._pipeline, self._home, self._store, self._observer,
+            save=lambda new: self._save_config(lease, new),
+        )  # fmt: skip
+        pulse.check()
+        self._accounting.time.install = round(source.install_seconds, 3)
         prepared = prepare(self._pipeline, source, self._store)
+        pulse.check()
+        self._accounting.expect(s.id for s in prepared.plan.streams)
         if self._dry:
-            return self._execute_dry(stack, prepared)
-        if source.new_config is not None:
-            self._save_config(lease, source, NewConfig(source.base_hash, source.new_config))
+            return self._execute_dry(stack, prepared, lease, pulse)
         remember(prepared, self._store, lease)
         if full_refresh:
             self._forget_states(lease, prepared)
         for note in prepared.plan.notes:
             self._accounting.note(note)
         self._store.start_run(lease, self.id, self._started_at)
-        log = FileLog(_log_folder(self._home, self._pipeline))
-        self._leftover_configs(lease, source, log)
-        report = self._sync(stack, prepared, lease, log)
+        report = self._reported(stack, prepared, lease, log, pulse)
         self._write_report(report)
         with suppress(LeaseLost):  # which the report says already
             self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
+
+    def _reported(
+        self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog, pulse: Pulse
+    ) -> Report:
+        """A run that has begun ends with a report, whatever happens."""
+        run_log = self._run_log(stack, prepared)
+        try:
+            return self._sync(stack, prepared, lease, log, pulse, run_log)
+        except PenstockError as e:
+            return self._failed(e, run_log)
+        except OSError as e:
+            return self._failed(
+                LogError(f"a file could not be written: {e}", code="log.io"), run_log
+            )
+
+    def _failed(self, error: PenstockError, run_log: RunLog) -> Report:
+        return self._report(Outcome(complete=set(), failed={}, errors=[]), [error], run_log)
 
     def _acquire(self, stack: ExitStack) -> Lease:
         holder = this_holder(self.id, self._started_at)
@@ -144,10 +168,17 @@ class Run:
 
     # -- the sync
 
-    def _sync(self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog) -> Report:
+    def _sync(
+        self,
+        stack: ExitStack,
+        prepared: Prepared,
+        lease: Lease,
+        log: FileLog,
+        pulse: Pulse,
+        run_log: RunLog,
+    ) -> Report:
         mailbox = Mailbox(log.root, self.id)
-        run_log = self._run_log(stack, prepared)
-        pulse = self._pulse(stack, lease, mailbox, self._store)
+        pulse.beat(mailbox)
         spark = self._open_session(stack, prepared)
         runner = SparkLanes(spark, mailbox, self._job_maker(prepared, log.root))
         loader = TableLoader(
@@ -163,22 +194,24 @@ class Run:
             timed=self._add_load_time,
             clock=time.monotonic,
         )
-        return self._run_sync(prepared, lease, self._store, log, loader, runner, pulse, run_log)
+        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
+        sync = self._make_sync(prepared, lease, self._store, log, loader, runner, watch, lease)
+        return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
-    def _run_sync(
+    def _make_sync(
         self,
         prepared: Prepared,
         lease: Lease,
         store: Store,
         log: FileLog,
         loader: Loader,
-        runner: "SparkLanes | ProcessLanes",
-        pulse: Pulse,
-        run_log: RunLog,
-    ) -> Report:
+        runner: LaneRunner,
+        watch: Watch,
+        real: Lease,
+    ) -> Sync:
+        """``real``: the lease of the real store, which takes configurations also in a dry run."""
         source: Source = prepared.source
-        watch = Watch(self._accounting, pulse, run_log, runner.mailbox, self._observer)
-        sync = Sync(
+        return Sync(
             sync_plan(self._pipeline, prepared),
             lease=lease,
             store=store,
@@ -188,12 +221,16 @@ class Run:
             states=source.package.state,
             observer=watch,
             time=watch,
-            save_config=lambda config: self._save_config(lease, source, config),
+            save_config=lambda new: source.change_config(new, lambda n: self._save_config(real, n)),
         )
+
+    def _run_sync(
+        self, prepared: Prepared, sync: Sync, watch: Watch, run_log: RunLog, mailbox: Mailbox
+    ) -> Report:
         errors: list[PenstockError] = []
         try:
             outcome = sync.run()
-            runner.mailbox.remove()
+            mailbox.remove()
         except PenstockError as e:
             errors.append(e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
@@ -226,12 +263,6 @@ class Run:
         stack.callback(run_log.close)
         return run_log
 
-    def _pulse(self, stack: ExitStack, lease: Lease, mailbox: Mailbox, store: Store) -> Pulse:
-        pulse = stack.enter_context(Pulse(store, lease, mailbox))
-        _pulses.append(pulse)
-        stack.callback(_pulses.remove, pulse)
-        return pulse
-
     def _job_maker(self, prepared: Prepared, log_root: Path) -> "Callable[[LaneStart], Any]":
         return lambda start: make_job(
             self._pipeline,
@@ -263,7 +294,9 @@ class Run:
 
     # -- around it
 
-    def _execute_dry(self, stack: ExitStack, prepared: Prepared) -> Report:
+    def _execute_dry(
+        self, stack: ExitStack, prepared: Prepared, real: Lease, pulse: Pulse
+    ) -> Report:
         """Read and decode into a log that is thrown away; no Spark, no table, no state."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -273,32 +306,33 @@ class Run:
         store.replace_states(lease, self._store.states(self._pipeline.pipeline))
         log = FileLog(scratch)
         mailbox = Mailbox(scratch, self.id)
-        pulse = self._pulse(stack, lease, mailbox, store)
+        pulse.beat(mailbox)
         runner = ProcessLanes(mailbox, self._job_maker(prepared, scratch))
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
-        return self._run_sync(prepared, lease, store, log, NoLoader(), runner, pulse, run_log)
+        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
+        sync = self._make_sync(prepared, lease, store, log, NoLoader(), runner, watch, real)
+        return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
     def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
         """``--full-refresh``: the streams of this run start without state."""
         package = prepared.source.package
         states = self._store.states(self._pipeline.pipeline)
         streams: list[StreamId] = [s.id for s in prepared.plan.streams]
-        self._store.replace_states(lease, package.state.without(states, streams))
+        reset = Reset(tuple(streams), lambda given: package.state.without(given, streams))
+        self._store.replace_states(lease, reset.strip(states), reset)
 
-    def _save_config(self, lease: Lease, source: Source, new: NewConfig) -> None:
+    def _save_config(self, lease: Lease, new: NewConfig) -> None:
         """CONTROL: at once, whatever becomes of the run."""
-        if new.base_hash == source.base_hash:
-            source.config = new.config
-            self._store.set_config_override(lease, ROLE, new.base_hash, new.config)
+        self._store.set_config_override(lease, ROLE, new.base_hash, new.config)
 
-    def _leftover_configs(self, lease: Lease, source: Source, log: FileLog) -> None:
+    def _leftover_configs(self, lease: Lease, log: FileLog) -> None:
         """What a connector changed in a run whose driver died before it could be stored."""
         boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
         for folder in boxes:
             mailbox = Mailbox(log.root, folder.name)
             for _, config in mailbox.configs():
-                self._save_config(lease, source, config)
+                self._save_config(lease, config)
             mailbox.remove()
 
     def _write_report(self, report: Report) -> None:
@@ -332,6 +366,19 @@ def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
         store.close()
 
 
+def _saver(store: Store, pipeline: Pipeline) -> Callable[[NewConfig], None]:
+    """CONTROL outside a run: stored under a lease of its own."""
+
+    def save(new: NewConfig) -> None:
+        lease = store.acquire(pipeline.pipeline, this_holder("config"), LEASE_TTL)
+        try:
+            store.set_config_override(lease, ROLE, new.base_hash, new.config)
+        finally:
+            store.release(lease)
+
+    return save
+
+
 def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> dict[str, Any]:
     """What ``run`` would do; nothing is read or written. Problems are listed, not raised."""
     with _opened(pipeline, home) as store:
@@ -346,7 +393,8 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             "problems": [],
         }
         try:
-            prepared = prepare(pipeline, Source(pipeline, home, store, observer), store)
+            source = Source(pipeline, home, store, observer, save=_saver(store, pipeline))
+            prepared = prepare(pipeline, source, store)
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
@@ -365,7 +413,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
 def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
     """Are the source's credentials good, and is the destination writable?"""
     with _opened(pipeline, home) as store:
-        source = Source(pipeline, home, store, observer)
+        source = Source(pipeline, home, store, observer, save=_saver(store, pipeline))
         table = destination_table(pipeline)
         source.validate()
         table.check()

@@ -41,7 +41,8 @@ class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``load_bytes``, ``load_seconds``: what must be pending before a load is made while sources
-    still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a lane that was lost with its worker is begun again."""
+    still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a
+    lane that was lost with its worker is begun again."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]

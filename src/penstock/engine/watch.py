@@ -39,6 +39,7 @@ class Watch:
         self._mailbox, self._progress = mailbox, progress
         self._epochs: list[int] = []
         self._shown_at = 0.0
+        self._shown: dict[int, set[tuple[str, int, int, int | None]]] = {}  # per epoch, last shown
 
     # -- engine.sync.Time
 
@@ -95,7 +96,12 @@ class Watch:
         self._run_log.poll()
         for epoch in self._epochs:
             progress = self._mailbox.progress(epoch)
-            for key, rows, size, estimate in progress.streams if progress else ():
+            before = self._shown.get(epoch, set())
+            told = progress.streams if progress else []
+            self._shown[epoch] = set(told)
+            for key, rows, size, estimate in told:
+                if (key, rows, size, estimate) in before:
+                    continue
                 stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
                 rejected = self._accounting.stream(stream).rejected
                 self._progress.stream(

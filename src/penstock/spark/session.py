@@ -11,6 +11,7 @@ calendar in Parquet, no UI.
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import threading
@@ -228,6 +229,14 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
     if _is_loopback(master):
         conf |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return conf
+
+
+def local_slots(master: str) -> int | None:
+    """How many tasks a local master runs at once; None for a cluster, which may grow."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if found is None:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
 def is_remote(master: str) -> bool:

@@ -191,7 +191,8 @@ class _Commit:
 
         load = self.load.load
         seen = Observation()
-        if count:
+        named = self.place if isinstance(self.place, InCatalog) else None
+        if count and named is None:  # Spark cannot create a table by name from an observed query
             content = content.observe(seen, F.count(F.lit(1)).alias("written"))
         writer = content.write.format("delta").mode("overwrite" if load.replaces else "append")
         writer = writer.option("overwriteSchema" if load.replaces else "mergeSchema", "true")
@@ -202,7 +203,9 @@ class _Commit:
             self.place.save(writer)
         if self.place.version() == before:
             return LoadResult(0, repeated=True)
-        return LoadResult(int(seen.get.get("written") or 0) if count else load.rows)
+        if count:
+            return LoadResult(named.written() if named else int(seen.get.get("written") or 0))
+        return LoadResult(load.rows)
 
     # -- append_dedup into a table that is there
 

@@ -96,6 +96,12 @@ class InCatalog:
     def save(self, writer: "DataFrameWriter") -> None:
         writer.saveAsTable(self.sql_name)
 
+    def written(self) -> int:
+        """The rows that its newest commit wrote."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT 1")
+        found = history.selectExpr("operationMetrics['numOutputRows']").collect()
+        return int(found[0][0] or 0)
+
     def prove_delta(self) -> None:
         """Nothing that is no Delta table is written to or replaced. ``DestinationError``."""
         found = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select("format").collect()
