@@ -42,8 +42,8 @@ class LaneLost(BaseException):
 
 @dataclass
 class Fault:
-    """At the ``at``-th step (from 1) do ``kind``: crash, lost (the lane, where the step is a lane's;
-    else crash), takeover (another driver runs to its end in the middle of ours)."""
+    """At the ``at``-th step (from 1) do ``kind``: crash, lost (the lane, where the step is a
+    lane's; else crash), takeover (another driver runs to its end in the middle of ours)."""
 
     at: int
     kind: str = "crash"
@@ -371,8 +371,8 @@ def plan_of(scenario: Scenario) -> SyncPlan:
 
 
 def run_once(world: World, scenario: Scenario, *, take_over: bool = False) -> Outcome:
-    """One program from start to end, unless a fault stops it. ``take_over``: its lease is given even
-    though somebody holds it (the holder was silent for too long)."""
+    """One program from start to end, unless a fault stops it. ``take_over``: its lease is given
+    even though somebody holds it (the holder was silent for too long)."""
     if take_over:
         world.clock += 10_000.0
     holder = Holder(name="sim", pid=0, boot="", started_at="", run="r")

@@ -1,7 +1,7 @@
-"""L1-L7, L12 by exhaustion: a whole sync in memory, stopped at every step, and at every pair of steps.
+"""L1-L7, L12 by exhaustion: a whole sync in memory, stopped at every step and every pair of steps.
 
-After each schedule one more run without a fault must leave the tables exactly as if nothing had ever
-gone wrong, and at no moment may a saved state be ahead of its table.
+After each schedule one more run without a fault must leave the tables exactly as if nothing had
+ever gone wrong, and at no moment may a saved state be ahead of its table.
 """
 
 from collections.abc import Sequence
