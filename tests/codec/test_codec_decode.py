@@ -43,7 +43,7 @@ def decode(of: RowSchema, *bodies: str | bytes, **options: Any) -> Decoded:
 
 
 def change(path: str) -> dict[str, str]:
-    return {"field": path, "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+    return {"field": path, "change": "NULLED", "reason": "TYPE_MISFIT"}
 
 
 VALUES: list[tuple[DataType, str, Any]] = [

@@ -24,7 +24,7 @@ RECORDS = 400
 BEFORE = 100  # records of the sync before the one that is killed, where the table is replaced
 KEYS = 37  # of the dedup shapes: each is updated about ten times
 LEFT_SECONDS = 15.0
-STRUCK_SECONDS = 90.0
+STRUCK_SECONDS = 240.0
 STREAMS = ("s0", "s1")
 
 

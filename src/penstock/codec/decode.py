@@ -23,7 +23,7 @@ from penstock.codec.untyped import compute as pc
 from penstock.codec.values import fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
-from penstock.model.types import DataType, Kind, RowSchema
+from penstock.model.types import ChangeWords, DataType, Kind, RowSchema
 
 MAX_BESIDE = 256  # properties the schema lacks; with more of them batches cost more
 NULL_KEY = "primary key is null"
@@ -60,8 +60,8 @@ class RowDecoder:
     """Decodes batches of one stream by one schema. One thread at a time.
 
     ``strict``: a row with a misfit is rejected instead. ``key``: paths of original names; a row in
-    which all of them are null or missing is rejected. ``change`` and ``reason``: what a misfit's
-    entry in the change list says. ``ignored``: top-level properties that are known and unwanted, so
+    which all of them are null or missing is rejected. ``words``: what a misfit's entry in the
+    change list says. ``ignored``: top-level properties that are known and unwanted, so
     no extra fields. ``threads``: of DuckDB, for the whole process.
     """
 
@@ -71,8 +71,7 @@ class RowDecoder:
         *,
         strict: bool = False,
         key: tuple[FieldPath, ...] = (),
-        change: str = "NULLED",
-        reason: str = "DESTINATION_TYPECAST_ERROR",
+        words: ChangeWords | None = None,
         ignored: Collection[str] = (),
         threads: int | None = None,
     ) -> None:
@@ -83,8 +82,7 @@ class RowDecoder:
             part_schema=part_schema(schema),
             strict=strict,
             key=key,
-            change=change,
-            reason=reason,
+            words=words or ChangeWords(),
             aliases=aliases,
             sources=sources,
             ignored=frozenset(ignored),
@@ -123,8 +121,7 @@ class _Plan:
     part_schema: ArrowSchema
     strict: bool
     key: tuple[FieldPath, ...]
-    change: str
-    reason: str
+    words: ChangeWords
     aliases: dict[str, str]
     sources: list[str]
     ignored: frozenset[str]
@@ -197,7 +194,7 @@ class _Batch:
         of, rows = self._of, len(self._raw)
         if of.strict:
             for index, paths in self._misfits.items():
-                self._rejects.setdefault(index, RowReject(index, of.reason, paths[0]))
+                self._rejects.setdefault(index, RowReject(index, of.words.reason, paths[0]))
         times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         table = pa.Table.from_arrays(
             [
@@ -205,7 +202,7 @@ class _Batch:
                 ascending(first_seq, rows),
                 row_ids(rows),
                 times.cast(pa.timestamp("us", tz="UTC")),
-                change_lists(rows, changes, self._misfits, of.change, of.reason),
+                change_lists(rows, changes, self._misfits, of.words.change, of.words.reason),
             ],
             schema=of.part_schema,
         )

@@ -4,6 +4,9 @@ Neighbours: ``runtimes.masking`` finds them in text. Records, rejects, states an
 untouched: they are data, or never logged.
 """
 
+from collections.abc import Iterable
+from typing import Any, cast
+
 from penstock.errors import PenstockError
 from penstock.model.events import Error, Event, Exited, Log, StreamStatus
 from penstock.protocols.contract import EventSink
@@ -32,6 +35,22 @@ def masked_sink(masker: Masker, sink: EventSink) -> EventSink:
         sink(masked_event(masker, event))
 
     return take
+
+
+def new_texts(old: Any, new: Any) -> set[str]:
+    """Texts of a connector's new configuration that its old one has not: rotated tokens, and
+    whatever else changed, for nothing says which of them are secret."""
+    return _texts(new) - _texts(old)
+
+
+def _texts(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, dict):
+        value = cast(dict[str, Any], value).values()
+    elif not isinstance(value, list):
+        return set()
+    return set[str]().union(*map(_texts, cast(Iterable[Any], value)))
 
 
 def mask_error(masker: Masker, error: PenstockError) -> None:

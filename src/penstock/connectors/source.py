@@ -48,7 +48,8 @@ class _CachedSpec(msgspec.Struct):
 
 class SourceConnector:
     """A source that can be run. ``log`` hears what it says beside its answers, stderr as INFO; it
-    is called from another thread too."""
+    is called from another thread too. ``extra_secrets``: values that are secret wherever they
+    stand, whatever the connector's schema says of them."""
 
     def __init__(
         self,
@@ -58,7 +59,9 @@ class SourceConnector:
         *,
         entry: Installed | None = None,
         log: EventSink = silent,
+        extra_secrets: Sequence[str] = (),
     ) -> None:
+        self._extra_secrets = tuple(extra_secrets)
         self.ref = ref
         self.protocol = protocol
         self._launch = launch
@@ -82,8 +85,14 @@ class SourceConnector:
         decides. Raises ``SourceError``."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
-            runtime = runtime_for(self._launch, (), self._heard)
-            self._spec = self.protocol.source.spec(runtime, timeouts, self._log)
+            masker = Masker(self._extra_secrets)
+            runtime = runtime_for(self._launch, self._extra_secrets, self._heard)
+            ask = self.protocol.source.spec
+            try:
+                self._spec = ask(runtime, timeouts, masked_sink(masker, self._log))
+            except PenstockError as e:
+                mask_error(masker, e)
+                raise
             self._store_spec(self._spec)
         return self._spec
 
@@ -95,10 +104,12 @@ class SourceConnector:
             self._log(Log("WARN", note))
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
-        """The secret values of a config, for ``runtime_for`` and a ``Masker``."""
+        """The secret values of a config and the extra ones, for ``runtime_for`` and a
+        ``Masker``."""
         from penstock.protocols.config_schema import secret_values
 
-        return secret_values(self.spec().config_schema, config, self.protocol.secret_word)
+        found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
+        return [*found, *self._extra_secrets]
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Raises ``ConfigError`` (config does not fit), ``SourceError``."""
@@ -163,10 +174,12 @@ def resolve_source(
     constraints: Sequence[str] = (),
     env_keys: Sequence[str] = (),
     base: Path | None = None,
+    extra_secrets: Sequence[str] = (),
 ) -> SourceConnector:
     """A source, its environment built first if need be. ``connectors``: where environments lie.
     ``upgrade``, ``constraints``: see ``install``. ``env_keys``: variables of ours it is given.
     ``base``: where relative paths count from and local commands run (default: here).
+    ``extra_secrets``: see ``SourceConnector``.
     Raises ``ConfigError`` (no such form; not a source connector), ``SourceError``."""
     ref = parse_ref(ref) if isinstance(ref, str) else ref
     if ref.protocol is None:
@@ -178,7 +191,7 @@ def resolve_source(
     protocol = load(ref.protocol)
     if ref.kind is RefKind.package:
         entry = ensure(wanted(ref, protocol, constraints), connectors, progress, upgrade=upgrade)
-        return installed_source(ref, protocol, entry, log, env_keys)
+        return installed_source(ref, protocol, entry, log, env_keys, extra_secrets)
     here = (base or Path.cwd()).absolute()
     command = list(ref.command)
     if ref.kind is RefKind.path:
@@ -186,7 +199,7 @@ def resolve_source(
     launch = Launch(
         protocol=protocol.name, command=tuple(command), cwd=str(here), env_keys=tuple(env_keys)
     )
-    return SourceConnector(ref, protocol, launch, log=log)
+    return SourceConnector(ref, protocol, launch, log=log, extra_secrets=extra_secrets)
 
 
 def installed_source(
@@ -195,6 +208,7 @@ def installed_source(
     entry: Installed,
     log: EventSink = silent,
     env_keys: Sequence[str] = (),
+    extra_secrets: Sequence[str] = (),
 ) -> SourceConnector:
     launch = Launch(
         protocol=protocol.name,
@@ -204,7 +218,9 @@ def installed_source(
         env_keys=tuple(env_keys),
         environment=entry.environment,
     )
-    return SourceConnector(ref, protocol, launch, entry=entry, log=log)
+    return SourceConnector(
+        ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets
+    )
 
 
 def wanted(ref: ConnectorRef, protocol: ProtocolPackage, constraints: Sequence[str] = ()) -> Wanted:

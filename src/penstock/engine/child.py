@@ -12,20 +12,21 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from penstock.codec.decode import RowDecoder, warm
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.masked import masked_event
+from penstock.connectors.masked import masked_event, new_texts
 from penstock.engine.ahead import Ahead
 from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult
-from penstock.engine.log import FileLog
+from penstock.engine.log import FileLog, storage_error
 from penstock.engine.mailbox import Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime
 from penstock.engine.sealer import Sealer
@@ -108,7 +109,11 @@ class Lane:
         warming.start()
         launch = msgspec.convert(self._job.launch, Launch)
         runtime = MeteredRuntime(runtime_for(launch, self._job.secrets, self._said.stderr))
-        end, complete = self._converse(sealer, runtime)
+        try:
+            end, complete = self._converse(sealer, runtime)
+        except (LogError, OSError) as e:
+            self._errors.append(_log_error(e, self._log.root))
+            end, complete = LaneEnd.failed, dict[StreamId, bool]()
         self._put_progress(sealer)
         warming.join(timeout=60)
         self._said.close()
@@ -144,7 +149,8 @@ class Lane:
             max_record_bytes=self._job.max_record_bytes,
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
         )
-        events = Ahead(load_protocol(self._job.protocol).source.read(runtime, request))
+        told = load_protocol(self._job.protocol).source.read(runtime, request)
+        events = Ahead(self._learning(cast(Generator[Event], told)))
         try:
             for event in events:
                 self._take(masked_event(self._masker, event), sealer)
@@ -167,6 +173,16 @@ class Lane:
         if not clean:
             self._errors += self._exit_error()
         return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+
+    def _learning(self, events: Generator[Event]) -> Generator[Event]:
+        """In the thread that reads: what the source says next may name its new secrets."""
+        config = self._job.config
+        with closing(events):
+            for event in events:
+                if isinstance(event, Control):
+                    self._masker.add(new_texts(config, event.config))
+                    config = event.config
+                yield event
 
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
@@ -201,7 +217,8 @@ class Lane:
                 if event.stream is not None and event.rows is not None:
                     self._estimates[event.stream] = event.rows
             case Log():
-                self._said.log(event.level, event.message)
+                said = (event.message, event.stack_trace)
+                self._said.log(event.level, "\n".join(text for text in said if text))
             case Error():
                 self._said.log("ERROR", event.message)
                 self._errors.append(_source_error(event))
@@ -258,7 +275,11 @@ class Lane:
         if decoder is None:
             job = self._jobs[stream]
             decoder = RowDecoder(
-                job.schema, strict=self._job.strict, key=job.key, ignored=job.ignored
+                job.schema,
+                strict=self._job.strict,
+                key=job.key,
+                words=self._job.change_words,
+                ignored=job.ignored,
             )
             self._decoders[stream] = decoder
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
@@ -288,6 +309,8 @@ class Lane:
 
     def _notes(self) -> list[str]:
         notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
+        if self._said.lost:
+            notes.append(f"lines of the log that could not be written: {self._said.lost}")
         if self._misfits:
             notes.append(f"values that did not fit their type and became NULL: {self._misfits}")
         extra = sorted(self._extra.items(), key=lambda kv: -kv[1])
@@ -311,6 +334,12 @@ def _source_error(event: Error) -> PenstockError:
         stream=None if event.stream is None else str(event.stream),
         connector=event.raw or None,
     )
+
+
+def _log_error(cause: LogError | OSError, root: Path) -> LogError:
+    if isinstance(cause, LogError):
+        return cause
+    return storage_error(cause, Path(str(cause.filename or root)), "write")
 
 
 def _watch_stdin(orphaned: threading.Event) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from penstock.engine.sealer import Bounds, LaneStream
 from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
 from penstock.model.state import SavedState
-from penstock.model.types import RowSchema
+from penstock.model.types import ChangeWords, RowSchema
 from penstock.runtimes.contract import Timeouts
 
 
@@ -49,6 +49,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[SavedState, ...] = ()
     secrets: tuple[str, ...] = ()
     strict: bool = False
+    change_words: ChangeWords = ChangeWords()
     limit: int | None = None
     shared_states: bool = True
     timeouts: Timeouts = Timeouts()

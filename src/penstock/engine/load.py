@@ -4,18 +4,19 @@ It adds what the ledger does not keep (paths, names, schemas, policies), proves 
 whole, and translates failures. Neighbours: ``engine.sync`` decides, ``tables`` commits.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.engine.log import FileLog
+from penstock.engine.log import FileLog, storage_error
 from penstock.engine.rejects import kept_name
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load, Segment
-from penstock.model.types import MetadataNames, RowSchema
+from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 from penstock.state.contract import Store
 from penstock.tables.contract import (
     Deletes,
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def _unheard(text: str) -> None:
+    del text
+
+
 class TableLoader:
-    """``engine.sync.Loader`` for tables."""
+    """``engine.sync.Loader`` for tables. ``note`` hears what the user should know."""
 
     def __init__(
         self,
@@ -47,7 +52,10 @@ class TableLoader:
         deletes: Deletes,
         timed: Callable[[float], None],
         clock: Callable[[], float],
+        change_words: ChangeWords | None = None,
+        note: Callable[[str], None] = _unheard,
     ) -> None:
+        self._words, self._note = change_words or ChangeWords(), note
         self._table, self._spark, self._log, self._store = table, spark, log, store
         self._pipeline, self._rejects, self._metadata = pipeline, rejects, metadata
         self._evolution, self._deletes = evolution, deletes
@@ -91,6 +99,7 @@ class TableLoader:
             metadata=self._metadata,
             deletes=self._deletes,
             evolution=self._evolution,
+            change_words=self._words,
         )
 
     def table_name(self, stream: StreamId) -> TableName:
@@ -108,16 +117,46 @@ class TableLoader:
         return self._schemas[load.stream][load.schema_version]
 
     def keep_rejects(self, segment: Segment) -> None:
-        """Copied under a name of their own and renamed: repeating it changes nothing."""
-        for path in segment.rejects:
-            target, source = self._rejects / kept_name(path), self._log.root / path
-            if target.exists() or not source.exists():
-                continue  # kept before: a manifest lives as long as any segment of it
+        """Copied under a name of their own and renamed: repeating it changes nothing. Durable when
+        it returns, for the log drops its own. Raises ``LogError``."""
+        if not segment.rejects:
+            return
+        try:
             self._rejects.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = target.with_suffix(".tmp")
-            shutil.copyfile(source, temporary)
-            temporary.chmod(0o600)
-            temporary.rename(target)
+            for path in segment.rejects:
+                target, source = self._rejects / kept_name(path), self._log.root / path
+                if source.exists() and not target.exists():
+                    _copy(source, target)
+                elif not source.exists() and not target.exists():
+                    self._missed(segment, source)
+            _sync(self._rejects)
+        except OSError as e:
+            raise storage_error(e, self._rejects, "write rejects to") from e
+
+    def _missed(self, segment: Segment, source: Path) -> None:
+        """Rejects that are in neither place: an earlier run kept and discarded them (a manifest
+        lives as long as any segment of it), unless the segment still has a part: parts go first."""
+        parts = (p.path for s in segment.slices for p in s.parts)
+        if any((self._log.root / path).exists() for path in parts):
+            self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.tmp")
+    fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with source.open("rb") as whole, os.fdopen(fd, "wb") as copy:
+        shutil.copyfileobj(whole, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
+    temporary.rename(target)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class NoLoader:

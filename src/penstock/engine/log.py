@@ -14,8 +14,8 @@ import errno
 import os
 import shutil
 import zlib
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,18 +80,22 @@ def _io(path: Path, what: str) -> Generator[None]:
     try:
         yield
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LogError(
-                f"the disk is full: could not {what} {path}",
-                code="log.full",
-                hint="free some space or move the log (`log: {path: ...}`), then run again: "
-                "what was sealed is kept and nothing is lost",
-            ) from e
-        raise LogError(
-            f"could not {what} {path}: {e.strerror or e}",
-            code="log.io",
-            hint="the log's folder must be on storage that this machine can write",
-        ) from e
+        raise storage_error(e, path, what) from e
+
+
+def storage_error(cause: OSError, path: Path, what: str) -> LogError:
+    """What the operating system refused, in the log's words."""
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return LogError(
+            f"the disk is full: could not {what} {path}",
+            code="log.full",
+            hint="free some space on that disk, then run again: what was sealed is kept",
+        )
+    return LogError(
+        f"could not {what} {path}: {cause.strerror or cause}",
+        code="log.io",
+        hint="the folder must be on storage that this machine can read and write",
+    )
 
 
 def _sync_directory(path: Path) -> None:
@@ -113,6 +117,18 @@ def _sync_files(paths: Sequence[Path]) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """For good: no power failure brings them back."""
+    folders: set[Path] = set()
+    for path in paths:
+        with _io(path, "remove"):
+            path.unlink(missing_ok=True)
+        folders.add(path.parent)
+    for folder in folders:
+        with _io(folder, "sync"), suppress(FileNotFoundError):
+            _sync_directory(folder)
 
 
 class FileLog:
@@ -165,7 +181,8 @@ class FileLog:
                 f.write(owner)
                 f.flush()
                 os.fsync(f.fileno())
-            _sync_directory(folder)
+            for above in (folder, folder.parent, self.root):
+                _sync_directory(above)
 
     def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
         from penstock.codec.parts import write_part  # PyArrow, which the driver does without
@@ -189,8 +206,6 @@ class FileLog:
             fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as f:
                 f.write(lines)
-                f.flush()
-                os.fsync(f.fileno())
         return relative
 
     def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
@@ -198,10 +213,13 @@ class FileLog:
         name = f"seg-{segments[0].id.seq:08d}.json"
         body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
         temporary = folder / f".{name}.tmp"
+        rejects = sorted({self.root / r for s in segments for r in s.rejects})
         with _io(folder / name, "seal"):
-            _sync_files(self._unsynced)
+            _sync_files([*self._unsynced, *rejects])
             self._unsynced = []
             _sync_directory(folder / "parts")
+            if rejects:
+                _sync_directory(folder / "rejects")
             fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as f:
                 f.write(b"%08x\n" % zlib.crc32(body))
@@ -213,6 +231,8 @@ class FileLog:
 
     def _manifests(self) -> Iterator[tuple[Path, Manifest]]:
         for path in sorted((self.root / "epochs").glob("*/seg-*.json")):
+            if not _is_epoch(path.parent):
+                continue
             with _io(path, "read"):
                 raw = path.read_bytes()
             yield path, _decode_manifest(path, raw)
@@ -222,19 +242,21 @@ class FileLog:
 
     def epochs(self) -> list[int]:
         folder = self.root / "epochs"
-        return sorted(int(p.name) for p in folder.iterdir()) if folder.is_dir() else []
+        found = folder.iterdir() if folder.is_dir() else ()
+        return sorted(int(p.name) for p in found if _is_epoch(p))
 
     def verify(self, parts: Sequence[PartRef]) -> None:
         for part in parts:
             path = self.root / part.path
             crc = 0
-            try:
-                size = path.stat().st_size
-                with path.open("rb") as f:
-                    while block := f.read(1 << 20):
-                        crc = zlib.crc32(block, crc)
-            except FileNotFoundError as e:
-                raise _damaged(path, "is missing") from e
+            with _io(path, "read"):
+                try:
+                    size = path.stat().st_size
+                    with path.open("rb") as f:
+                        while block := f.read(1 << 20):
+                            crc = zlib.crc32(block, crc)
+                except FileNotFoundError as e:
+                    raise _damaged(path, "is missing") from e
             if size != part.size or crc != part.crc:
                 raise _damaged(path, f"is damaged ({size} bytes, {part.size} were sealed)")
 
@@ -243,22 +265,29 @@ class FileLog:
 
     def discard(self, segments: Sequence[Segment]) -> None:
         gone = {s.id for s in segments}
-        for path, manifest in list(self._manifests()) if gone else []:
-            if not any(s.id in gone for s in manifest.segments):
-                continue
-            if all(s.id in gone for s in manifest.segments):
-                path.unlink(missing_ok=True)
-            for segment in manifest.segments:
-                if segment.id in gone:
-                    self._remove_files(segment)
-
-    def _remove_files(self, segment: Segment) -> None:
-        for name in (*(p.path for s in segment.slices for p in s.parts), *segment.rejects):
-            (self.root / name).unlink(missing_ok=True)
+        manifests = list(self._manifests()) if gone else []
+        # A manifest whose files are gone would pass for a damaged log: it leaves first, for good.
+        _remove(p for p, m in manifests if all(s.id in gone for s in m.segments))
+        left = [s for _, m in manifests for s in m.segments if s.id in gone]
+        _remove(self.root / name for segment in left for name in _files(segment))
 
     def drop_epochs(self, epochs: Sequence[int]) -> None:
         for epoch in epochs:
             shutil.rmtree(self._epoch(epoch), ignore_errors=True)
+        folder = self.root / "epochs"
+        with _io(folder, "sync"), suppress(FileNotFoundError):
+            _sync_directory(folder)
+
+
+def _is_epoch(folder: Path) -> bool:
+    """Not one that a user moved aside (``00000007.damaged``)."""
+    return folder.name.isascii() and folder.name.isdigit()
+
+
+def _files(segment: Segment) -> Iterator[str]:
+    """Its parts before its rejects: while one of its parts is there, so are its rejects."""
+    yield from (p.path for s in segment.slices for p in s.parts)
+    yield from segment.rejects
 
 
 def _decode_manifest(path: Path, raw: bytes) -> Manifest:
@@ -282,7 +311,7 @@ def _damaged(path: Path, what: str) -> LogError:
     return LogError(
         f"the log's file {path} {what}",
         code="log.corrupt",
-        hint="nothing was loaded from it and no state moved past it. Restore the file, or move the "
-        "epoch's folder away: the source is then asked again from the last saved state",
+        hint="nothing was loaded from it and no state moved past it. Restore the file, or, to give "
+        "up what it holds, move the epoch's folder out of the log and run `penstock state reset`",
         where=str(path),
     )

@@ -16,6 +16,7 @@ agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.chil
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Mailbox:
     def _get(self, name: str) -> bytes | None:
         try:
             return (self.folder / name).read_bytes()
-        except FileNotFoundError:
+        except OSError:  # not there, or not to be read now: for whoever waits it is the same
             return None
 
     # -- the driver's side
@@ -90,12 +91,15 @@ class Mailbox:
     # -- a lane's side
 
     def cancelled(self) -> bool:
-        return (self.folder / "cancel").exists()
+        return os.path.exists(self.folder / "cancel")
 
     def put_progress(self, epoch: int, progress: Progress) -> None:
-        self._put(f"progress-{epoch}.json", msgspec.json.encode(progress))
+        """Skipped where it cannot be written: it is only shown."""
+        with suppress(OSError):
+            self._put(f"progress-{epoch}.json", msgspec.json.encode(progress))
 
     def put_config(self, epoch: int, number: int, config: "NewConfig") -> None:
+        """Raises ``OSError``: a connector's new credentials may not be lost in silence."""
         self._put(f"config-{epoch}-{number:06d}.json", msgspec.json.encode(config))
 
     def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":

@@ -54,7 +54,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``gone``: configured streams that the source no longer has; their tables are kept."""
+    """``gone``: streams, configured or synced before, that the source no longer has; their tables
+    are kept."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
@@ -122,6 +123,8 @@ def _choose(
     """The streams to sync; configured ones that are gone; unknown names become problems."""
     chosen = [(s, w) for s in catalog.streams if (w := pipeline.wish(s.id)) is not None]
     gone: list[StreamId] = []
+    if pipeline.source.streams is None:
+        gone += sorted(known - {s.id for s in catalog.streams}, key=lambda s: s.key)
     for entry in pipeline.source.streams or ():
         found = [s.id for s in catalog.streams if entry.matches(s.id)]
         if len(found) > 1 and not entry.namespace and entry.name not in map(str, found):
@@ -260,6 +263,11 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
         f"source.{name} cannot be enforced on a connector that runs as a process of this machine"
         for name in refused
     ]
+    if pipeline.destination.schema_evolution.nullability_change == "fail":
+        problems.append(
+            "destination.schema_evolution.nullability_change: fail cannot be carried out: every "
+            "column may be null"
+        )
     return dict(permissions), dict(limits), problems
 
 

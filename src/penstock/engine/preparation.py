@@ -272,6 +272,7 @@ def make_job(
         states=start.states,
         secrets=(*source.connector.secrets(source.config), *sorted(pipeline.secret_values)),
         strict=pipeline.strict,
+        change_words=source.package.change_words,
         limit=limit,
         shared_states=prepared.plan.lanes == 1,
         timeouts=source.timeouts,

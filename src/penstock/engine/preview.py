@@ -36,7 +36,7 @@ def preview(
     configured = package.source.configure(chosen, wish)
     record = package.schema.data_type(chosen.json_schema)
     schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
-    decoder = RowDecoder(schema)
+    decoder = RowDecoder(schema, words=package.change_words)
     rows: list[dict[str, Any]] = []
     changes = 0
     request = ReadRequest(config=config, streams=(configured,), timeouts=timeouts)

@@ -37,7 +37,10 @@ class RunLog:
             *lines, rest = (rest + block).split(b"\n")
             self._tails[path] = (offset + len(block), rest)
             for line in lines:
-                said = msgspec.json.decode(line, type=LogLine)
+                try:
+                    said = msgspec.json.decode(line, type=LogLine)
+                except msgspec.DecodeError:
+                    continue  # cut off by a full disk; the lane counts it as lost
                 self._own.take(line)
                 self._observer.log(said.level, said.origin, said.message)
         self._own.flush()

@@ -27,6 +27,9 @@ from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSl
 from penstock.model.state import StateScope, StateType
 
 
+REJECT_BYTES = 512  # what a reject takes in memory beside its record
+
+
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     """What the sealer must know of a stream of its lane."""
 
@@ -39,7 +42,8 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """``part_bytes``: bodies that one decode takes, and so the size of a part. ``buffer_bytes``: of
-    all streams together before everything is decoded. A state seals once ``seal_bytes`` of records
+    all streams together before everything is decoded. ``reject_bytes``: of all rejects that wait in
+    memory, before they are written. A state seals once ``seal_bytes`` of records
     or ``seal_seconds`` have passed since the last seal."""
 
     part_bytes: int = 16 << 20
@@ -73,6 +77,7 @@ class _Tally:
     parts: list[PartRef] = field(default_factory=list[PartRef])
     read: int = 0
     rejects: list[RejectLine] = field(default_factory=list[RejectLine])
+    reject_size: int = 0
     rejected: int = 0
     reject_files: list[str] = field(default_factory=list[str])
 
@@ -80,6 +85,7 @@ class _Tally:
         self.parts += other.parts
         self.read += other.read
         self.rejects += other.rejects
+        self.reject_size += other.reject_size
         self.rejected += other.rejected
         self.reject_files += other.reject_files
 
@@ -128,6 +134,7 @@ class Sealer:
         self._shared: StateScope | None = None
         self._unknown = _Tally()
         self._buffered = 0
+        self._rejects_size = 0
         self._since_seal = 0
         self._sealed_at = clock()
         self._next_seq, self._next_part, self._next_rejects = 1, 1, 1
@@ -337,10 +344,14 @@ class Sealer:
     def _add_reject(self, tally: _Tally, line: RejectLine) -> None:
         tally.rejected += 1
         tally.rejects.append(line)
-        if sum(len(r.body) for r in tally.rejects[-64:]) >= self._bounds.reject_bytes or (
-            len(tally.rejects) >= 10_000
-        ):
-            self._flush_rejects(tally, tally.reject_files)
+        size = REJECT_BYTES + len(line.body)
+        tally.reject_size += size
+        self._rejects_size += size
+        if self._rejects_size >= self._bounds.reject_bytes:
+            for stream in self._open.values():
+                for held in (stream.covered, stream.tail):
+                    self._flush_rejects(held, held.reject_files)
+            self._flush_rejects(self._unknown, self._unknown.reject_files)
 
     def _flush_rejects(self, tally: _Tally, files: list[str]) -> None:
         """Write the rejects that are still in memory; give every file of this tally."""
@@ -349,6 +360,8 @@ class Sealer:
             self._next_rejects += 1
             path = self._log.write_rejects(self._epoch, name, encode_rejects(tally.rejects))
             tally.rejects = []
+            self._rejects_size -= tally.reject_size
+            tally.reject_size = 0
             tally.reject_files.append(path)
         if files is not tally.reject_files:
             files += tally.reject_files

@@ -23,7 +23,7 @@ class Kind(StrEnum):
     binary = "binary"  # base64 text on the wire
     array = "array"  # item
     struct = "struct"  # fields
-    json = "json"  # unions, objects of unknown shape: JSON text, exactly as it came
+    json = "json"  # unions, objects of unknown shape: JSON text, every digit kept
 
 
 class DataType(msgspec.Struct, frozen=True):
@@ -66,6 +66,14 @@ class MetadataNames(msgspec.Struct, frozen=True):
     extracted_at: str
     meta: str
     generation_id: str
+
+
+class ChangeWords(msgspec.Struct, frozen=True):
+    """What an entry of a change list says of a value that is NULL because it did not fit its type.
+    A protocol that has words of its own gives them (``ProtocolPackage.change_words``)."""
+
+    change: str = "NULLED"
+    reason: str = "TYPE_MISFIT"
 
 
 NEUTRAL_METADATA = MetadataNames(

@@ -20,7 +20,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Event
 from penstock.model.state import SavedState
-from penstock.model.types import DataType, MetadataNames
+from penstock.model.types import ChangeWords, DataType, MetadataNames
 from penstock.runtimes.contract import Runtime, Timeouts
 
 
@@ -125,6 +125,7 @@ class ProtocolPackage(Protocol):
     state: StateRole
     schema: SchemaRole
     metadata_names: MetadataNames
+    change_words: ChangeWords
     secret_word: str
     """The annotation that marks a property of a config's schema as secret."""
     deleted_at_field: str | None

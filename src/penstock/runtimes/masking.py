@@ -26,16 +26,20 @@ class Masker:
     """``mask`` for text, ``mask_data`` for JSON data. Cheap where nothing matches: one search."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms: set[str] = set()
+        self._forms: set[str] = set()
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Mask these as well from now on; other threads may be masking."""
         for secret in secrets:
-            forms.update(_forms(secret))
+            self._forms.update(_forms(secret))
         # Longest first: of two secrets that begin alike the alternation takes the first listed.
-        ordered = sorted(forms, key=lambda f: (-len(f), f))
+        ordered = sorted(self._forms, key=lambda f: (-len(f), f))
         self._longest = len(ordered[0]) if ordered else 0
         # A lookahead finds a match at every position, so that secrets that overlap are all found.
         listed = "|".join(map(re.escape, ordered))
-        self._any = re.compile(listed) if ordered else None
         self._every = re.compile(f"(?=({listed}))") if ordered else None
+        self._any = re.compile(listed) if ordered else None  # last: what it finds, the other must
 
     def __bool__(self) -> bool:
         return self._any is not None

@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId
 from penstock.model.segments import Load
-from penstock.model.types import MetadataNames, RowSchema
+from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     ``load.shape`` says how rows join the table: mode, primary key, cursor (paths of cleaned column
     names; nested ones reach into structs), ``deleted_column`` (a non-null value deletes its key
     under append_dedup) and sync id; ``load.replaces``: the rows replace what the table holds.
-    ``metadata`` None: no metadata columns."""
+    ``metadata`` None: no metadata columns. ``change_words``: of a value that a cast loses."""
 
     load: Load
     table: TableName
@@ -78,6 +78,7 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     metadata: MetadataNames | None = None
     deletes: Deletes = Deletes.hard
     evolution: SchemaEvolution = SchemaEvolution()
+    change_words: ChangeWords = ChangeWords()
 
     @property
     def mode(self) -> DestinationSyncMode:

@@ -22,6 +22,7 @@ from penstock.model.types import (
     EXTRACTED_AT,
     RAW_ID,
     SEQ,
+    ChangeWords,
     Field,
     Kind,
     MetadataNames,
@@ -42,8 +43,6 @@ from penstock.tables.evolution import Columns, evolve
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-NULLED = "NULLED"
-TYPE_REASON = "DESTINATION_TYPECAST_ERROR"
 SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, beside the part's columns
 ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
 LOAD = "_penstock_load"  # which of several loads a row belongs to
@@ -162,7 +161,8 @@ def in_shape(
     casts = casts_between(
         load_fields(load)[: len(load.schema.fields)], target, load.evolution.type_change
     )
-    changes = _with_entries(F.coalesce(F.col(CHANGES), _no_changes()), casts)
+    changes = F.coalesce(F.col(CHANGES), _no_changes())
+    changes = _with_entries(changes, casts, load.change_words)
     own = _metadata_values(load.metadata, changes) if load.metadata else {}
     return rows.select(*_columns(casts, target, own), *keep)
 
@@ -177,7 +177,8 @@ def old_in_shape(
     own: dict[str, Column] = {}
     if load.metadata and any(f.name == load.metadata.meta for f in old):
         meta = F.col(quoted(load.metadata.meta))
-        changes = _with_entries(F.coalesce(meta.getField("changes"), _no_changes()), casts)
+        changes = F.coalesce(meta.getField("changes"), _no_changes())
+        changes = _with_entries(changes, casts, load.change_words)
         own[load.metadata.meta] = F.struct(
             meta.getField("sync_id").alias("sync_id"), changes.alias("changes")
         )
@@ -286,7 +287,7 @@ def _no_changes() -> "Column":
     return F.array().cast(ddl(CHANGE_LIST))
 
 
-def _with_entries(changes: "Column", casts: dict[str, Cast]) -> "Column":
+def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords) -> "Column":
     """``changes`` and one entry for every value that a cast loses."""
     from pyspark.sql import functions as F
 
@@ -295,8 +296,8 @@ def _with_entries(changes: "Column", casts: dict[str, Cast]) -> "Column":
             lost,
             F.struct(
                 F.lit(path).alias("field"),
-                F.lit(NULLED).alias("change"),
-                F.lit(TYPE_REASON).alias("reason"),
+                F.lit(words.change).alias("change"),
+                F.lit(words.reason).alias("reason"),
             ),
         )
         for path, lost in _misfits(casts)

@@ -5,7 +5,8 @@ them what ``source`` is made of: ``conversation``, ``lines``, ``asides``, ``cata
 ``configure``.
 """
 
-from penstock.model.types import MetadataNames
+from penstock.model.types import ChangeWords, MetadataNames
+from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
@@ -24,6 +25,7 @@ class AirbytePackage:
         meta="_airbyte_meta",
         generation_id="_airbyte_generation_id",
     )
+    change_words = ChangeWords(ChangeKind.nulled.value, ChangeReason.destination_typecast.value)
     deleted_at_field: str | None = DELETED_AT
     secret_word = SECRET_WORD
 
