@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.codec.arrow import duckdb_type, part_schema
 from penstock.codec.decode import Decoded, RowDecoder, warm
 from penstock.codec.json_schema import data_type, row_schema
-from penstock.model.types import CHANGES, RAW_ID, SEQ, DataType, Field, Kind, RowSchema
+from penstock.model.types import CHANGES, RAW_ID, SEQ, ChangeWords, DataType, Field, Kind, RowSchema
 
 MISFIT = object()
 DIGITS = "12345678901234567890123456789012345678"
@@ -332,9 +332,7 @@ def test_l8_rows_without_any_key_are_rejected() -> None:
 
 def test_strict_rejects_the_row_with_field_and_reason() -> None:
     done = decode(schema(a=INTEGER, b=BOOLEAN), '{"a":1}', '{"a":1.5,"b":1}', strict=True)
-    assert [(r.index, r.reason, r.field) for r in done.rejects] == [
-        (1, "DESTINATION_TYPECAST_ERROR", "a")
-    ]
+    assert [(r.index, r.reason, r.field) for r in done.rejects] == [(1, "TYPE_MISFIT", "a")]
     assert done.table["a"].to_pylist() == [1]
 
 
@@ -346,7 +344,7 @@ def test_change_lists_of_the_source_come_first() -> None:
 
 
 def test_the_words_of_a_change_are_the_caller_s() -> None:
-    done = decode(schema(a=INTEGER), '{"a":"x"}', change="GONE", reason="BECAUSE")
+    done = decode(schema(a=INTEGER), '{"a":"x"}', words=ChangeWords("GONE", "BECAUSE"))
     assert done.table[CHANGES].to_pylist() == [
         [{"field": "a", "change": "GONE", "reason": "BECAUSE"}]
     ]

@@ -85,7 +85,8 @@ def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> Non
     assert ended.code == 0, (ended.report, ended.told[-3000:])
     assert_adds_up(ended)
     users = f"read_parquet('{place.lake}/users/*.parquet')"
-    counted = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {users}").fetchone()
-    assert counted == (1000, 1000)
-    assert {s["name"] for s in ended.report["streams"]} == {"users", "products", "purchases"}  # type: ignore[index]
+    query = f"SELECT count(*), count(DISTINCT id) FROM {users}"
+    assert duckdb.connect().execute(query).fetchall() == [(1000, 1000)]
+    assert ended.report is not None
+    assert {s["name"] for s in ended.report["streams"]} == {"users", "products", "purchases"}
     assert not place.left_after(15)

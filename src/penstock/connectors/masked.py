@@ -4,11 +4,12 @@ Neighbours: ``runtimes.masking`` finds them in text. Records, rejects, states an
 untouched: they are data, or never logged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, cast
 
 from penstock.errors import PenstockError
-from penstock.model.events import Error, Event, Exited, Log, StreamStatus
+from penstock.model.events import Control, Error, Event, Exited, Log, StreamStatus
 from penstock.protocols.contract import EventSink
 from penstock.runtimes.masking import Masker
 
@@ -37,10 +38,15 @@ def masked_sink(masker: Masker, sink: EventSink) -> EventSink:
     return take
 
 
-def new_texts(old: Any, new: Any) -> set[str]:
-    """Texts of a connector's new configuration that its old one has not: rotated tokens, and
-    whatever else changed, for nothing says which of them are secret."""
-    return _texts(new) - _texts(old)
+def learning(masker: Masker, config: dict[str, Any], events: Iterator[Event]) -> Generator[Event]:
+    """The same events; ``masker`` learns what a CONTROL changes of ``config`` before anything that
+    comes after it. Each text that changed counts: nothing says which of them are secret."""
+    with closing(cast(Generator[Event], events)):
+        for event in events:
+            if isinstance(event, Control):
+                masker.add(_texts(event.config) - _texts(config))
+                config = event.config
+            yield event
 
 
 def _texts(value: Any) -> set[str]:

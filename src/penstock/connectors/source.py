@@ -218,9 +218,7 @@ def installed_source(
         env_keys=tuple(env_keys),
         environment=entry.environment,
     )
-    return SourceConnector(
-        ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets
-    )
+    return SourceConnector(ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets)
 
 
 def wanted(ref: ConnectorRef, protocol: ProtocolPackage, constraints: Sequence[str] = ()) -> Wanted:

@@ -12,21 +12,20 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from penstock.codec.decode import RowDecoder, warm
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.masked import masked_event, new_texts
+from penstock.connectors.masked import learning, masked_event
 from penstock.engine.ahead import Ahead
 from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult
-from penstock.engine.log import FileLog, storage_error
+from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime
 from penstock.engine.sealer import Sealer
@@ -110,9 +109,10 @@ class Lane:
         launch = msgspec.convert(self._job.launch, Launch)
         runtime = MeteredRuntime(runtime_for(launch, self._job.secrets, self._said.stderr))
         try:
-            end, complete = self._converse(sealer, runtime)
-        except (LogError, OSError) as e:
-            self._errors.append(_log_error(e, self._log.root))
+            with storage(self._log.root, "write to"):
+                end, complete = self._converse(sealer, runtime)
+        except LogError as e:
+            self._errors.append(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
         self._put_progress(sealer)
         warming.join(timeout=60)
@@ -150,7 +150,7 @@ class Lane:
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
         )
         told = load_protocol(self._job.protocol).source.read(runtime, request)
-        events = Ahead(self._learning(cast(Generator[Event], told)))
+        events = Ahead(learning(self._masker, self._job.config, told))
         try:
             for event in events:
                 self._take(masked_event(self._masker, event), sealer)
@@ -173,16 +173,6 @@ class Lane:
         if not clean:
             self._errors += self._exit_error()
         return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
-
-    def _learning(self, events: Generator[Event]) -> Generator[Event]:
-        """In the thread that reads: what the source says next may name its new secrets."""
-        config = self._job.config
-        with closing(events):
-            for event in events:
-                if isinstance(event, Control):
-                    self._masker.add(new_texts(config, event.config))
-                    config = event.config
-                yield event
 
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
@@ -334,12 +324,6 @@ def _source_error(event: Error) -> PenstockError:
         stream=None if event.stream is None else str(event.stream),
         connector=event.raw or None,
     )
-
-
-def _log_error(cause: LogError | OSError, root: Path) -> LogError:
-    if isinstance(cause, LogError):
-        return cause
-    return storage_error(cause, Path(str(cause.filename or root)), "write")
 
 
 def _watch_stdin(orphaned: threading.Event) -> None:

@@ -13,7 +13,6 @@ import msgspec
 
 from penstock.runtimes.masking import Masker
 
-
 BUFFER_BYTES = 64 << 10
 
 

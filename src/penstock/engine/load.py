@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.engine.log import FileLog, storage_error
+from penstock.engine.log import FileLog, storage
 from penstock.engine.rejects import kept_name
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
@@ -121,7 +121,7 @@ class TableLoader:
         it returns, for the log drops its own. Raises ``LogError``."""
         if not segment.rejects:
             return
-        try:
+        with storage(self._rejects, "write rejects to"):
             self._rejects.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in segment.rejects:
                 target, source = self._rejects / kept_name(path), self._log.root / path
@@ -130,8 +130,6 @@ class TableLoader:
                 elif not source.exists() and not target.exists():
                     self._missed(segment, source)
             _sync(self._rejects)
-        except OSError as e:
-            raise storage_error(e, self._rejects, "write rejects to") from e
 
     def _missed(self, segment: Segment, source: Path) -> None:
         """Rejects that are in neither place: an earlier run kept and discarded them (a manifest

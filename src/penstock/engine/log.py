@@ -75,27 +75,22 @@ class Log(Protocol):
 
 
 @contextmanager
-def _io(path: Path, what: str) -> Generator[None]:
+def storage(path: Path, what: str) -> Generator[None]:
     """Translate the operating system's refusals into the log's."""
     try:
         yield
     except OSError as e:
-        raise storage_error(e, path, what) from e
-
-
-def storage_error(cause: OSError, path: Path, what: str) -> LogError:
-    """What the operating system refused, in the log's words."""
-    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-        return LogError(
-            f"the disk is full: could not {what} {path}",
-            code="log.full",
-            hint="free some space on that disk, then run again: what was sealed is kept",
-        )
-    return LogError(
-        f"could not {what} {path}: {cause.strerror or cause}",
-        code="log.io",
-        hint="the folder must be on storage that this machine can read and write",
-    )
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LogError(
+                f"the disk is full: could not {what} {path}",
+                code="log.full",
+                hint="free some space on that disk, then run again: what was sealed is kept",
+            ) from e
+        raise LogError(
+            f"could not {what} {path}: {e.strerror or e}",
+            code="log.io",
+            hint="the folder must be on storage that this machine can read and write",
+        ) from e
 
 
 def _sync_directory(path: Path) -> None:
@@ -123,11 +118,11 @@ def _remove(paths: Iterable[Path]) -> None:
     """For good: no power failure brings them back."""
     folders: set[Path] = set()
     for path in paths:
-        with _io(path, "remove"):
+        with storage(path, "remove"):
             path.unlink(missing_ok=True)
         folders.add(path.parent)
     for folder in folders:
-        with _io(folder, "sync"), suppress(FileNotFoundError):
+        with storage(folder, "sync"), suppress(FileNotFoundError):
             _sync_directory(folder)
 
 
@@ -142,7 +137,7 @@ class FileLog:
         """Bind this folder to a pipeline's state: another store's ledger knows nothing of what lies
         here, and would drain or drop it. Raises ``LogError`` (code ``log.foreign``)."""
         path = self.root / "OWNER"
-        with _io(path, "write"):
+        with storage(path, "write"):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -166,7 +161,7 @@ class FileLog:
 
     def claim(self, epoch: int, owner: str) -> None:
         folder = self._epoch(epoch)
-        with _io(folder, "create"):
+        with storage(folder, "create"):
             for sub in ("parts", "rejects"):
                 (folder / sub).mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -189,7 +184,7 @@ class FileLog:
 
         relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
         path = self.root / relative
-        with _io(path, "write"):
+        with storage(path, "write"):
             size, crc = write_part(path, rows, sync=raw_bytes >= SYNC_BYTES)
         if raw_bytes < SYNC_BYTES:
             self._unsynced.append(path)
@@ -202,7 +197,7 @@ class FileLog:
     def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
         relative = rejects_path(epoch, f"{name}.jsonl")
         path = self.root / relative
-        with _io(path, "write"):
+        with storage(path, "write"):
             fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as f:
                 f.write(lines)
@@ -214,7 +209,7 @@ class FileLog:
         body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
         temporary = folder / f".{name}.tmp"
         rejects = sorted({self.root / r for s in segments for r in s.rejects})
-        with _io(folder / name, "seal"):
+        with storage(folder / name, "seal"):
             _sync_files([*self._unsynced, *rejects])
             self._unsynced = []
             _sync_directory(folder / "parts")
@@ -233,7 +228,7 @@ class FileLog:
         for path in sorted((self.root / "epochs").glob("*/seg-*.json")):
             if not _is_epoch(path.parent):
                 continue
-            with _io(path, "read"):
+            with storage(path, "read"):
                 raw = path.read_bytes()
             yield path, _decode_manifest(path, raw)
 
@@ -249,7 +244,7 @@ class FileLog:
         for part in parts:
             path = self.root / part.path
             crc = 0
-            with _io(path, "read"):
+            with storage(path, "read"):
                 try:
                     size = path.stat().st_size
                     with path.open("rb") as f:
@@ -275,7 +270,7 @@ class FileLog:
         for epoch in epochs:
             shutil.rmtree(self._epoch(epoch), ignore_errors=True)
         folder = self.root / "epochs"
-        with _io(folder, "sync"), suppress(FileNotFoundError):
+        with storage(folder, "sync"), suppress(FileNotFoundError):
             _sync_directory(folder)
 
 

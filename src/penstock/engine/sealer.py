@@ -26,7 +26,6 @@ from penstock.model.events import Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
 from penstock.model.state import StateScope, StateType
 
-
 REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
 

@@ -107,6 +107,7 @@ def _write(job: _Job, turn: int, file: _File) -> int:
         count += table.num_rows
     if writer is None:
         return 0
+    writer.add_key_value_metadata(job.described)
     writer.close()
     os.replace(draft, path)
     return count
@@ -128,4 +129,4 @@ def _in_shape(table: Any, job: _Job, file: _File) -> Any:
         columns[names.extracted_at] = table.column(EXTRACTED_AT)
         columns[names.meta] = pa.StructArray.from_arrays([sync, changes], ["sync_id", "changes"])
         columns[names.generation_id] = pa.array([file.generation] * rows, pa.int64())
-    return pa.table(columns).replace_schema_metadata(job.described)
+    return pa.table(columns)
