@@ -128,6 +128,7 @@ def loader(log: FileLog, folder: Path, notes: list[str]) -> TableLoader:
         log=log,
         store=MemoryStore(),
         pipeline="p",
+        schemas={},
         rejects=folder,
         metadata=None,
         evolution=SchemaEvolution(),

@@ -170,7 +170,11 @@ class Lane:
         finally:
             events.close()
         clean = self._exit is not None and self._exit.code == 0
-        if not clean:
+        if clean and not runtime.bytes:
+            # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
+            clean = False
+            self._errors.append(_silent())
+        elif not clean:
             self._errors += self._exit_error()
         return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
 
@@ -295,7 +299,7 @@ class Lane:
             code="source.exited",
             hint="what it had finished is kept; run again to go on from the saved state",
         )
-        return [*([error] if not self._errors else [])]
+        return [] if self._errors else [error]
 
     def _notes(self) -> list[str]:
         notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
@@ -323,6 +327,14 @@ def _source_error(event: Error) -> PenstockError:
         code=f"source.{event.failure_type}" if event.failure_type else "source.failed",
         stream=None if event.stream is None else str(event.stream),
         connector=event.raw or None,
+    )
+
+
+def _silent() -> PenstockError:
+    return SourceError(
+        "the source printed nothing at all and ended with exit code 0",
+        code="source.silent",
+        hint="is it a connector of this protocol? Nothing was changed in its tables",
     )
 
 

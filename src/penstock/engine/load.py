@@ -46,6 +46,7 @@ class TableLoader:
         log: FileLog,
         store: Store,
         pipeline: str,
+        schemas: Mapping[StreamId, RowSchema],
         rejects: Path,
         metadata: MetadataNames | None,
         evolution: SchemaEvolution,
@@ -60,7 +61,7 @@ class TableLoader:
         self._pipeline, self._rejects, self._metadata = pipeline, rejects, metadata
         self._evolution, self._deletes = evolution, deletes
         self._timed, self._clock = timed, clock
-        self._schemas: dict[StreamId, dict[int, RowSchema]] = {}
+        self._schemas = {stream: {s.version: s} for stream, s in schemas.items()}
         self._names: Mapping[str, str] = {}
 
     def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:

@@ -31,7 +31,7 @@ from penstock.engine.sync import LaneStart, SyncPlan, SyncStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.events import Control, Counted, Error, Event, Log
-from penstock.model.types import NEUTRAL_METADATA, MetadataNames
+from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
 from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
@@ -63,6 +63,7 @@ class Source:
             home.connectors,
             progress=lambda text: observer.phase("install", text),
             log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
         )
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
@@ -103,7 +104,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     table: Any
     plan: StreamsPlan
     metadata: MetadataNames | None
-    versions: dict[StreamId, int] = {}
+    schemas: dict[StreamId, RowSchema] = {}
 
 
 def source_reference(pipeline: Pipeline) -> ConnectorRef:
@@ -223,8 +224,7 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     names.update({columns_key(s.id): s.columns for s in prepared.plan.streams})
     store.grow_names(lease, names)
     schemas = {s.id: s.schema for s in prepared.plan.streams}
-    versions = store.schema_versions(lease, schemas)
-    prepared.versions = {stream: schema.version for stream, schema in versions.items()}
+    prepared.schemas = store.schema_versions(lease, schemas)
 
 
 def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
@@ -234,7 +234,7 @@ def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
             SyncStream(
                 configured=s.configured,
                 shape=s.shape,
-                schema_version=prepared.versions[s.id],
+                schema_version=prepared.schemas[s.id].version,
                 lane=s.lane,
                 held=s.held is not None,
             )
@@ -267,10 +267,10 @@ def make_job(
         config=source.config,
         config_hash=source.base_hash,
         streams=tuple(
-            _stream_job(planned[s.id], prepared.versions, generations) for s in start.streams
+            _stream_job(planned[s.id], prepared.schemas, generations) for s in start.streams
         ),
         states=start.states,
-        secrets=(*source.connector.secrets(source.config), *sorted(pipeline.secret_values)),
+        secrets=tuple(source.connector.secrets(source.config)),
         strict=pipeline.strict,
         change_words=source.package.change_words,
         limit=limit,
@@ -282,7 +282,9 @@ def make_job(
 
 
 def _stream_job(
-    stream: PlannedStream, versions: Mapping[StreamId, int], generations: Mapping[StreamId, int]
+    stream: PlannedStream,
+    schemas: Mapping[StreamId, RowSchema],
+    generations: Mapping[StreamId, int],
 ) -> StreamJob:
     generation = generations[stream.id]
     configured: ConfiguredStream = stream.configured
@@ -298,7 +300,7 @@ def _stream_job(
         lane=LaneStream(
             stream=stream.id,
             shape=stream.shape,
-            schema_version=versions[stream.id],
+            schema_version=schemas[stream.id].version,
             generation=generation,
             fills_generation=configured.fills_generation,
         ),

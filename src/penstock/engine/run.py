@@ -187,10 +187,13 @@ class Run:
             log=log,
             store=self._store,
             pipeline=self._pipeline.pipeline,
+            schemas=prepared.schemas,
             rejects=self._folder / "rejects",
             metadata=prepared.metadata,
             evolution=evolution(self._pipeline),
             deletes=Deletes(self._pipeline.destination.deletes),
+            change_words=prepared.source.package.change_words,
+            note=self._accounting.note,
             timed=self._add_load_time,
             clock=time.monotonic,
         )
@@ -256,9 +259,7 @@ class Run:
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
         source: Source = prepared.source
-        masker = Masker(
-            (*source.connector.secrets(source.config), *sorted(self._pipeline.secret_values))
-        )
+        masker = Masker(source.connector.secrets(source.config))
         run_log = RunLog(self._folder / "log.jsonl", self._observer, masker)
         stack.callback(run_log.close)
         return run_log
