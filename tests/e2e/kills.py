@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,15 +209,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="every cell")
     parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at the same time")
     parser.add_argument("--markdown", action="store_true", help="a page on stdout")
     asked = parser.parse_args()
     if not (asked.all or asked.only):
         parser.error("say --all or --only TEXT")
     results: dict[str, str] = {}
     failed: dict[str, str] = {}
-    for it in cells():
-        if not it.possible or asked.only not in it.name:
-            continue
+
+    def attempt(it: Cell) -> None:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
@@ -227,6 +228,10 @@ def main() -> int:
             failed[it.name] = f"{e} ({folder})"
         took = time.monotonic() - began
         print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        chosen = [it for it in cells() if it.possible and asked.only in it.name]
+        list(pool.map(attempt, chosen))
     if asked.markdown:
         print(_page(results))
     for name, why in failed.items():

@@ -65,8 +65,8 @@ def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
     """Smaller segments and loads than a user has a reason to ask for."""
     whole = run.sync_plan
 
-    def sync_plan(*args: Any) -> Any:
-        return msgspec.structs.replace(whole(*args), **plan)
+    def sync_plan(*args: Any, **kw: Any) -> Any:
+        return msgspec.structs.replace(whole(*args, **kw), **plan)
 
     preparation.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
     run.sync_plan = sync_plan

@@ -342,7 +342,7 @@ def test_l10_configuration_is_in_no_command_line(quiet: Site) -> None:
     """While the source runs, no process has its configuration among its arguments."""
     seen: list[str] = []
     ready, go = quiet.folder / "ready", quiet.folder / "go"
-    steps = [{"touch": str(ready)}, {"wait_for": str(go)}]
+    steps = [{"touch": str(ready)}, {"wait_for": str(go)}, {"line": "done"}]
     file = quiet.write({"steps": steps}, config={"api_key": "hidden-from-ps"})
 
     def look() -> None:

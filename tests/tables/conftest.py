@@ -3,7 +3,6 @@
 import datetime as dt
 import itertools
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +160,6 @@ def loads(tmp_path: Path) -> Loads:
     return Loads(folder)
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from penstock.spark.session import close_session, open_session
-    from penstock.tables.delta import DeltaTables
-
-    scratch = tmp_path_factory.mktemp("spark")
-    needs = DeltaTables(str(scratch / "unused")).needs()
-    lasting = {"spark.sql.warehouse.dir": str(scratch / "lasting warehouse")}
-    session = open_session(needs, scratch_dir=scratch, cores=2, conf=lasting)
-    yield session
-    close_session(session)
+@pytest.fixture
+def spark(shared_spark: Any) -> Any:
+    return shared_spark

@@ -135,7 +135,7 @@ class Store(Protocol):
     def states(self, pipeline: str) -> list[SavedState]: ...
 
     def replace_states(
-        self, lease: Lease, states: Sequence[SavedState], reset: "Reset | None" = None
+        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
     ) -> None:
         """A user's set, import or reset: replaces everything saved, and raises the floor so that no
         segment sealed before can bring an older state back (its rows still load). ``reset``: only
