@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.engine.delivery import Committed, Gate, TableDelivery, Verdicts
+from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.memory import MemoryLog
 from penstock.engine.sealer import Bounds, LaneStream, Sealer
-from penstock.engine.sync import LaneStart, Outcome, Sync, SyncPlan, SyncStream
+from penstock.engine.sync import Outcome, Sync, SyncPlan
 from penstock.errors import DestinationError, LogError, PenstockError, StateError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -117,7 +119,10 @@ class SimLoader:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
+    def begin(self, loads: Sequence[Load]) -> Committed:
+        return Committed(self._loads(loads))
+
+    def _loads(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
         self._world.commits += 1
         if self._world.refuse_at == self._world.commits:
             refused: list[LoadResult | PenstockError] = [DestinationError("refused")]
@@ -256,6 +261,12 @@ class SimHandle:
     def new_config(self) -> None:
         return None
 
+    def ask(self) -> None:
+        return None
+
+    def answer(self, ask: Any, answer: Any) -> None:
+        raise AssertionError("nobody asked")
+
     def cancel(self) -> None:
         return None
 
@@ -337,6 +348,8 @@ class Tally:
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
     def segments(self, segments: Sequence[Segment]) -> None: ...
 
+    def stream_planned(self, stream: StreamId) -> None: ...
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 
@@ -377,21 +390,40 @@ def run_once(world: World, scenario: Scenario, *, take_over: bool = False) -> Ou
         world.clock += 10_000.0
     holder = Holder(name="sim", pid=0, boot="", started_at="", run="r")
     lease = world.store.acquire("sim", holder, ttl=100.0)
+    tally, verdicts, loader = Tally(), Verdicts(), SimLoader(world)
+    gate = Gate("sim", world.log, world.store, PACKAGE.state, tally, verdicts)
     sync = Sync(
         plan_of(scenario),
         lease=lease,
         store=world.store,
         log=world.log,
-        loader=SimLoader(world),
+        delivery=TableDelivery(
+            "sim",
+            lease=lease,
+            store=world.store,
+            loader=loader,
+            gate=gate,
+            states=PACKAGE.state,
+            observer=tally,
+            verdicts=verdicts,
+        ),
+        keep_rejects=loader.keep_rejects,
         runner=_Runner(world, scenario),
+        planner=_NoPlanner(),
         states=PACKAGE.state,
-        observer=Tally(),
+        observer=tally,
         time=SimTime(world),
+        verdicts=verdicts,
         save_config=lambda new: None,
     )
     outcome = sync.run()
     world.store.release(lease)
     return outcome
+
+
+class _NoPlanner:
+    def plan(self, ask: Any, lane: int, *, filling: bool) -> SyncStream:
+        raise AssertionError("nobody asked")
 
 
 class _Runner:

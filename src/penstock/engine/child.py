@@ -24,15 +24,16 @@ from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import learning, masked_event
 from penstock.engine.ahead import Ahead
 from penstock.engine.events_log import EventLog
-from penstock.engine.job import LaneEnd, LaneJob, LaneResult
+from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer
 from penstock.engine.log import FileLog, storage
-from penstock.engine.mailbox import Mailbox, NewConfig, Progress
+from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime
 from penstock.engine.sealer import Sealer
 from penstock.engine.task import CLAIMED
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
+    Activate,
     Batch,
     Control,
     Counted,
@@ -42,6 +43,7 @@ from penstock.model.events import (
     Exited,
     Log,
     Reject,
+    Schema,
     State,
     Status,
     StreamStatus,
@@ -53,6 +55,7 @@ from penstock.protocols.contract import ReadRequest
 from penstock.runtimes.masking import Masker
 
 PROGRESS_SECONDS = 1.0
+ASK_SECONDS = 0.05
 ORPHAN_SECONDS = 30.0  # for the connector to end and the sealed rest to be written
 
 
@@ -81,7 +84,7 @@ class Lane:
         self._errors: list[PenstockError] = []
         self._misfits = 0
         self._extra: dict[str, int] = {}
-        self._configs = 0
+        self._configs, self._asked = 0, 0
         self._exit: Exited | None = None
         self._progress_at = 0.0
         self._decode_seconds = 0.0
@@ -148,6 +151,7 @@ class Lane:
             timeouts=self._job.timeouts,
             max_record_bytes=self._job.max_record_bytes,
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
+            open=self._job.open,
         )
         told = load_protocol(self._job.protocol).source.read(runtime, request)
         events = Ahead(learning(self._masker, self._job.config, told))
@@ -180,6 +184,8 @@ class Lane:
 
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
+            case Batch() if event.stream not in self._jobs:
+                self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
             case Batch():
                 batch = self._within_limit(event)
                 self._read[batch.stream] += len(batch.bodies)
@@ -195,6 +201,10 @@ class Lane:
                         hint="set `lanes: 1`",
                     )
                 sealer.state(event)
+            case Schema():
+                self._retold(event, sealer)
+            case Activate():
+                sealer.activate(event)
             case Tick():
                 sealer.tick()
             case StreamStatus():
@@ -217,9 +227,37 @@ class Lane:
                 self._said.log("ERROR", event.message)
                 self._errors.append(_source_error(event))
             case Counted():
-                self._counted[event.what] = self._counted.get(event.what, 0) + event.count
+                self._count(event.what, event.count)
             case Exited():
                 self._exit = event
+
+    def _count(self, what: str, count: int) -> None:
+        self._counted[what] = self._counted.get(what, 0) + count
+
+    def _retold(self, told: Schema, sealer: Sealer) -> None:
+        """A schema that the driver has not heard of: it says how the stream goes on. Records wait
+        meanwhile. A stream that is not wanted stays unknown."""
+        self._asked += 1
+        ask = Ask(
+            number=self._asked,
+            stream=told.stream,
+            json_schema=told.json_schema,
+            primary_key=told.primary_key,
+            cursor_field=told.cursor_field,
+        )
+        self._mailbox.put_ask(self._job.epoch, ask)
+        while (raw := self._mailbox.answer(self._job.epoch, ask.number)) is None:
+            time.sleep(ASK_SECONDS)
+            self._between(sealer)
+        answer = msgspec.json.decode(raw, type=StreamAnswer)
+        if answer.error is not None:
+            raise PenstockError.from_dict(answer.error)
+        if answer.stream is not None:
+            sealer.stream(answer.stream.lane)
+            self._jobs[told.stream] = answer.stream
+            self._decoders.pop(told.stream, None)
+            self._read.setdefault(told.stream, 0)
+            self._bytes.setdefault(told.stream, 0)
 
     def _between(self, sealer: Sealer) -> None:
         """Between events: report, and stop where somebody wants it."""
@@ -234,7 +272,7 @@ class Lane:
         if self._orphaned.is_set():
             raise Stopped("the process that started it is gone")
         limit = self._job.limit
-        if limit is not None and all(n >= limit for n in self._read.values()):
+        if limit is not None and self._read and all(n >= limit for n in self._read.values()):
             raise Enough
 
     def _within_limit(self, batch: Batch) -> Batch:

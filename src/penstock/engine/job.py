@@ -55,6 +55,15 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     max_record_bytes: int = 256 << 20
+    open: bool = False  # streams that nobody has told it of are asked for, see StreamAnswer
+
+
+class StreamAnswer(msgspec.Struct, kw_only=True):
+    """What a lane is answered (``mailbox.Ask``): how the stream goes on, or why it cannot
+    (``PenstockError.as_dict``), or neither: nobody wants it."""
+
+    stream: StreamJob | None = None
+    error: dict[str, Any] | None = None
 
 
 class LaneEnd(StrEnum):

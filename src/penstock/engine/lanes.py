@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.engine.job import LaneEnd, LaneJob, LaneResult
-from penstock.engine.mailbox import Mailbox, NewConfig
-from penstock.engine.sync import LaneStart
+from penstock.engine.epochs import LaneStart
+from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, StreamJob
+from penstock.engine.mailbox import Ask, Mailbox, NewConfig
+from penstock.engine.sync import Planned
 from penstock.engine.task import supervise
 from penstock.errors import Defect, PenstockError
 
@@ -28,13 +29,17 @@ START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, f
 STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is sealed
 
 MakeJob = Callable[[LaneStart], LaneJob]
+MakeStream = Callable[[Planned], StreamJob]
 
 
 class _Handle:
     """One epoch in a thread of its own."""
 
-    def __init__(self, start: LaneStart, mailbox: Mailbox, run: Callable[[], bytes]) -> None:
-        self._start, self._mailbox, self._run = start, mailbox, run
+    def __init__(
+        self, start: LaneStart, mailbox: Mailbox, run: Callable[[], bytes], make: MakeStream
+    ) -> None:
+        self._start, self._mailbox, self._run, self._make = start, mailbox, run, make
+        self._answered = 0
         self._result: LaneResult | None = None
         self._given: Any = None
         self._began = time.monotonic()
@@ -76,6 +81,18 @@ class _Handle:
         self._given = [path for path, _ in configs]
         return configs[-1][1]
 
+    def ask(self) -> Ask | None:
+        return self._mailbox.ask(self._start.epoch, self._answered + 1)
+
+    def answer(self, ask: Ask, answer: Planned | PenstockError | None) -> None:
+        told = StreamAnswer()
+        if isinstance(answer, PenstockError):
+            told.error = answer.as_dict()
+        elif answer is not None:
+            told.stream = self._make(answer)
+        self._mailbox.put_answer(self._start.epoch, ask.number, msgspec.json.encode(told))
+        self._answered = ask.number
+
     def cancel(self) -> None:
         self._cancelled_at = self._cancelled_at or time.monotonic()
         self._mailbox.cancel()
@@ -105,12 +122,15 @@ def _lost(cause: BaseException) -> PenstockError:
 
 
 class SparkLanes:
-    def __init__(self, spark: "SparkSession", mailbox: Mailbox, make_job: MakeJob) -> None:
-        self._spark, self.mailbox, self._make_job = spark, mailbox, make_job
+    def __init__(
+        self, spark: "SparkSession", mailbox: Mailbox, make_job: MakeJob, make_stream: MakeStream
+    ) -> None:
+        self._spark, self.mailbox = spark, mailbox
+        self._make_job, self._make_stream = make_job, make_stream
 
     def start(self, start: LaneStart) -> _Handle:
         job = msgspec.json.encode(self._make_job(start))
-        return _Handle(start, self.mailbox, lambda: self._run(job))
+        return _Handle(start, self.mailbox, lambda: self._run(job), self._make_stream)
 
     def _run(self, job: bytes) -> bytes:
         from pyspark.sql import functions as F
@@ -126,9 +146,9 @@ class SparkLanes:
 
 
 class ProcessLanes:
-    def __init__(self, mailbox: Mailbox, make_job: MakeJob) -> None:
-        self.mailbox, self._make_job = mailbox, make_job
+    def __init__(self, mailbox: Mailbox, make_job: MakeJob, make_stream: MakeStream) -> None:
+        self.mailbox, self._make_job, self._make_stream = mailbox, make_job, make_stream
 
     def start(self, start: LaneStart) -> _Handle:
         job = msgspec.json.encode(self._make_job(start))
-        return _Handle(start, self.mailbox, lambda: supervise(job))
+        return _Handle(start, self.mailbox, lambda: supervise(job), self._make_stream)

@@ -1,15 +1,18 @@
 """Loads into a table: a load of the ledger becomes a commit of Spark (L3).
 
-It adds what the ledger does not keep (paths, names, schemas, policies), proves that the parts are
-whole, and translates failures. Neighbours: ``engine.sync`` decides, ``tables`` commits.
+It adds what the ledger does not keep (paths, names, schemas, policies) and translates failures.
+Spark works in a thread of its own, one call at a time, so that the driver can look after its lanes
+meanwhile. Neighbours: ``engine.delivery`` decides, ``tables`` commits.
 """
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.engine.delivery import Committed, Committing
 from penstock.engine.log import FileLog, storage
 from penstock.engine.rejects import kept_name
 from penstock.errors import DestinationError, PenstockError
@@ -30,13 +33,15 @@ from penstock.tables.contract import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JOIN_SECONDS = 0.05  # of a poll: most loads are short
+
 
 def _unheard(text: str) -> None:
     del text
 
 
 class TableLoader:
-    """``engine.sync.Loader`` for tables. ``note`` hears what the user should know."""
+    """``engine.delivery.Loader`` for tables. ``note`` hears what the user should know."""
 
     def __init__(
         self,
@@ -64,22 +69,25 @@ class TableLoader:
         self._schemas = {stream: {s.version: s} for stream, s in schemas.items()}
         self._names: Mapping[str, str] = {}
 
-    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
-        results: dict[int, LoadResult | PenstockError] = {}
-        real: dict[int, TableLoad] = {}
+    def begin(self, loads: Sequence[Load]) -> Committing:
+        real = {
+            index: self._table_load(load)
+            for index, load in enumerate(loads)
+            if load.parts or load.replaces  # else it has nothing but rejects
+        }
+        if not real:
+            return Committed([LoadResult(0) for _ in loads])
+        return _InThread(lambda: self._results(len(loads), real))
+
+    def _results(
+        self, count: int, real: Mapping[int, TableLoad]
+    ) -> list[LoadResult | PenstockError]:
         began = self._clock()
-        for index, load in enumerate(loads):
-            if not load.parts and not load.replaces:
-                results[index] = LoadResult(0)  # nothing but rejects
-                continue
-            real[index] = self._table_load(load)
-        results |= dict(zip(real, self._commit(list(real.values())), strict=True))
+        results = dict(zip(real, self._commit(list(real.values())), strict=True))
         self._timed(self._clock() - began)
-        return [results[i] for i in range(len(loads))]
+        return [results.get(i, LoadResult(0)) for i in range(count)]
 
     def _commit(self, loads: Sequence[TableLoad]) -> list[LoadResult | PenstockError]:
-        if not loads:
-            return []
         try:
             outcomes = self._table.commit(self._spark, loads)
         except PenstockError as e:
@@ -140,6 +148,30 @@ class TableLoader:
             self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")
 
 
+class _InThread:
+    """``engine.delivery.Committing``. A daemon: a program that is told to end does not wait for it;
+    the load is written down, and repeated."""
+
+    def __init__(self, work: Callable[[], list[LoadResult | PenstockError]]) -> None:
+        self._work = work
+        self._results: list[LoadResult | PenstockError] | None = None
+        self._raised: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._results = self._work()
+        except BaseException as e:  # raised again where it is asked for
+            self._raised = e
+
+    def poll(self) -> list[LoadResult | PenstockError] | None:
+        self._thread.join(JOIN_SECONDS)
+        if self._raised is not None:
+            raise self._raised
+        return self._results
+
+
 def _copy(source: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}.tmp")
     fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -161,8 +193,8 @@ def _sync(folder: Path) -> None:
 class NoLoader:
     """Of a dry run: nothing is written anywhere."""
 
-    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
-        return [LoadResult(0) for _ in loads]
+    def begin(self, loads: Sequence[Load]) -> Committed:
+        return Committed([LoadResult(0) for _ in loads])
 
     def keep_rejects(self, segment: Segment) -> None:
         del segment

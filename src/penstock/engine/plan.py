@@ -55,13 +55,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``gone``: streams, configured or synced before, that the source no longer has; their tables
-    are kept."""
+    are kept. ``open``: the source shows its streams only while it is read."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
     notes: tuple[str, ...]
     gone: tuple[StreamId, ...]
     table_names: dict[str, str]
+    open: bool = False
 
 
 def columns_key(stream: StreamId) -> str:
@@ -89,10 +90,17 @@ def plan_streams(
     streams: list[PlannedStream] = []
     for stream, settings in chosen:
         try:
-            configured = package.source.configure(stream, _wish(settings))
-            taken = names.get(columns_key(stream.id), {})
             streams.append(
-                _plan_stream(configured, package, table, tables, taken, metadata, sync_id)
+                plan_stream(
+                    stream,
+                    settings,
+                    package,
+                    table,
+                    table_name=tables[stream.id.key],
+                    columns=names.get(columns_key(stream.id), {}),
+                    metadata=metadata,
+                    sync_id=sync_id,
+                )
             )
         except ConfigError as e:
             problems += e.problems or [f"stream {stream.id}: {e.message}"]
@@ -106,6 +114,8 @@ def plan_streams(
             hint="`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    if catalog.open:
+        notes.append("the source shows its streams only while it is read")
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(
@@ -114,6 +124,7 @@ def plan_streams(
         notes=tuple(notes),
         gone=tuple(gone),
         table_names={s.id.key: tables[s.id.key] for s in streams},
+        open=catalog.open,
     )
 
 
@@ -121,8 +132,12 @@ def _choose(
     pipeline: Pipeline, catalog: Catalog, known: Set[StreamId], problems: list[str]
 ) -> tuple[list[tuple[Stream, StreamSettings]], list[StreamId]]:
     """The streams to sync; configured ones that are gone; unknown names become problems."""
-    chosen = [(s, w) for s in catalog.streams if (w := pipeline.wish(s.id)) is not None]
+    named = pipeline.source.streams is not None
+    wanted = [s for s in catalog.streams if named or s.selected]
+    chosen = [(s, w) for s in wanted if (w := pipeline.wish(s.id)) is not None]
     gone: list[StreamId] = []
+    if catalog.open:
+        return chosen, gone
     if pipeline.source.streams is None:
         gone += sorted(known - {s.id for s in catalog.streams}, key=lambda s: s.key)
     for entry in pipeline.source.streams or ():
@@ -136,7 +151,8 @@ def _choose(
             if not before:
                 problems.append(_unknown(entry, catalog))
     if not chosen and not gone and not problems:
-        problems.append("the source has no stream to sync")
+        unselected = "; its catalog selects none" if catalog.streams and not wanted else ""
+        problems.append(f"the source has no stream to sync{unselected}")
     return chosen, gone
 
 
@@ -171,18 +187,23 @@ def _wish(settings: StreamSettings) -> StreamWish:
     )
 
 
-def _plan_stream(
-    configured: ConfiguredStream,
+def plan_stream(
+    stream: Stream,
+    settings: StreamSettings,
     package: ProtocolPackage,
     table: TableFormat,
-    tables: Mapping[str, str],
-    taken: Mapping[str, str],
+    *,
+    table_name: str,
+    columns: Mapping[str, str],
     metadata: MetadataNames | None,
     sync_id: int,
 ) -> PlannedStream:
+    """``table_name``: cleaned. ``columns``: names that earlier runs gave. Raises ``ConfigError``,
+    ``SchemaError``."""
+    configured = package.source.configure(stream, _wish(settings))
     record = package.schema.data_type(configured.stream.json_schema)
     reserved = () if metadata is None else msgspec.structs.astuple(metadata)
-    columns = clean_columns((f.source for f in record.fields), taken, reserved)
+    columns = clean_columns((f.source for f in record.fields), columns, reserved)
     selected = configured.columns
     if selected is not None:
         needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
@@ -197,7 +218,7 @@ def _plan_stream(
     deleted = columns.get(package.deleted_at_field or "")
     has_deleted = any(f.name == deleted for f in schema.fields)
     mode = configured.destination_sync_mode
-    space, name = split_table(tables[configured.id.key])
+    space, name = split_table(table_name)
     return PlannedStream(
         configured=configured,
         schema=schema,

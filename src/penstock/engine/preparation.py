@@ -16,6 +16,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneJob, StreamJob
 from penstock.engine.mailbox import NewConfig
 from penstock.engine.plan import (
@@ -27,7 +28,7 @@ from penstock.engine.plan import (
 )
 from penstock.engine.progress import RunObserver
 from penstock.engine.sealer import Bounds, LaneStream
-from penstock.engine.sync import LaneStart, SyncPlan, SyncStream
+from penstock.engine.sync import SyncPlan
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.events import Control, Counted, Error, Event, Log
@@ -104,6 +105,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     table: Any
     plan: StreamsPlan
     metadata: MetadataNames | None
+    sync_id: int
     schemas: dict[StreamId, RowSchema] = {}
 
 
@@ -173,6 +175,7 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
     table.check()
     catalog = source.discover()
     metadata = metadata_names(pipeline, source.package.metadata_names)
+    sync_id = int(time.time() * 1000)
     plan = plan_streams(
         pipeline,
         catalog,
@@ -183,9 +186,9 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
         states=store.states(pipeline.pipeline),
         metadata=metadata,
         cores=os.cpu_count() or 1,
-        sync_id=int(time.time() * 1000),
+        sync_id=sync_id,
     )
-    return Prepared(source=source, table=table, plan=plan, metadata=metadata)
+    return Prepared(source=source, table=table, plan=plan, metadata=metadata, sync_id=sync_id)
 
 
 def _unprotected(pipeline: Pipeline) -> list[str]:
@@ -227,19 +230,21 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     prepared.schemas = store.schema_versions(lease, schemas)
 
 
+def sync_stream(planned: PlannedStream, schemas: Mapping[StreamId, RowSchema]) -> SyncStream:
+    return SyncStream(
+        configured=planned.configured,
+        shape=planned.shape,
+        schema_version=schemas[planned.id].version,
+        lane=planned.lane,
+        held=planned.held is not None,
+    )
+
+
 def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
     return SyncPlan(
         pipeline=pipeline.pipeline,
-        streams=tuple(
-            SyncStream(
-                configured=s.configured,
-                shape=s.shape,
-                schema_version=prepared.schemas[s.id].version,
-                lane=s.lane,
-                held=s.held is not None,
-            )
-            for s in prepared.plan.streams
-        ),
+        streams=tuple(sync_stream(s, prepared.schemas) for s in prepared.plan.streams),
+        open=prepared.plan.open,
         lanes=prepared.plan.lanes,
         slots=local_slots(
             choose_master(pipeline.spark.master, os.cpu_count() or 1, prepared.plan.lanes)
@@ -267,7 +272,7 @@ def make_job(
         config=source.config,
         config_hash=source.base_hash,
         streams=tuple(
-            _stream_job(planned[s.id], prepared.schemas, generations) for s in start.streams
+            stream_job(planned[s.id], prepared.schemas, generations) for s in start.streams
         ),
         states=start.states,
         secrets=tuple(source.connector.secrets(source.config)),
@@ -278,14 +283,16 @@ def make_job(
         timeouts=source.timeouts,
         bounds=Bounds(),
         max_record_bytes=pipeline.max_record_bytes,
+        open=start.open,
     )
 
 
-def _stream_job(
+def stream_job(
     stream: PlannedStream,
     schemas: Mapping[StreamId, RowSchema],
     generations: Mapping[StreamId, int],
 ) -> StreamJob:
+    """A stream as a lane is told of it."""
     generation = generations[stream.id]
     configured: ConfiguredStream = stream.configured
     overwrites = stream.shape.mode is DestinationSyncMode.overwrite

@@ -8,9 +8,10 @@ read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies ar
 import resource
 from collections.abc import Iterable, Sequence
 
+from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.progress import RunObserver
-from penstock.engine.sync import LaneStart, Outcome
+from penstock.engine.sync import Outcome
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
@@ -39,8 +40,8 @@ class Accounting:
 
     def expect(self, streams: Iterable[StreamId]) -> None:
         """What this run is asked to sync; what else it commits, an earlier run had sealed."""
-        self._expected = set(streams)
-        for stream in self._expected:
+        for stream in streams:
+            self._expected.add(stream)
             self.stream(stream)
 
     def stream(self, stream: StreamId) -> StreamReport:

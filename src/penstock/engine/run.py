@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,16 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.engine.delivery import Gate, TableDelivery, Verdicts
+from penstock.engine.epochs import LaneStart
 from penstock.engine.failpoints import announce_driver
 from penstock.engine.keepalive import LEASE_TTL, Pulse
 from penstock.engine.lanes import ProcessLanes, SparkLanes
 from penstock.engine.load import NoLoader, TableLoader
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig
-from penstock.engine.plan import StreamsPlan, describe, permissions_asked
+from penstock.engine.plan import PlannedStream, StreamsPlan, describe, permissions_asked
+from penstock.engine.planner import Planner
 from penstock.engine.preparation import (
     ROLE,
     Prepared,
@@ -42,7 +46,7 @@ from penstock.engine.preparation import (
 from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
-from penstock.engine.sync import LaneRunner, LaneStart, Loader, Outcome, Sync
+from penstock.engine.sync import LaneRunner, Outcome, Sync
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
 from penstock.model.catalog import CheckResult, StreamId
@@ -180,7 +184,8 @@ class Run:
         mailbox = Mailbox(log.root, self.id)
         pulse.beat(mailbox)
         spark = self._open_session(stack, prepared)
-        runner = SparkLanes(spark, mailbox, self._job_maker(prepared, log.root))
+        planner = self._planner(prepared, self._store, lease)
+        runner = SparkLanes(spark, mailbox, self._job_maker(prepared, log.root), planner.job)
         loader = TableLoader(
             table=prepared.table,
             spark=spark,
@@ -198,47 +203,59 @@ class Run:
             clock=time.monotonic,
         )
         watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
-        sync = self._make_sync(prepared, lease, self._store, log, loader, runner, watch, lease)
-        return self._run_sync(prepared, sync, watch, run_log, mailbox)
+        parts = _Parts(lease, self._store, log, loader, runner, planner, watch, lease)
+        return self._run_sync(prepared, self._make_sync(prepared, parts), watch, run_log, mailbox)
 
-    def _make_sync(
-        self,
-        prepared: Prepared,
-        lease: Lease,
-        store: Store,
-        log: FileLog,
-        loader: Loader,
-        runner: LaneRunner,
-        watch: Watch,
-        real: Lease,
-    ) -> Sync:
-        """``real``: the lease of the real store, which takes configurations also in a dry run."""
+    def _planner(self, prepared: Prepared, store: Store, lease: Lease) -> Planner:
+        def added(stream: PlannedStream) -> None:
+            where = prepared.table.location(stream.table)
+            self._accounting.stream(stream.id).table = where
+
+        return Planner(self._pipeline, prepared, store, lease, added)
+
+    def _make_sync(self, prepared: Prepared, parts: "_Parts") -> Sync:
         source: Source = prepared.source
+        pipeline, states, verdicts = self._pipeline.pipeline, source.package.state, Verdicts()
+        watch, store = parts.watch, parts.store
         return Sync(
             sync_plan(self._pipeline, prepared),
-            lease=lease,
+            lease=parts.lease,
             store=store,
-            log=log,
-            loader=loader,
-            runner=runner,
-            states=source.package.state,
+            log=parts.log,
+            delivery=TableDelivery(
+                pipeline,
+                lease=parts.lease,
+                store=store,
+                loader=parts.loader,
+                gate=Gate(pipeline, parts.log, store, states, watch, verdicts),
+                states=states,
+                observer=watch,
+                verdicts=verdicts,
+            ),
+            keep_rejects=parts.loader.keep_rejects,
+            runner=parts.runner,
+            planner=parts.planner,
+            states=states,
             observer=watch,
             time=watch,
-            save_config=lambda new: source.change_config(new, lambda n: self._save_config(real, n)),
+            verdicts=verdicts,
+            save_config=lambda new: source.change_config(
+                new, lambda n: self._save_config(parts.real, n)
+            ),
         )
 
     def _run_sync(
         self, prepared: Prepared, sync: Sync, watch: Watch, run_log: RunLog, mailbox: Mailbox
     ) -> Report:
         errors: list[PenstockError] = []
+        for stream in prepared.plan.streams:
+            self._accounting.stream(stream.id).table = prepared.table.location(stream.table)
         try:
             outcome = sync.run()
             mailbox.remove()
         except PenstockError as e:
             errors.append(e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
-        for stream in prepared.plan.streams:
-            self._accounting.stream(stream.id).table = prepared.table.location(stream.table)
         watch.finish()
         return self._report(outcome, errors, run_log)
 
@@ -308,12 +325,13 @@ class Run:
         log = FileLog(scratch)
         mailbox = Mailbox(scratch, self.id)
         pulse.beat(mailbox)
-        runner = ProcessLanes(mailbox, self._job_maker(prepared, scratch))
+        planner = self._planner(prepared, store, lease)
+        runner = ProcessLanes(mailbox, self._job_maker(prepared, scratch), planner.job)
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
         watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
-        sync = self._make_sync(prepared, lease, store, log, NoLoader(), runner, watch, real)
-        return self._run_sync(prepared, sync, watch, run_log, mailbox)
+        parts = _Parts(lease, store, log, NoLoader(), runner, planner, watch, real)
+        return self._run_sync(prepared, self._make_sync(prepared, parts), watch, run_log, mailbox)
 
     def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
         """``--full-refresh``: the streams of this run start without state."""
@@ -342,6 +360,21 @@ class Run:
         fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(fd, "wb") as f:
             f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a sync is made of. ``real``: the lease of the real store, which takes configurations
+    also in a dry run."""
+
+    lease: Lease
+    store: Store
+    log: FileLog
+    loader: "TableLoader | NoLoader"
+    runner: LaneRunner
+    planner: Planner
+    watch: Watch
+    real: Lease
 
 
 def _log_folder(home: Home, pipeline: Pipeline) -> Path:

@@ -18,11 +18,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.codec.packed import Packed
 from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
 from penstock.engine.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.model.catalog import StreamId
-from penstock.model.events import Batch, Reject, State, Status, StreamStatus
+from penstock.model.events import Activate, Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
 from penstock.model.state import StateScope, StateType
 
@@ -94,11 +95,21 @@ class _Tally:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
-    the others, with ``tail``, are not."""
+class _Past:
+    """What a stream read under the schema before, since the last seal."""
 
     info: LaneStream
+    covered: _Tally
+    tail: _Tally
+
+
+@dataclass(slots=True)
+class _Open:
+    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
+    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`."""
+
+    info: LaneStream
+    past: list[_Past] = field(default_factory=list[_Past])
     buffer: list[Batch] = field(default_factory=list[Batch])
     marked: int = 0
     size: int = 0
@@ -157,6 +168,21 @@ class Sealer:
                 if other.buffer:
                     self._drain(other)
 
+    def stream(self, info: LaneStream) -> None:
+        """A stream begins, or goes on under another schema: what came before is decoded first, and
+        sealed in segments of its own. A generation has one schema version, the newest, which every
+        part of it fits."""
+        stream = self._open.get(info.stream)
+        if stream is None:
+            self._open[info.stream] = _Open(info)
+            return
+        self._drain(stream)
+        same = info.fills_generation and info.generation == stream.info.generation
+        if not same and not (stream.covered.empty and stream.tail.empty):
+            stream.past.append(_Past(stream.info, stream.covered, stream.tail))
+            stream.covered, stream.tail = _Tally(), _Tally()
+        stream.info = info
+
     def reject(self, reject: Reject) -> None:
         known = self._open.get(reject.stream) if reject.stream is not None else None
         tally = self._unknown if known is None else known.tail
@@ -187,8 +213,9 @@ class Sealer:
         for name in streams:
             stream = self._open[name]
             stream.marked = len(stream.buffer)
-            stream.covered.take(stream.tail)
-            stream.tail = _Tally()
+            for it in (*stream.past, stream):
+                it.covered.take(it.tail)
+                it.tail = _Tally()
         self._pending.setdefault(scope, set()).update(streams)
         self._states[scope] = state.blob
         self.tick()
@@ -198,6 +225,12 @@ class Sealer:
         stream = self._open.get(status.stream)
         if stream is not None:
             stream.status = status.status
+
+    def activate(self, activate: Activate) -> None:
+        """A generation whose rows have all come is complete (L6)."""
+        stream = self._open.get(activate.stream)
+        if stream is not None and stream.info.fills_generation and stream.seq + len(stream.buffer):
+            stream.status = Status.complete
 
     def tick(self) -> None:
         """Seal what is covered once the bounds are passed."""
@@ -212,13 +245,14 @@ class Sealer:
         """Seal everything that a state covers, each scope as a segment, all in one step."""
         segments: list[Segment] = []
         for scope, blob in self._states.items():
+            streams = [self._open[s] for s in sorted(self._pending[scope], key=lambda s: s.key)]
+            segments += self._past_segments(scope, streams)
             slices: list[StreamSlice] = []
             rejects: list[str] = []
-            for name in sorted(self._pending[scope], key=lambda s: s.key):
-                stream = self._open[name]
+            for stream in streams:
                 self._drain(stream, only_marked=True)
-                slices.append(self._slice(stream, stream.covered, complete=False, files=rejects))
-                stream.covered = _Tally()
+                tally, stream.covered = stream.covered, _Tally()
+                slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
             segments.append(self._segment(scope, slices, blob, rejects))
         self._states.clear()
         self._pending.clear()
@@ -237,9 +271,11 @@ class Sealer:
         keep = [s for n, s in self._open.items() if clean or complete[n]]
         shared = [s for s in keep if self._shared is not None]
         single = [s for s in keep if self._shared is None]
-        segments = [self._rest(StateScope(StateType.stream, s.info.stream), [s]) for s in single]
+        segments: list[Segment] = []
+        for stream in single:
+            segments += self._rest(StateScope(StateType.stream, stream.info.stream), [stream])
         if shared and self._shared is not None:
-            segments.append(self._rest(self._shared, shared))
+            segments += self._rest(self._shared, shared)
         segments = [s for s in segments if s.slices or s.rejects]
         if not self._unknown.empty:
             files: list[str] = []
@@ -250,25 +286,50 @@ class Sealer:
 
     # -- inside
 
-    def _rest(self, scope: StateScope, streams: list[_Open]) -> Segment:
+    def _past_segments(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
+        """What these streams read under earlier schemas and a state covers: it comes with the
+        segment that follows, in the same instant, and only that one has the state. What is not
+        covered stays."""
+        segments: list[Segment] = []
+        for depth in range(max((len(s.past) for s in streams), default=0)):
+            slices: list[StreamSlice] = []
+            rejects: list[str] = []
+            for past in (s.past[depth] for s in streams if depth < len(s.past)):
+                if not past.covered.empty:
+                    slices.append(
+                        self._slice(past.info, past.covered, complete=False, files=rejects)
+                    )
+                    past.covered = _Tally()
+            if slices:
+                segments.append(self._segment(scope, slices, None, rejects))
+        for stream in streams:
+            stream.past = [p for p in stream.past if not p.tail.empty]
+        return segments
+
+    def _rest(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
         """What no state covers, sealed under the previous state."""
+        inexact = False
+        for past in (p for s in streams for p in s.past):
+            inexact |= not past.info.fills_generation
+            past.covered.take(past.tail)
+            past.tail = _Tally()
+        before = self._past_segments(scope, streams)
+        before = [msgspec.structs.replace(s, exact=not inexact) for s in before]
         slices: list[StreamSlice] = []
         rejects: list[str] = []
-        inexact = False
         for stream in streams:
             self._drain(stream)
             done = stream.status is Status.complete or not self.saw_status
             if stream.tail.empty and not done:
                 continue
             inexact |= not stream.tail.empty and not stream.info.fills_generation
-            slices.append(self._slice(stream, stream.tail, complete=done, files=rejects))
-        return self._segment(scope, slices, None, rejects, exact=not inexact)
+            slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
+        return [*before, self._segment(scope, slices, None, rejects, exact=not inexact)]
 
     def _slice(
-        self, stream: _Open, tally: _Tally, *, complete: bool, files: list[str]
+        self, info: LaneStream, tally: _Tally, *, complete: bool, files: list[str]
     ) -> StreamSlice:
         self._flush_rejects(tally, files)
-        info = stream.info
         return StreamSlice(
             stream=info.stream,
             shape=info.shape,
@@ -348,8 +409,9 @@ class Sealer:
         self._rejects_size += size
         if self._rejects_size >= self._bounds.reject_bytes:
             for stream in self._open.values():
-                for held in (stream.covered, stream.tail):
-                    self._flush_rejects(held, held.reject_files)
+                for it in (*stream.past, stream):
+                    self._flush_rejects(it.covered, it.covered.reject_files)
+                    self._flush_rejects(it.tail, it.tail.reject_files)
             self._flush_rejects(self._unknown, self._unknown.reject_files)
 
     def _flush_rejects(self, tally: _Tally, files: list[str]) -> None:
@@ -374,7 +436,11 @@ def _joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping
     changes: dict[int, bytes] = {}
     for batch in batches:
         for index, raw in batch.changes.items():
-            changes[len(bodies) + index] = raw
-        bodies.extend(batch.bodies)
+            changes[len(times) + index] = raw
         times.extend(batch.extracted_at)
+    packed = [b.bodies for b in batches if isinstance(b.bodies, Packed)]
+    if len(packed) == len(batches):
+        return Packed.joined(packed), times, changes
+    for batch in batches:
+        bodies.extend(batch.bodies)
     return bodies, times, changes

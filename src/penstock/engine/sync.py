@@ -1,9 +1,10 @@
 """One sync, from the lease to the last state: the driver's state machine.
 
 Recover, read, drain (DESIGN.md §3 and §4). It decides what happens next and nothing else: segments
-are judged by ``engine.pending``, lanes are run by a :class:`LaneRunner`, tables are written by a
-:class:`Loader`, everything durable goes through the store and the log. Single-threaded; every
-collaborator may be an in-memory twin.
+are judged by ``engine.pending``, lanes are run by a :class:`LaneRunner`, rows reach their
+destination by an ``engine.delivery.Delivery``, streams that a source shows only while it is read
+are planned by a :class:`StreamPlanner`. Single-threaded; every collaborator may be an in-memory
+twin.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,41 +12,28 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.engine.failpoints import reach
+from penstock.engine.delivery import Delivery, DeliveryObserver, Verdicts
+from penstock.engine.epochs import Epochs, LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
-from penstock.engine.mailbox import NewConfig
+from penstock.engine.mailbox import Ask, NewConfig
 from penstock.engine.pending import Pending, Waiting, decide, visible
-from penstock.errors import Cancelled, LogError, PenstockError
-from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
-from penstock.model.segments import Consumed, Group, Load, Segment, SegmentId, Shape
-from penstock.model.state import SavedState, StateType
+from penstock.errors import Cancelled, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Segment, SegmentId
 from penstock.protocols.contract import StateRole
-from penstock.state.contract import GroupIntent, Lease, Reset, Store
-from penstock.tables.contract import LoadResult
-
-
-class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
-    """``held``: its loads wait for the end of the sync (a Parquet table that is rewritten)."""
-
-    configured: ConfiguredStream
-    shape: Shape
-    schema_version: int
-    lane: int = 0
-    held: bool = False
-
-    @property
-    def id(self) -> StreamId:
-        return self.configured.id
+from penstock.state.contract import Lease, Store
 
 
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``load_bytes``, ``load_seconds``: what must be pending before a load is made while sources
     still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a
-    lane that was lost with its worker is begun again."""
+    lane that was lost with its worker is begun again. ``open``: the source shows its streams only
+    while it is read; lane 0 takes whatever comes."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]
+    open: bool = False
     lanes: int = 1
     max_epochs: int = 3
     slots: int | None = None
@@ -53,14 +41,6 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float = 300.0
     poll_seconds: float = 0.2
     scan_seconds: float = 2.0
-
-
-class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
-    lane: int
-    epoch: int
-    streams: tuple[SyncStream, ...]
-    generations: tuple[tuple[StreamId, int], ...]
-    states: tuple[SavedState, ...]
 
 
 class LaneHandle(Protocol):
@@ -72,41 +52,44 @@ class LaneHandle(Protocol):
         """A configuration that the connector changed and that was not given yet (CONTROL)."""
         ...
 
+    def ask(self) -> Ask | None:
+        """What the lane waits to be told and was not answered yet."""
+        ...
+
+    def answer(self, ask: Ask, answer: "Planned | PenstockError | None") -> None: ...
+
     def cancel(self) -> None: ...
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as it goes on being read in an epoch, from here on."""
+
+    stream: SyncStream
+    generation: int
 
 
 class LaneRunner(Protocol):
     def start(self, start: LaneStart) -> LaneHandle: ...
 
 
-class Loader(Protocol):
-    def commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
-        """Commit each load, whose parts are whole; at most one load per stream in a call."""
+class StreamPlanner(Protocol):
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+        """A stream with the schema that its source has just told, None where nobody wants it;
+        names and schema version are in the store when it returns. ``filling``: its generation has rows under the schema before,
+        which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
         ...
 
-    def keep_rejects(self, segment: Segment) -> None:
-        """Move a segment's rejects to where users query them. Idempotent."""
-        ...
 
-
-class Observer(Protocol):
+class Observer(DeliveryObserver, Protocol):
     """Who is told; decides nothing."""
-
-    def loaded(self, load: Load, result: LoadResult) -> None: ...
-
-    def states(self, states: Sequence[SavedState]) -> None:
-        """States whose loads are all committed."""
-        ...
-
-    def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
 
     def lane_started(self, start: LaneStart) -> None: ...
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
 
-    def segments(self, segments: Sequence[Segment]) -> None: ...
-
-    def note(self, text: str) -> None: ...
+    def stream_planned(self, stream: StreamId) -> None:
+        """The source showed it while it was read."""
+        ...
 
 
 class Time(Protocol):
@@ -141,25 +124,37 @@ class Sync:
         lease: Lease,
         store: Store,
         log: Log,
-        loader: Loader,
+        delivery: Delivery,
+        keep_rejects: Callable[[Segment], None],
         runner: LaneRunner,
+        planner: StreamPlanner,
         states: StateRole,
         observer: Observer,
         time: Time,
+        verdicts: Verdicts,
         save_config: Callable[[NewConfig], None],
     ) -> None:
+        """``keep_rejects``: moves a segment's rejects to where users query them; idempotent."""
         self._plan, self._lease, self._store, self._log = plan, lease, store, log
-        self._loader, self._runner, self._states = loader, runner, states
+        self._delivery, self._keep_rejects = delivery, keep_rejects
+        self._runner, self._planner, self._states = runner, planner, states
         self._observer, self._time, self._save_config = observer, time, save_config
+        self._verdicts = verdicts
         self._streams = {s.id: s for s in plan.streams}
-        self._held = frozenset(s.id for s in plan.streams if s.held)
-        self._blocked: dict[StreamId, PenstockError] = {}
-        self._shared_blocked = False
         self._complete: set[StreamId] = set()
         self._published: set[StreamId] = set()
-        self._errors: list[PenstockError] = []
         self._waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
+        self._running: dict[int, _Running] = {}
         self._cancelled = False
+        self._stopped = False  # the lanes were told to stop
+        self._epochs = Epochs(
+            plan.pipeline,
+            lease=lease,
+            store=store,
+            states=states,
+            note=observer.note,
+            drain=lambda: self._drain(final=True),
+        )
 
     def run(self) -> Outcome:
         """Raises only what stops everything: a lost lease, a store or a log that refuses."""
@@ -169,14 +164,17 @@ class Sync:
         self._close_open_epochs()
         if not self._cancelled:
             self._drain(final=True)
+            self._delivery.source_done(sorted(self._complete))
+            self._settle()
             self._drop_old_epochs()
-        complete = self._complete - set(self._blocked) - self._left_in_log()
-        if self._shared_blocked:
+        verdicts = self._verdicts
+        complete = self._complete - set(verdicts.blocked) - self._left_in_log()
+        if verdicts.shared_blocked:
             complete = {s for s in complete if self._streams[s].configured.fills_generation}
         return Outcome(
             complete=complete,
-            failed=dict(self._blocked),
-            errors=self._errors,
+            failed=dict(verdicts.blocked),
+            errors=verdicts.errors,
             cancelled=self._cancelled,
         )
 
@@ -190,11 +188,15 @@ class Sync:
     def recover(self) -> None:
         """Repeat what was written down, then drain what was sealed, without asking the source."""
         self._close_open_epochs()
-        groups = self._store.open_groups(self._plan.pipeline)
-        self._tell(segment for g in groups for load in g.loads for segment in load.segments)
-        self._commit([g for g in groups if self._is_whole(g)], again=True)
+        self._delivery.repeat(self)
         self._drain(final=True)
+        self._settle()
         self._drop_old_epochs()
+
+    def _settle(self) -> None:
+        """Everything that was delivered is committed or blocked."""
+        self._delivery.flush(self)
+        self._sweep(self._decide(final=True))
 
     def _close_open_epochs(self) -> None:
         """Fence every epoch that was ever given out at the last segment we see."""
@@ -222,180 +224,134 @@ class Sync:
 
     def _decide(self, *, final: bool) -> Pending:
         segments = self._visible()
+        held = frozenset(s.id for s in self._streams.values() if s.held)
+        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments})
         return decide(
             segments,
-            self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments}),
-            blocked=frozenset(self._blocked),
-            held=frozenset[StreamId]() if final else self._held,
+            taken | self._delivery.under_way(),
+            blocked=frozenset(self._verdicts.blocked),
+            held=frozenset[StreamId]() if final else held,
         )
 
     def _drain(self, *, final: bool) -> None:
         pending = self._decide(final=final)
-        ready = [
-            self._stripped(group)
-            for group in pending.ready
-            if self._is_whole(group) and not (self._shared_blocked and _is_shared(group.states))
-        ]
-        if ready:
-            self._tell(segment for group in ready for segment, _ in group.consumes)
-            groups = self._store.intend(self._lease, ready, self._states.merge)
-            reach("after-intent")
-            self._commit(groups)
-            self._published |= pending.publishes - self._blocked.keys()
+        if pending.ready and not self._cancelled:
+            self._delivery.deliver(pending, self)
             pending = self._decide(final=final)
+        self._sweep(pending)
+
+    def _sweep(self, pending: Pending) -> None:
+        """What nobody needs leaves the log."""
+        self._published |= self._delivery.published()
         self._waiting = pending.waiting
-        written_down = self._written_down()
-        spent = [s for s in pending.spent if s.id not in written_down]
+        kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
+        spent = [s for s in pending.spent if s.id not in kept]
         for segment in spent:
-            self._loader.keep_rejects(segment)
+            self._keep_rejects(segment)
         self._log.discard(spent)
-
-    def _tell(self, taken: Iterable[SegmentId]) -> None:
-        wanted = set(taken)
-        if wanted:
-            self._observer.segments([s for s in self._log.segments() if s.id in wanted])
-
-    def _is_whole(self, group: Group | GroupIntent) -> bool:
-        """Are its parts as they were sealed? A load is written down only if they are; a stream
-        whose parts are not goes no further, nor does a state that it shares."""
-        for load in group.loads:
-            try:
-                self._log.verify(load.parts)
-            except LogError as e:
-                e.stream = str(load.stream)
-                self._blocked[load.stream] = e
-                self._errors.append(e)
-                self._observer.load_failed(load.stream, e)
-        damaged = any(load.stream in self._blocked for load in group.loads)
-        self._shared_blocked |= damaged and _is_shared(group.states)
-        return not damaged
 
     def _written_down(self) -> set[SegmentId]:
         """Segments of loads that failed: the next run repeats them, so their parts must stay."""
-        if not self._blocked:
+        if not self._verdicts.blocked:
             return set()
         groups = self._store.open_groups(self._plan.pipeline)
         return {segment for group in groups for load in group.loads for segment in load.segments}
 
-    def _stripped(self, group: GroupIntent) -> GroupIntent:
-        """A state that was sealed before some of its streams were reset says nothing of them."""
-        if not _is_shared(group.states):
-            return group
-        floors = self._store.floors(self._plan.pipeline).items()
-        gone = [s for s, epoch in floors if s is not None and group.epoch <= epoch]
-        if not gone:
-            return group
-        states = tuple(self._states.without(group.states, gone))
-        return msgspec.structs.replace(group, states=states)
-
-    def _commit(self, groups: Sequence[Group], *, again: bool = False) -> None:
-        """``again``: some of their loads may be committed already."""
-        remaining = list(groups)
-        while remaining:
-            self._time.check()
-            wave, remaining = self._wave(remaining)
-            work = [(group, load) for group in wave for load in group.loads]
-            if again:
-                work = self._uncommitted(work)
-            self._commit_loads(work)
-            for group in wave:
-                if not any(load.stream in self._blocked for load in group.loads):
-                    self._observer.states(group.states)
-
-    def _uncommitted(self, work: Sequence[tuple[Group, Load]]) -> list[tuple[Group, Load]]:
-        done = {
-            (group.id, *load)
-            for group in {g.id: g for g, _ in work}.values()
-            for load in self._store.committed_loads(self._plan.pipeline, group.id)
-        }
-        return [(g, load) for g, load in work if (g.id, load.key, load.number) not in done]
-
-    def _wave(self, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
-        """Groups that may move together: no stream twice, one shared state at most, and nothing
-        that overtakes a group of the same stream or state. Groups that wait for a load that failed
-        stay written down, for the next run."""
-        wave: list[Group] = []
-        later: list[Group] = []
-        taken: set[StreamId] = set()
-        shared = False
-        for group in groups:
-            streams = {load.stream for load in group.loads}
-            is_shared = _is_shared(group.states)
-            if streams & self._blocked.keys() or (is_shared and self._shared_blocked):
-                self._shared_blocked |= is_shared
-                continue
-            if streams & taken or (is_shared and shared):
-                later.append(group)
-            else:
-                wave.append(group)
-            taken |= streams
-            shared |= is_shared
-        return wave, later
-
-    def _commit_loads(self, work: Sequence[tuple[Group, Load]]) -> None:
-        if not work:
-            return
-        results = self._loader.commit([load for _, load in work])
-        reach("after-commit")
-        committed: list[tuple[int, Load]] = []
-        for (group, load), result in zip(work, results, strict=True):
-            if isinstance(result, PenstockError):
-                self._blocked[load.stream] = result
-                self._shared_blocked |= _is_shared(group.states)
-                self._errors.append(result)
-                self._observer.load_failed(load.stream, result)
-            else:
-                committed.append((group.id, load))
-        self._store.loaded(self._lease, committed, self._states.merge)
-        reach("after-ledger")
-        for (_, load), result in zip(work, results, strict=True):
-            if isinstance(result, LoadResult):
-                self._observer.loaded(load, result)
-
     # -- reading
 
     def _read(self) -> None:
-        wanted = [s for s in self._plan.streams if s.id not in self._blocked]
-        if self._shared_blocked or (self._plan.streams and not wanted):
+        verdicts = self._verdicts
+        wanted = [s for s in self._plan.streams if s.id not in verdicts.blocked]
+        nothing = self._plan.streams and not wanted
+        if self._cancelled or verdicts.shared_blocked or nothing:
             return
         starts = self._begin(wanted, range(self._plan.lanes))
         attempts = dict.fromkeys(starts, 1)
-        running = {lane: self._start(start) for lane, start in starts.items()}
+        self._running = {lane: self._start(start) for lane, start in starts.items()}
         loaded_at = scanned_at = self._time.now()
-        while running:
-            self._check(running)
-            for lane, it in list(running.items()):
-                self._take_config(it.handle)
+        while self._running:
+            self.look()
+            for lane, it in list(self._running.items()):
                 result = it.handle.poll()
                 if result is None:
                     continue
-                del running[lane]
                 self._take_config(it.handle)
+                del self._running[lane]
                 self._ended(it.start, result)
                 if self._may_begin_again(result, attempts[lane]):
                     attempts[lane] += 1
+                    self._settle()
                     for start in self._begin(self._unfinished(it.start), [lane]).values():
-                        running[lane] = self._start(start)
+                        self._running[lane] = self._start(start)
             now = self._time.now()
-            if running and now - scanned_at >= self._plan.scan_seconds:
+            if self._running and now - scanned_at >= self._plan.scan_seconds:
                 scanned_at = now
-                free = self._plan.slots is None or self._plan.slots > len(running)
+                free = self._plan.slots is None or self._plan.slots > len(self._running)
                 if free and self._due(now - loaded_at):
                     self._drain(final=False)
                     loaded_at = self._time.now()
-            if running:
+            if self._running:
                 self._time.sleep(self._plan.poll_seconds)
 
-    def _check(self, running: Mapping[int, _Running]) -> None:
-        if self._cancelled:
-            return
+    # -- while something is waited for (engine.delivery.Meanwhile)
+
+    def pause(self) -> None:
+        """Wait a little, and look after what runs."""
+        self.look()
+        self._time.sleep(self._plan.poll_seconds)
+
+    def look(self) -> None:
+        """Everything but the end of lanes: cancellation, configurations, questions, acks. Raises
+        ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
+        if not self._cancelled:
+            self._look_for_end()
+        for it in self._running.values():
+            self._take_config(it.handle)
+            ask = it.handle.ask()
+            if ask is not None:
+                it.handle.answer(ask, self._answer(ask, it.start))
+        self._delivery.poll()
+        if self._delivery.dead():
+            self._stop_lanes()
+
+    def _look_for_end(self) -> None:
         try:
             self._time.check()
         except Cancelled as e:
+            if not self._running:
+                raise
             self._cancelled = True
-            self._errors.append(e)
-            for it in running.values():
+            self._verdicts.errors.append(e)
+            self._stop_lanes()
+
+    def _stop_lanes(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            for it in self._running.values():
                 it.handle.cancel()
+
+    def _answer(self, ask: Ask, start: LaneStart) -> Planned | PenstockError | None:
+        """How a stream goes on whose schema its source has just told."""
+        known = self._streams.get(ask.stream)
+        filling = known is not None and known.configured.fills_generation
+        try:
+            stream = self._planner.plan(ask, start.lane, filling=filling)
+        except PenstockError as e:
+            return e
+        if stream is None:
+            return None
+        if known is None:
+            self._observer.stream_planned(stream.id)
+        generation = dict(start.generations).get(stream.id)
+        if generation is None:
+            generation = self._epochs.first_generation(stream)
+        self._streams[stream.id] = stream
+        return Planned(stream=stream, generation=generation)
+
+    def _begin(self, streams: Sequence[SyncStream], lanes: Iterable[int]) -> dict[int, LaneStart]:
+        return self._epochs.begin(
+            streams, lanes, self._streams, self._waiting, open_lanes=self._plan.open
+        )
 
     def _start(self, start: LaneStart) -> _Running:
         self._observer.lane_started(start)
@@ -416,7 +372,7 @@ class Sync:
         self._observer.lane_ended(start, result)
         self._complete |= set(result.complete)
         if result.end is not LaneEnd.lost:
-            self._errors += [PenstockError.from_dict(e) for e in result.errors]
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
             return
         self._close_open_epochs_of(start.epoch)
         self._drain(final=True)
@@ -425,7 +381,7 @@ class Sync:
         """What a lost lane still has to read: a published generation is not filled again."""
         done = {s.id for s in start.streams if s.id in self._published}
         self._complete |= done
-        return [s for s in start.streams if s.id not in done and s.id not in self._blocked]
+        return [s for s in start.streams if s.id not in done and s.id not in self._verdicts.blocked]
 
     def _close_open_epochs_of(self, epoch: int) -> None:
         seqs = [s.id.seq for s in self._log.segments() if s.id.epoch == epoch]
@@ -434,103 +390,8 @@ class Sync:
     def _may_begin_again(self, result: LaneResult, attempts: int) -> bool:
         if result.end is not LaneEnd.lost:
             return False
-        if self._cancelled or self._shared_blocked or attempts >= self._plan.max_epochs:
-            self._errors += [PenstockError.from_dict(e) for e in result.errors]
+        if self._cancelled or self._verdicts.shared_blocked or attempts >= self._plan.max_epochs:
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
             return False
         self._observer.note("a lane was lost with its process; its source was begun again")
         return True
-
-    # -- epochs and generations (L4, L6)
-
-    def _begin(self, streams: Sequence[SyncStream], lanes: Iterable[int]) -> dict[int, LaneStart]:
-        """New epochs for these lanes: from the saved states, and from what a generation that goes
-        on being filled has sealed."""
-        resumed, anew = self._split(streams)
-        restart = {s.id for s in anew if s.configured.sync_mode is SyncMode.full_refresh}
-        restart |= self._abandon(s.id for s in anew)
-        fresh = [s.id for s in anew if s.configured.fills_generation]
-        current = self._store.generations(self._plan.pipeline)
-        current.update(self._store.new_generation(self._lease, fresh) if fresh else {})
-        on_top: list[SavedState] = []
-        for stream, waiting in resumed.items():
-            current[stream] = waiting[-1].slice.generation
-            on_top += [w.state for w in waiting if w.state is not None][-1:]
-        saved = self._states.without(self._store.states(self._plan.pipeline), sorted(restart))
-        states = tuple(self._states.merge(saved, on_top))
-        starts: dict[int, LaneStart] = {}
-        for lane in lanes:
-            mine = tuple(s for s in streams if s.lane == lane)
-            if mine:
-                starts[lane] = LaneStart(
-                    lane=lane,
-                    epoch=self._store.new_epoch(self._lease, lane),
-                    streams=mine,
-                    generations=tuple((s.id, current.get(s.id, 0)) for s in mine),
-                    states=states,
-                )
-        return starts
-
-    def _split(
-        self, streams: Sequence[SyncStream]
-    ) -> tuple[dict[StreamId, tuple[Waiting, ...]], list[SyncStream]]:
-        """Streams whose unfinished generation goes on, and the others."""
-        shared = _is_shared(self._store.states(self._plan.pipeline))
-        floors = self._store.floors(self._plan.pipeline)
-        resumed: dict[StreamId, tuple[Waiting, ...]] = {}
-        anew: list[SyncStream] = []
-        for stream in streams:
-            waiting = self._waiting.get(stream.id, ())
-            newest = max((w.slice.generation for w in waiting), default=0)
-            its = tuple(w for w in waiting if w.slice.generation == newest)
-            same = all(
-                w.slice.shape.joins_like(stream.shape)
-                and w.slice.schema_version == stream.schema_version
-                for w in its
-            )
-            floor = max(floors.get(None, 0), floors.get(stream.id, 0))
-            same &= all(w.segment.epoch > floor for w in its)
-            known = shared or any(w.state is not None for w in its)
-            if its and same and known and _resumes(stream.configured):
-                resumed[stream.id] = its
-            else:
-                anew.append(stream)
-        return resumed, anew
-
-    def _abandon(self, streams: Iterable[StreamId]) -> set[StreamId]:
-        """Give up unfinished generations of these streams, and of streams no longer synced."""
-        gone = {s for s in streams if s in self._waiting}
-        gone |= {s for s in self._waiting if s not in self._streams}
-        items = [Consumed(w.segment, s) for s in gone for w in self._waiting[s]]
-        if items:
-            self._take_states_back(gone)
-            self._store.abandon(self._lease, items)
-            self._drain(final=True)
-        return gone & self._streams.keys()
-
-    def _take_states_back(self, gone: set[StreamId]) -> None:
-        """A shared state may speak for rows that are given up: it must not, before they go. Where
-        it cannot be told apart (LEGACY) and a stream relies on it, everything is read again."""
-        saved = self._store.states(self._plan.pipeline)
-        if not _is_shared(saved):
-            return
-        names = sorted(gone)
-        left = self._states.without(saved, names)
-        relies = any(
-            s not in self._streams
-            or self._streams[s].configured.sync_mode is not SyncMode.full_refresh
-            for s in gone
-        )
-        if left == saved and relies and any(s.scope.type is StateType.legacy for s in saved):
-            self._observer.note("the source's one state spoke for rows given up: all is read again")
-            self._store.replace_states(self._lease, [])
-            return
-        strip = Reset(tuple(names), lambda states: self._states.without(states, names))
-        self._store.replace_states(self._lease, left, strip)
-
-
-def _is_shared(states: Iterable[SavedState]) -> bool:
-    return any(s.scope.stream is None for s in states)
-
-
-def _resumes(configured: ConfiguredStream) -> bool:
-    return configured.fills_generation and configured.can_resume

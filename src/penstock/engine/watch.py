@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneResult
 from penstock.engine.keepalive import Pulse
 from penstock.engine.mailbox import Mailbox
 from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
-from penstock.engine.sync import LaneStart
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
@@ -81,6 +81,9 @@ class Watch:
         self._accounting.segments(segments)
         rows = sum(s.rows for segment in segments for s in segment.slices)
         self._progress.phase("load", f"{rows} rows")
+
+    def stream_planned(self, stream: StreamId) -> None:
+        self._accounting.expect([stream])
 
     def note(self, text: str) -> None:
         self._run_log.write("WARN", text)

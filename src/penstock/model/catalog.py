@@ -53,7 +53,8 @@ FieldPath = tuple[str, ...]
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as discovered. ``raw`` is the source's own object, unknown fields included."""
+    """A stream as discovered. ``raw`` is the source's own object, unknown fields included.
+    ``selected`` False: the catalog itself says that it is left out unless the user names it."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -63,10 +64,15 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     source_defined_primary_key: tuple[FieldPath, ...] | None = None
     is_resumable: bool = False
     raw: dict[str, Any] = {}
+    selected: bool = True
 
 
 class Catalog(msgspec.Struct, frozen=True):
+    """``open``: the source cannot say what it has; its streams are known from its messages only
+    (``ReadRequest.open``)."""
+
     streams: tuple[Stream, ...]
+    open: bool = False
 
     def get(self, stream: StreamId) -> Stream | None:
         return next((s for s in self.streams if s.id == stream), None)
@@ -117,5 +123,8 @@ class ConnectorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
+    """``end``: whose answer it is, where a pipeline was checked: ``source`` or ``destination``."""
+
     succeeded: bool
     message: str | None = None
+    end: str = "source"

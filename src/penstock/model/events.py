@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.state import StateScope
 
 
@@ -33,6 +33,29 @@ class Batch:
     extracted_at: Sequence[int]
     changes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     size: int = 0  # bytes of the bodies
+    version: int | None = None  # the stream's version that they belong to (see Activate)
+
+
+@dataclass(slots=True)
+class Schema:
+    """A stream's schema as told in the middle of a read: a barrier. Records of the stream that came
+    before it were made under the schema before. Protocols send it only where it differs from what
+    the read was configured with, or was told last. ``primary_key``, ``cursor_field``: None where
+    the source said nothing of them."""
+
+    stream: StreamId
+    json_schema: dict[str, Any]
+    primary_key: tuple[FieldPath, ...] | None = None
+    cursor_field: FieldPath | None = None
+
+
+@dataclass(slots=True)
+class Activate:
+    """From here on only records of this version of the stream exist; those of every other version
+    become invisible in one step, once the new ones are durable."""
+
+    stream: StreamId
+    version: int
 
 
 @dataclass(slots=True)
@@ -119,6 +142,8 @@ class Tick:
 
 Event = (
     Batch
+    | Schema
+    | Activate
     | State
     | StreamStatus
     | Reject

@@ -5,6 +5,8 @@ Neighbours: ``protocols/NAME/__init__.py`` exports ``PACKAGE``, a :class:`Protoc
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import msgspec
@@ -18,9 +20,9 @@ from penstock.model.catalog import (
     Stream,
     StreamId,
 )
-from penstock.model.events import Event
+from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
 from penstock.model.state import SavedState
-from penstock.model.types import ChangeWords, DataType, MetadataNames
+from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
 from penstock.runtimes.contract import Runtime, Timeouts
 
 
@@ -46,6 +48,15 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_record_bytes: int = 256 * 1024 * 1024
     spool_folder: str | None = None
     tick: float = 1.0
+    open: bool = False
+    """Its streams are known from its messages only: whatever comes is taken, each stream announced
+    by a ``Schema`` event before its first record."""
+    abilities: dict[str, Any] = {}
+    """``ConnectorSpec.abilities``, and over them what the user said of the connector in the
+    protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
+    unchosen: tuple[Stream, ...] = ()
+    """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
+    given them so that it can say so."""
 
 
 class SourceRole(Protocol):
@@ -62,6 +73,11 @@ class SourceRole(Protocol):
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
     ) -> Catalog: ...
 
+    def catalog_of(self, raw: Any) -> Catalog:
+        """A catalog that the user brings in place of discovery: JSON data in the protocol's own
+        form. Raises ``ConfigError``."""
+        ...
+
     def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
         """The protocol's rules for modes, cursor and key. Raises ``ConfigError``."""
         ...
@@ -70,6 +86,118 @@ class SourceRole(Protocol):
         """Events in the order they came; the last one is ``Exited``, also after a failure, unless
         the generator is closed early. Closing it ends the connector. Timeouts come as an ``Error``
         event and then ``Exited``; a fault that is ours is raised."""
+        ...
+
+
+class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as the destination is told of it. ``target``: its name there, with namespace and
+    prefix applied; ``configured``: the stream at the source, its generation ids set.
+    ``schemas``: the row schemas its parts may have, by version; ``latest``: the version that its
+    catalog entry or first schema message is made of."""
+
+    configured: ConfiguredStream
+    target: StreamId
+    schemas: dict[int, RowSchema]
+    latest: int
+    metadata: MetadataNames | None = None
+
+    @property
+    def id(self) -> StreamId:
+        return self.configured.id
+
+
+class Acks(StrEnum):
+    """What counts as an ack: states the destination gives back (``echo``: also bare ones;
+    ``strict``: whole messages only), or exit code 0 after the end of its input."""
+
+    echo = "echo"
+    strict = "strict"
+    at_end = "at_end"
+
+
+class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One write. ``source_protocol``: whose states it is fed. ``generation`` semantics as in the
+    configured streams."""
+
+    config: dict[str, Any]
+    streams: tuple[WriteStream, ...]
+    source_protocol: str
+    timeouts: Timeouts = Timeouts()
+    acks: Acks = Acks.echo
+    tick: float = 1.0
+    activate_version: bool | None = None
+    """Singer's ACTIVATE_VERSION: sent or not; None: where the destination says that it takes it."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows for one stream: a record batch (pyarrow) as it stands in a part, of ``version`` of its
+    schema; its columns are those of ``tables.contract``'s parts (values, then metadata)."""
+
+    stream: StreamId
+    version: int
+    batch: Any
+
+
+@dataclass(slots=True)
+class StateMark:
+    """Everything fed so far in this scope is covered by this state. ``seq`` grows by one from 1;
+    it is what an ack names."""
+
+    seq: int
+    state: SavedState
+
+
+@dataclass(slots=True)
+class StreamDone:
+    """The stream was complete at the source, and all its rows have been fed."""
+
+    stream: StreamId
+
+
+Feed = Rows | StateMark | StreamDone | WriteStream | Tick
+"""What a destination is fed. ``WriteStream``: a stream that the request lacks, or whose schemas
+grew, before its first rows of that schema (what the request holds of it is the same from then on).
+``Tick``: nothing new for a while."""
+
+
+@dataclass(slots=True)
+class Ack:
+    """The destination has durably written everything fed before the state mark ``seq`` in its
+    scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed."""
+
+    seq: int
+
+
+END = -1
+
+Answer = Ack | Log | Error | Counted | Control | Exited | Tick
+
+
+class DestinationRole(Protocol):
+    """A destination's conversation. Every method raises ``DestinationError`` with the connector's
+    own words."""
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+    ) -> CheckResult: ...
+
+    def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
+        """Why it cannot take these streams (a sync mode it does not support, ...), for plan."""
+        ...
+
+    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+        """What narrows or is lost on the way, for plan, each a sentence."""
+        ...
+
+    def write(
+        self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
+    ) -> Iterator[Answer]:
+        """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
+        the last answer is ``Exited``. ``feed`` is drawn from another thread. Closing the generator
+        ends the connector."""
         ...
 
 
@@ -122,6 +250,7 @@ class SchemaRole(Protocol):
 class ProtocolPackage(Protocol):
     name: str
     source: SourceRole
+    destination: DestinationRole | None
     state: StateRole
     schema: SchemaRole
     metadata_names: MetadataNames
@@ -131,7 +260,18 @@ class ProtocolPackage(Protocol):
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
 
+    prefixes: tuple[str, ...]
+    """How connector names begin, a source's first: ``("source-", "destination-")``."""
+
     def command_name(self, name: str) -> str:
         """Package and executable name in the package registry: ``source-faker`` ->
         ``airbyte-source-faker``."""
+        ...
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        """Every package that ``name`` may mean, the most likely first (:meth:`command_name`)."""
+        ...
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        """What its executable may be called, the most likely first."""
         ...

@@ -1,0 +1,117 @@
+"""Streams and schemas that a source shows only while it is read: planned when they come.
+
+``engine.plan`` decides, as before a run; here the decision is made durable (names, schema version)
+and becomes part of the run's plan. Neighbours: ``engine.sync`` asks, ``engine.lanes`` tells the
+lane.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.config.pipeline import Pipeline
+from penstock.engine.epochs import SyncStream
+from penstock.engine.job import StreamJob
+from penstock.engine.mailbox import Ask
+from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_text
+from penstock.engine.preparation import Prepared, stream_job, sync_stream
+from penstock.engine.sync import Planned
+from penstock.errors import SchemaError
+from penstock.model.catalog import Stream, SyncMode
+from penstock.model.names import clean_tables
+from penstock.model.types import RowSchema
+from penstock.state.contract import Lease, Store
+
+
+class Planner:
+    """``engine.sync.StreamPlanner`` over a prepared run, which it keeps up to date. ``added`` hears
+    of each stream that is new or goes on otherwise."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        prepared: Prepared,
+        store: Store,
+        lease: Lease,
+        added: Callable[[PlannedStream], None],
+    ) -> None:
+        self._pipeline, self._prepared, self._store = pipeline, prepared, store
+        self._lease, self._added = lease, added
+        self._sync_id = prepared.sync_id
+
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+        settings = self._pipeline.wish(ask.stream)
+        if settings is None:
+            return None
+        prepared, names = self._prepared, self._store.names(self._pipeline.pipeline)
+        before = next((s for s in prepared.plan.streams if s.id == ask.stream), None)
+        tables = clean_tables([ask.stream], names.get("tables", {}))
+        planned = plan_stream(
+            _stream(ask, before),
+            settings,
+            prepared.source.package,
+            prepared.table,
+            table_name=tables[ask.stream.key],
+            columns=names.get(columns_key(ask.stream), {}),
+            metadata=prepared.metadata,
+            sync_id=self._sync_id,
+        )
+        planned = msgspec.structs.replace(planned, lane=lane)
+        if filling and before is not None:
+            planned = _widened(planned, before.schema)
+        self._remember(planned, tables)
+        return sync_stream(planned, prepared.schemas)
+
+    def job(self, planned: Planned) -> StreamJob:
+        """What the lane is told."""
+        stream = planned.stream.id
+        found = next(s for s in self._prepared.plan.streams if s.id == stream)
+        return stream_job(found, self._prepared.schemas, {stream: planned.generation})
+
+    def _remember(self, planned: PlannedStream, tables: dict[str, str]) -> None:
+        prepared, stream = self._prepared, planned.id
+        names = {"tables": {stream.key: tables[stream.key]}, columns_key(stream): planned.columns}
+        self._store.grow_names(self._lease, names)
+        schema = self._store.schema_version(self._lease, stream, planned.schema)
+        prepared.schemas[stream] = schema
+        kept = tuple(s for s in prepared.plan.streams if s.id != stream)
+        prepared.plan = msgspec.structs.replace(prepared.plan, streams=(*kept, planned))
+        self._added(planned)
+
+
+def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
+    """As the source tells it now. One that was never discovered goes on from the source's own
+    state, as far as anybody can know."""
+    told: dict[str, Any] = {"json_schema": ask.json_schema}
+    if ask.primary_key is not None:
+        told["source_defined_primary_key"] = ask.primary_key
+    if ask.cursor_field is not None:
+        told["default_cursor_field"] = ask.cursor_field
+    if before is not None:
+        return msgspec.structs.replace(before.configured.stream, **told)
+    return Stream(
+        id=ask.stream,
+        sync_modes=(SyncMode.incremental,),
+        source_defined_cursor=True,
+        **told,
+    )
+
+
+def _widened(planned: PlannedStream, before: RowSchema) -> PlannedStream:
+    """With the columns that rows of the same generation already have."""
+    now = {f.name: f for f in planned.schema.fields}
+    changed = [f for f in before.fields if f.name in now and now[f.name].type != f.type]
+    if changed:
+        listed = ", ".join(
+            f"{f.name} ({type_text(f.type)} -> {type_text(now[f.name].type)})" for f in changed
+        )
+        raise SchemaError(
+            f"stream {planned.id}: its schema changed in the middle of a full refresh: {listed}",
+            code="schema.changed",
+            stream=str(planned.id),
+            hint="run again: the refresh then begins with the new schema",
+        )
+    gone = tuple(f for f in before.fields if f.name not in now)
+    schema = RowSchema((*planned.schema.fields, *gone))
+    return msgspec.structs.replace(planned, schema=schema)
