@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.load import TableLoader
+from penstock.engine.kept import RejectsKeeper
 from penstock.engine.log import FileLog
 from penstock.engine.rejects import kept_name
 from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
-from penstock.state.memory import MemoryStore
-from penstock.tables.contract import Deletes, SchemaEvolution
 
 STREAM = StreamId(None, "s")
 
@@ -121,44 +119,26 @@ def test_hints_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "move" not in str(caught.value.hint)
 
 
-def loader(log: FileLog, folder: Path, notes: list[str]) -> TableLoader:
-    return TableLoader(
-        table=None,  # type: ignore[arg-type]
-        spark=None,  # type: ignore[arg-type]
-        log=log,
-        store=MemoryStore(),
-        pipeline="p",
-        schemas={},
-        rejects=folder,
-        metadata=None,
-        evolution=SchemaEvolution(),
-        deletes=Deletes.hard,
-        timed=lambda _: None,
-        clock=lambda: 0.0,
-        note=notes.append,
-    )
-
-
 def test_l8_kept_rejects_are_durable_before_the_log_drops_its_own(
     tmp_path: Path, synced: list[Path]
 ) -> None:
     log, kept, notes = FileLog(tmp_path / "log"), tmp_path / "run" / "rejects", list[str]()
     of, spool, _ = sealed(log)
     synced.clear()
-    load = loader(log, kept, notes)
-    load.keep_rejects(of)
+    keeper = RejectsKeeper(log.root, kept, notes.append)
+    keeper.keep(of)
     assert sorted(p.name for p in kept.iterdir()) == sorted(map(kept_name, of.rejects))
     assert (kept / kept_name(of.rejects[0])).stat().st_mode & 0o777 == 0o600
     assert len([p for p in synced if p.parent == kept]) == 2 and synced[-1] == kept
     spool.unlink()
-    load.keep_rejects(of)  # it was kept
+    keeper.keep(of)  # it was kept
     assert notes == []
     (kept / kept_name(of.rejects[0])).unlink()
-    load.keep_rejects(of)
+    keeper.keep(of)
     assert len(notes) == 1 and str(spool) in notes[0]
     log.discard([of])
     (kept / kept_name(of.rejects[1])).unlink()
-    load.keep_rejects(of)  # an earlier run kept and discarded them
+    keeper.keep(of)  # an earlier run kept and discarded them
     assert len(notes) == 1
 
 
@@ -167,5 +147,5 @@ def test_rejects_that_cannot_be_kept_are_an_error_of_the_log(tmp_path: Path) -> 
     of, *_ = sealed(log)
     (tmp_path / "run").write_text("no folder")
     with pytest.raises(LogError) as caught:
-        loader(log, tmp_path / "run" / "rejects", []).keep_rejects(of)
+        RejectsKeeper(log.root, tmp_path / "run" / "rejects", str).keep(of)
     assert caught.value.code == "log.io"

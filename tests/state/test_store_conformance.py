@@ -15,7 +15,7 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Group, PartRef, SegmentId, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.state.contract import GroupIntent, Holder, Lease, LoadIntent, Store
+from penstock.state.contract import GroupIntent, Holder, Lease, LoadIntent, SourceOf, Store
 from penstock.state.holder import this_holder
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
@@ -141,9 +141,11 @@ WRITES: dict[str, Callable[[Store, Lease], Any]] = {
     "new_generation": lambda s, k: s.new_generation(k, [A]),
     "intend": lambda s, k: s.intend(k, [group(1, 9, [A])], merge),
     "intend nothing": lambda s, k: s.intend(k, [], merge),
+    "settle": lambda s, k: s.settle(k, [group(1, 9, [A])], merge),
     "loaded": lambda s, k: s.loaded(k, [(g.id, g.loads[0]) for g in s.open_groups("shop")], merge),
     "abandon": lambda s, k: s.abandon(k, [Consumed(SegmentId(1, 8), A)]),
     "forget": lambda s, k: s.forget(k, [1]),
+    "remember_source": lambda s, k: s.remember_source(k, "singer", "singer:tap-x"),
     "replace_states": lambda s, k: s.replace_states(k, []),
     "grow_names": lambda s, k: s.grow_names(k, {"tables": {"x": "y"}}),
     "schema_version": lambda s, k: s.schema_version(k, A, RowSchema(())),
@@ -164,6 +166,7 @@ def everything(store: Store) -> list[Any]:
         store.names("shop"),
         store.schemas("shop", A),
         store.config_override("shop", "source"),
+        store.source_of("shop"),
         store.runs("shop"),
     ]
 
@@ -437,6 +440,87 @@ def test_reset_lets_older_rows_load_but_brings_no_older_state_back(
     assert store.states("shop") == [stream_state(B, "by hand"), stream_state(A, "n")]
 
 
+# -- what a destination has acked already
+
+
+def test_l1_settling_is_intending_and_loading_at_once(store: Store, lease: Lease) -> None:
+    state = stream_state(A, "a1")
+    first, second = store.settle(
+        lease, [group(1, 1, [A, B], [state]), group(1, 2, [A], [stream_state(A, "a2")])], merge
+    )
+    assert [(x.key, x.number) for g in (first, second) for x in g.loads] == [
+        (f"{lease.state_id}/{A.key}", 1),
+        (f"{lease.state_id}/{B.key}", 1),
+        (f"{lease.state_id}/{A.key}", 2),
+    ]
+    assert store.states("shop") == [stream_state(A, "a2")]
+    assert store.open_groups("shop") == [] and store.committed_loads("shop", first.id) == set()
+    assert Consumed(SegmentId(1, 2), A) in store.consumed("shop", [1])
+    assert store.settle(lease, [], merge) == []
+
+
+def test_l3_numbers_go_on_from_settled_ones_and_marking_them_again_is_harmless(
+    store: Store, lease: Lease
+) -> None:
+    (settled,) = store.settle(lease, [group(1, 1, [A], [stream_state(A, "1")])], merge)
+    finish(store, lease, settled)
+    (later,) = store.intend(lease, [group(1, 2, [A])], merge)
+    assert (later.id, later.loads[0].number) == (settled.id + 1, 2)
+    assert store.states("shop") == [stream_state(A, "1")]
+
+
+def test_l1_a_settled_state_waits_for_an_older_group_that_is_not_committed(
+    store: Store, lease: Lease
+) -> None:
+    (older,) = store.intend(lease, [group(1, 1, [A], [stream_state(A, "1")])], merge)
+    store.settle(
+        lease,
+        [group(1, 2, [A], [stream_state(A, "2")]), group(1, 3, [B], [stream_state(B, "b")])],
+        merge,
+    )
+    assert store.states("shop") == [stream_state(B, "b")]
+    assert store.open_groups("shop") == [older]
+    finish(store, lease, older)
+    assert store.states("shop") == [stream_state(B, "b"), stream_state(A, "2")]
+
+
+def test_settling_below_the_floor_of_a_reset_brings_no_state_back(
+    store: Store, lease: Lease
+) -> None:
+    old = store.new_epoch(lease, 0)
+    store.replace_states(lease, [])
+    store.settle(lease, [group(old, 1, [A], [stream_state(A, "old")])], merge)
+    assert store.states("shop") == [] and store.open_groups("shop") == []
+    new = store.new_epoch(lease, 0)
+    store.settle(lease, [group(new, 1, [A], [stream_state(A, "new")])], merge)
+    assert store.states("shop") == [stream_state(A, "new")]
+
+
+def test_l3_a_segment_is_settled_once(store: Store, lease: Lease) -> None:
+    """All or nothing: of two groups of which one was taken, neither is written."""
+    store.settle(lease, [group(1, 1, [A], [stream_state(A, "1")])], merge)
+    before = everything(store)
+    for again in ([group(1, 2, [B]), group(1, 1, [A])], [group(1, 3, [A]), group(1, 3, [A])]):
+        with pytest.raises(StateError) as refused:
+            store.settle(lease, again, merge)
+        assert refused.value.code == "state.consumed_twice"
+    assert everything(store) == before
+
+
+def test_l1_settling_with_a_merge_that_refuses_leaves_nothing_behind(
+    store: Store, lease: Lease
+) -> None:
+    def refuse(saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+        raise StateError("no change of type", code="state.type_change")
+
+    before = everything(store)
+    with pytest.raises(StateError, match="no change of type"):
+        store.settle(lease, [group(1, 1, [A], [stream_state(A, "a")])], refuse)
+    assert everything(store) == before
+    (g,) = store.settle(lease, [group(1, 1, [A], [stream_state(A, "a")])], merge)
+    assert (g.id, g.loads[0].number) == (1, 1)
+
+
 def test_consumed_is_asked_by_epoch_abandoned_and_forgotten(store: Store, lease: Lease) -> None:
     (g,) = store.intend(lease, [group(1, 1, [A])], merge)
     store.intend(lease, [group(2, 1, [B])], merge)
@@ -559,6 +643,16 @@ def test_known_streams_are_those_with_a_generation_schema_or_state(
     store.replace_states(lease, [stream_state(c, "1")])
     assert store.known_streams("shop") == {A, B, c}
     assert store.known_streams("never") == set()
+
+
+def test_the_source_is_remembered_and_the_newest_holds(store: Store, lease: Lease) -> None:
+    assert store.source_of("shop") is None and store.source_of("never") is None
+    store.remember_source(lease, "airbyte", "airbyte:source-faker@7.2.1")
+    store.remember_source(lease, "singer", "singer:'./tap é'")
+    store.remember_source(lease, "singer", "singer:'./tap é'")
+    store.replace_states(lease, [])
+    store.release(lease)
+    assert store.source_of("shop") == SourceOf("singer", "singer:'./tap é'")
 
 
 # -- config overrides

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, inspect, text
 
 from penstock.errors import ConfigError, Locked, StateError
 from penstock.state import database, schema
+from penstock.state.contract import SourceOf
 from penstock.state.holder import this_holder
 from penstock.state.open import open_store
 from penstock.state.sql import SqlStore
@@ -143,6 +144,30 @@ def test_an_older_store_is_migrated_with_its_content(
     store = open_store(place)
     assert store.acquire("shop", this_holder("r"), 60).state_id == state_id
     store.close()
+
+
+def test_a_store_of_the_first_version_learns_whose_states_it_keeps(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran before the protocol was written down was of the only protocol there was."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        database_of(place).close()
+    row = "('shop', 'id', NULL, NULL, NULL, NULL, 3, 0, 0, '{}')"
+    execute_as_first(place, monkeypatch, f"INSERT INTO penstock_pipelines VALUES {row}")
+    store = open_store(place)
+    assert store.source_of("shop") == SourceOf("airbyte", "")
+    lease = store.acquire("shop", this_holder("r"), 60)
+    assert (lease.state_id, store.new_epoch(lease, 0)) == ("id", 4)
+    assert store.source_of(store.acquire("new", this_holder("r"), 60).pipeline) is None
+    store.close()
+
+
+def execute_as_first(place: str, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+    """As the Penstock of the first version would."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        execute(place, statement)
 
 
 def test_a_migration_that_fails_changes_nothing(

@@ -11,35 +11,58 @@ from dataclasses import dataclass
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.suggest import hint
-from penstock.connectors.reference import parse_ref
+from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.errors import ConfigError, StateError
-from penstock.protocols import KNOWN, load
+from penstock.protocols import load
 from penstock.protocols.contract import ProtocolPackage
-from penstock.state.contract import Store
+from penstock.state.contract import Lease, Store
 from penstock.state.open import open_store
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``protocol``: None where a bare name does not tell. ``listed``: the streams that the pipeline
-    file names; None: no file, or every stream."""
+    """``protocol``: whose states are saved, as the store remembers it; None: it knows none.
+    ``source``: the reference in the pipeline file; None: a bare name. ``listed``: the streams that
+    the file names; None: no file, or every stream."""
 
     name: str
     store: Store
     protocol: str | None = None
+    source: ConnectorRef | None = None
     listed: tuple[StreamOptions, ...] | None = None
 
     def package(self) -> ProtocolPackage:
-        """Of the source's protocol. Raises ``StateError`` where only the pipeline file tells it."""
-        if self.protocol is not None:
-            return load(self.protocol)
-        if len(KNOWN) == 1:
-            return load(KNOWN[0])
+        """Of the protocol that the saved states are of. Raises ``StateError`` where neither the
+        store nor a pipeline file tells it."""
+        named = None if self.source is None else self.source.protocol
+        protocol = self.protocol or named
+        if protocol is not None:
+            return load(protocol)
         raise StateError(
             f"what the state of {self.name!r} means depends on its source's protocol",
             code="state.protocol_unknown",
             hint="name the pipeline by its file, or by its source and destination",
         )
+
+    def remember(self, lease: Lease) -> None:
+        """The file's source becomes the one whose states are saved. Raises ``StateError``."""
+        if self.source is not None and self.source.protocol is not None:
+            refuse_other_protocol(self.store, self.name, self.source.protocol)
+            self.store.remember_source(lease, self.source.protocol, self.source.text)
+
+
+def refuse_other_protocol(store: Store, pipeline: str, protocol: str) -> None:
+    """A state means something to sources of its own protocol only. Raises ``StateError``
+    (``state.other_protocol``) where the saved ones are not of ``protocol``."""
+    had = store.source_of(pipeline)
+    if had is None or had.protocol == protocol or not store.states(pipeline):
+        return
+    raise StateError(
+        f"the saved state of {pipeline!r} is of another protocol: its source was {had.protocol}, "
+        f"and a source of {protocol} cannot go on from it",
+        code="state.other_protocol",
+        hint=f"`penstock state reset {pipeline}` starts anew, or give the pipeline another name",
+    )
 
 
 @contextmanager
@@ -54,10 +77,14 @@ def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> 
         if must_exist or isinstance(what, str):
             _must_be_known(name, store, by_name=isinstance(what, str))
         if isinstance(what, str):
-            yield Known(name, store)
+            had = store.source_of(name)
+            yield Known(name, store, None if had is None else had.protocol)
         else:
-            protocol = parse_ref(what.source.use).protocol
-            yield Known(name, store, protocol, what.source.streams)
+            source = parse_ref(what.source.use)
+            # where nothing is saved, the file may have changed its source
+            had = store.source_of(name) if store.states(name) else None
+            protocol = None if had is None else had.protocol
+            yield Known(name, store, protocol, source, what.source.streams)
     finally:
         store.close()
 

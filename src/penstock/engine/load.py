@@ -5,20 +5,16 @@ Spark works in a thread of its own, one call at a time, so that the driver can l
 meanwhile. Neighbours: ``engine.delivery`` decides, ``tables`` commits.
 """
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.engine.delivery import Committed, Committing
-from penstock.engine.log import FileLog, storage
-from penstock.engine.rejects import kept_name
+from penstock.engine.log import FileLog
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
-from penstock.model.segments import Load, Segment
+from penstock.model.segments import Load
 from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 from penstock.state.contract import Store
 from penstock.tables.contract import (
@@ -52,7 +48,6 @@ class TableLoader:
         store: Store,
         pipeline: str,
         schemas: Mapping[StreamId, RowSchema],
-        rejects: Path,
         metadata: MetadataNames | None,
         evolution: SchemaEvolution,
         deletes: Deletes,
@@ -63,7 +58,7 @@ class TableLoader:
     ) -> None:
         self._words, self._note = change_words or ChangeWords(), note
         self._table, self._spark, self._log, self._store = table, spark, log, store
-        self._pipeline, self._rejects, self._metadata = pipeline, rejects, metadata
+        self._pipeline, self._metadata = pipeline, metadata
         self._evolution, self._deletes = evolution, deletes
         self._timed, self._clock = timed, clock
         self._schemas = {stream: {s.version: s} for stream, s in schemas.items()}
@@ -125,28 +120,6 @@ class TableLoader:
             self._schemas[load.stream] = self._store.schemas(self._pipeline, load.stream)
         return self._schemas[load.stream][load.schema_version]
 
-    def keep_rejects(self, segment: Segment) -> None:
-        """Copied under a name of their own and renamed: repeating it changes nothing. Durable when
-        it returns, for the log drops its own. Raises ``LogError``."""
-        if not segment.rejects:
-            return
-        with storage(self._rejects, "write rejects to"):
-            self._rejects.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in segment.rejects:
-                target, source = self._rejects / kept_name(path), self._log.root / path
-                if source.exists() and not target.exists():
-                    _copy(source, target)
-                elif not source.exists() and not target.exists():
-                    self._missed(segment, source)
-            _sync(self._rejects)
-
-    def _missed(self, segment: Segment, source: Path) -> None:
-        """Rejects that are in neither place: an earlier run kept and discarded them (a manifest
-        lives as long as any segment of it), unless the segment still has a part: parts go first."""
-        parts = (p.path for s in segment.slices for p in s.parts)
-        if any((self._log.root / path).exists() for path in parts):
-            self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")
-
 
 class _InThread:
     """``engine.delivery.Committing``. A daemon: a program that is told to end does not wait for it;
@@ -172,29 +145,8 @@ class _InThread:
         return self._results
 
 
-def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.tmp")
-    fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-    with source.open("rb") as whole, os.fdopen(fd, "wb") as copy:
-        shutil.copyfileobj(whole, copy, 1 << 20)
-        copy.flush()
-        os.fsync(copy.fileno())
-    temporary.rename(target)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class NoLoader:
     """Of a dry run: nothing is written anywhere."""
 
     def begin(self, loads: Sequence[Load]) -> Committed:
         return Committed([LoadResult(0) for _ in loads])
-
-    def keep_rejects(self, segment: Segment) -> None:
-        del segment

@@ -11,6 +11,8 @@ agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.chil
     mailbox/RUN/progress-EPOCH.json   once a second at most
     mailbox/RUN/config-EPOCH-N.json   a connector's new configuration: secret, removed when stored
     mailbox/RUN/log-EPOCH.jsonl       what the connector said, tailed into the run's log
+    mailbox/RUN/ask-EPOCH-N.json      a lane met a stream or a schema that it was not told of: it
+                                      waits for answer-EPOCH-N.json
 """
 
 import os
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from penstock.model.catalog import FieldPath, StreamId
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
@@ -42,6 +46,17 @@ class NewConfig(msgspec.Struct, frozen=True):
     config: dict[str, Any]
 
 
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """The source told a schema in the middle of a read (``model.events.Schema``): how does the
+    stream go on? ``number`` counts an epoch's questions from 1."""
+
+    number: int
+    stream: StreamId
+    json_schema: dict[str, Any]
+    primary_key: tuple[FieldPath, ...] | None = None
+    cursor_field: FieldPath | None = None
+
+
 class Mailbox:
     def __init__(self, log_root: Path, run: str) -> None:
         self.folder = log_root / "mailbox" / run
@@ -53,12 +68,21 @@ class Mailbox:
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _put(self, name: str, body: bytes) -> None:
+    def _put(self, name: str, body: bytes, *, durable: bool = False) -> None:
         temporary = self.folder / f".{name}.tmp"
         fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(fd, "wb") as f:
             f.write(body)
+            if durable:
+                f.flush()
+                os.fsync(f.fileno())
         os.rename(temporary, self.folder / name)
+        if durable:
+            fd = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def _get(self, name: str) -> bytes | None:
         try:
@@ -85,6 +109,13 @@ class Mailbox:
         for path in sorted(self.folder.glob(pattern)):
             yield path, msgspec.json.decode(path.read_bytes(), type=NewConfig)
 
+    def ask(self, epoch: int, number: int) -> Ask | None:
+        raw = self._get(f"ask-{epoch}-{number}.json")
+        return None if raw is None else msgspec.json.decode(raw, type=Ask)
+
+    def put_answer(self, epoch: int, number: int, answer: bytes) -> None:
+        self._put(f"answer-{epoch}-{number}.json", answer)
+
     def log_path(self, epoch: int) -> Path:
         return self.folder / f"log-{epoch}.jsonl"
 
@@ -99,8 +130,15 @@ class Mailbox:
             self._put(f"progress-{epoch}.json", msgspec.json.encode(progress))
 
     def put_config(self, epoch: int, number: int, config: "NewConfig") -> None:
-        """Raises ``OSError``: a connector's new credentials may not be lost in silence."""
-        self._put(f"config-{epoch}-{number:06d}.json", msgspec.json.encode(config))
+        """Raises ``OSError``: a connector's new credentials may not be lost in silence, nor in a
+        power cut: the old ones may have ended with their first use."""
+        self._put(f"config-{epoch}-{number:06d}.json", msgspec.json.encode(config), durable=True)
+
+    def put_ask(self, epoch: int, ask: Ask) -> None:
+        self._put(f"ask-{epoch}-{ask.number}.json", msgspec.json.encode(ask))
+
+    def answer(self, epoch: int, number: int) -> bytes | None:
+        return self._get(f"answer-{epoch}-{number}.json")
 
     def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":
         return LeaseWatch(self, clock)

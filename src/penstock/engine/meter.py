@@ -1,6 +1,7 @@
-"""A runtime that measures: how long its reader waited, and for how many bytes.
+"""A runtime that measures: how long its reader and its writer waited, and for how many bytes.
 
-Neighbours: ``engine.child`` wraps any runtime in it; the report's ``source_wait`` comes from here.
+Neighbours: ``engine.child`` and ``engine.push_child`` wrap any runtime in it; the report's
+``source_wait`` and ``destination_wait`` come from here.
 """
 
 import time
@@ -17,9 +18,13 @@ class MeteredRuntime:
         self.wait_seconds = 0.0
         self.first_byte_seconds = 0.0
         self.bytes = 0
+        self.write_seconds = 0.0
+        self.written = 0
 
-    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> ByteChannel:
-        return _MeteredChannel(self._inner.open(arguments, timeouts), self)
+    def open(
+        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+    ) -> ByteChannel:
+        return _MeteredChannel(self._inner.open(arguments, timeouts, feed=feed), self)
 
 
 class _MeteredChannel:
@@ -47,6 +52,22 @@ class _MeteredChannel:
                 self._meter.first_byte_seconds = self._meter.wait_seconds
             self._meter.bytes += len(block)
         return block
+
+    def write(self, data: bytes | memoryview, timeout: float) -> int:
+        began = time.monotonic()
+        taken = self._inner.write(data, timeout)
+        self._meter.write_seconds += time.monotonic() - began
+        self._meter.written += taken
+        return taken
+
+    def drained(self, timeout: float) -> bool:
+        return self._inner.drained(timeout)
+
+    def end_input(self) -> None:
+        self._inner.end_input()
+
+    def private(self, name: str) -> bytes | None:
+        return self._inner.private(name)
 
     def wait(self, timeout: float) -> int | None:
         return self._inner.wait(timeout)

@@ -28,7 +28,7 @@ from penstock.model.segments import Shape
 from penstock.model.state import SavedState
 from penstock.model.types import DataType, Kind, MetadataNames, RowSchema
 from penstock.protocols.contract import ProtocolPackage, StreamWish
-from penstock.tables.contract import TableFormat, TableName
+from penstock.tables.contract import Place, TableName
 
 
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def plan_streams(
     pipeline: Pipeline,
     catalog: Catalog,
     package: ProtocolPackage,
-    table: TableFormat,
+    table: Place,
     *,
     names: Mapping[str, Mapping[str, str]],
     known: Set[StreamId],
@@ -191,7 +191,7 @@ def plan_stream(
     stream: Stream,
     settings: StreamSettings,
     package: ProtocolPackage,
-    table: TableFormat,
+    table: Place,
     *,
     table_name: str,
     columns: Mapping[str, str],
@@ -292,7 +292,7 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     return dict(permissions), dict(limits), problems
 
 
-def describe(plan: StreamsPlan, table: TableFormat) -> list[dict[str, Any]]:
+def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:
     """The ``streams`` of ``penstock plan``."""
     return [
         {

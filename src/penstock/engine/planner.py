@@ -51,7 +51,7 @@ class Planner:
             _stream(ask, before),
             settings,
             prepared.source.package,
-            prepared.table,
+            prepared.place,
             table_name=tables[ask.stream.key],
             columns=names.get(columns_key(ask.stream), {}),
             metadata=prepared.metadata,

@@ -4,21 +4,20 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 ``engine.plan`` makes the decisions; ``connectors`` knows how to run a source.
 """
 
-import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.ends import Destination, End, Save, Source
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneJob, StreamJob
-from penstock.engine.mailbox import NewConfig
+from penstock.engine.known import refuse_other_protocol
 from penstock.engine.plan import (
     PlannedStream,
     StreamsPlan,
@@ -30,105 +29,37 @@ from penstock.engine.progress import RunObserver
 from penstock.engine.sealer import Bounds, LaneStream
 from penstock.engine.sync import SyncPlan
 from penstock.errors import ConfigError
-from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
-from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
 
-ROLE = "source"
-
-
-class Source:
-    """A pipeline's source, ready to be asked: its connector and the configuration that holds."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        home: Home,
-        store: Store,
-        observer: RunObserver,
-        *,
-        save: Callable[[NewConfig], None],
-    ) -> None:
-        self.observer = observer
-        self.user_config = pipeline.source.config
-        self.base_hash = _config_hash(self.user_config)
-        self.timeouts = timeouts(pipeline)
-        began = time.monotonic()
-        self.connector: SourceConnector = resolve_source(
-            source_reference(pipeline),
-            home.connectors,
-            progress=lambda text: observer.phase("install", text),
-            log=self.take,
-            extra_secrets=sorted(pipeline.secret_values),
-        )
-        self.install_seconds = time.monotonic() - began
-        self.package = self.connector.protocol
-        override = store.config_override(pipeline.pipeline, ROLE)
-        changed = override is not None and override[0] == self.base_hash
-        self.config = override[1] if override is not None and changed else self.user_config
-        self._save = save
-
-    def take(self, event: Event) -> None:
-        """What the connector says beside its answers."""
-        match event:
-            case Log():
-                self.observer.log(event.level, ROLE, event.message)
-            case Error():
-                self.observer.log("ERROR", ROLE, event.message)
-            case Control():
-                self.change_config(NewConfig(self.base_hash, event.config), self._save)
-            case Counted():
-                self.observer.log("DEBUG", ROLE, f"{event.what}: {event.count}")
-            case _:
-                pass
-
-    def change_config(self, new: NewConfig, save: Callable[[NewConfig], None]) -> None:
-        """CONTROL: the connector's new configuration, stored before it is used."""
-        save(new)
-        self.config = new.config
-
-    def validate(self) -> None:
-        """The configuration against the connector's own schema, before any other call."""
-        self.connector.validate(self.config)
-
-    def discover(self) -> Catalog:
-        return self.connector.discover(self.config, self.timeouts)
-
 
 class Prepared(msgspec.Struct, kw_only=True):
+    """``source``: a ``Source``. ``place``: a ``TableFormat``, or the ``Destination`` where that is
+    a connector."""
+
     source: Any
-    table: Any
+    place: Any
     plan: StreamsPlan
     metadata: MetadataNames | None
     sync_id: int
     schemas: dict[StreamId, RowSchema] = {}
 
-
-def source_reference(pipeline: Pipeline) -> ConnectorRef:
-    ref = parse_ref(pipeline.source.use)
-    if ref.kind is RefKind.table:
-        raise ConfigError(
-            f"{pipeline.source.use!r} is a table: tables are destinations",
-            code="config.source",
-            hint="name a connector, such as airbyte:source-faker",
-        )
-    return ref
+    def ends(self) -> list[End]:
+        """The connectors."""
+        return [e for e in (self.source, self.place) if isinstance(e, End)]
 
 
-def destination_table(pipeline: Pipeline) -> TableFormat:
-    """The table format of the destination. Destinations that are connectors come later."""
+def destination_of(
+    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
+) -> TableFormat | Destination:
+    """A table format, or a connector. Raises ``ConfigError``, ``SourceError``."""
     ref = parse_ref(pipeline.destination.use)
     if ref.kind is not RefKind.table:
-        raise ConfigError(
-            f"{pipeline.destination.use!r} is a connector: only tables can be written so far",
-            code="config.destination",
-            hint="use parquet:PATH or delta:PATH",
-        )
+        return Destination(pipeline, home, store, observer, save=save)
     options = {k: str(v) for k, v in pipeline.destination.config.items()}
     place = options.pop("path", None) or ref.target
     if not place:
@@ -138,13 +69,6 @@ def destination_table(pipeline: Pipeline) -> TableFormat:
             hint="write `config: {path: ./lake}`",
         )
     return open_table(ref.format or "", place, options)
-
-
-def timeouts(pipeline: Pipeline) -> Timeouts:
-    told = pipeline.timeouts
-    limit = pipeline.source.limits.timeout_seconds if pipeline.source.limits else None
-    bounds = [b for b in (told.total, limit) if b is not None]
-    return Timeouts(told.start, told.heartbeat, min(bounds, default=None), told.stop)
 
 
 def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
@@ -158,9 +82,11 @@ def evolution(pipeline: Pipeline) -> SchemaEvolution:
     )
 
 
-def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
-    """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``."""
-    table = destination_table(pipeline)
+def prepare(
+    pipeline: Pipeline, source: Source, place: TableFormat | Destination, store: Store
+) -> Prepared:
+    """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``,
+    ``DestinationError``."""
     _, _, problems = permissions_asked(pipeline)
     problems += _unsupported(pipeline)
     problems += _unprotected(pipeline)
@@ -171,8 +97,9 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
             problems=problems,
             hint="what cannot be enforced is refused, never ignored",
         )
+    refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
-    table.check()
+    place.check()
     catalog = source.discover()
     metadata = metadata_names(pipeline, source.package.metadata_names)
     sync_id = int(time.time() * 1000)
@@ -180,7 +107,7 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
         pipeline,
         catalog,
         source.package,
-        table,
+        place,
         names=store.names(pipeline.pipeline),
         known=store.known_streams(pipeline.pipeline),
         states=store.states(pipeline.pipeline),
@@ -188,7 +115,21 @@ def prepare(pipeline: Pipeline, source: Source, store: Store) -> Prepared:
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
     )
-    return Prepared(source=source, table=table, plan=plan, metadata=metadata, sync_id=sync_id)
+    _fits(source, place, plan)
+    return Prepared(source=source, place=place, plan=plan, metadata=metadata, sync_id=sync_id)
+
+
+def _fits(source: Source, place: TableFormat | Destination, plan: StreamsPlan) -> None:
+    if not isinstance(place, Destination):
+        return
+    problems = place.problems(plan.streams)
+    if problems:
+        raise ConfigError(
+            f"the destination {place.name} cannot take these streams",
+            code="config.destination",
+            problems=problems,
+            hint="`penstock spec` shows what it supports",
+        )
 
 
 def _unprotected(pipeline: Pipeline) -> list[str]:
@@ -223,6 +164,8 @@ def _unsupported(pipeline: Pipeline) -> list[str]:
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     """Names and schemas into the store, before anything uses them."""
+    connector = prepared.source.connector
+    store.remember_source(lease, connector.protocol.name, connector.ref.text)
     names: dict[str, dict[str, str]] = {"tables": prepared.plan.table_names}
     names.update({columns_key(s.id): s.columns for s in prepared.plan.streams})
     store.grow_names(lease, names)
@@ -315,7 +258,3 @@ def stream_job(
         key=stream.key,
         ignored=tuple(stream.columns.keys() - {f.source for f in stream.schema.fields}),
     )
-
-
-def _config_hash(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()

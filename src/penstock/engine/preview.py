@@ -4,21 +4,24 @@ No Spark and no log: the connector runs beside the command and is stopped once i
 Neighbours: ``cli`` prints the rows; ``engine.plan``'s rules do not apply (no destination).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
+from penstock.config.suggest import hint
 from penstock.connectors.launch import runtime_for
+from penstock.connectors.masked import learning, masked_event
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
-from penstock.model.catalog import Catalog, SyncMode
-from penstock.model.events import Batch, Error, Event, Exited
+from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
+from penstock.model.events import Batch, Error, Event, Exited, Schema
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamWish
 from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.masking import Masker
 
 MAX_SECONDS = 300.0
 
@@ -31,44 +34,102 @@ def preview(
     timeouts = Timeouts(total=MAX_SECONDS)
     connector.validate(config)
     package = connector.protocol
-    chosen = _choose(connector.discover(config, timeouts), stream)
-    wish = StreamWish(sync_mode=SyncMode.full_refresh.value, destination_sync_mode="append")
-    configured = package.source.configure(chosen, wish)
-    record = package.schema.data_type(chosen.json_schema)
-    schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
-    decoder = RowDecoder(schema, words=package.change_words)
-    rows: list[dict[str, Any]] = []
-    changes = 0
-    request = ReadRequest(config=config, streams=(configured,), timeouts=timeouts)
-    runtime = runtime_for(connector.launch(), connector.secrets(config))
+    catalog = connector.discover(config, timeouts)
+    rows = _Rows(package, stream, limit)
+    configured: tuple[ConfiguredStream, ...] = ()
+    if not catalog.open:
+        chosen = _choose(catalog, stream)
+        wish = StreamWish(sync_mode=SyncMode.full_refresh.value, destination_sync_mode="append")
+        configured = (package.source.configure(chosen, wish),)
+        rows.schema(chosen.id, chosen.json_schema)
+    request = ReadRequest(
+        config=config,
+        streams=configured,
+        timeouts=timeouts,
+        open=catalog.open,
+        abilities=connector.spec().abilities,
+        unchosen=tuple(s for s in catalog.streams if s.id != rows.stream),
+    )
+    secrets = connector.secrets(config)
+    masker = Masker(secrets)
+    runtime = runtime_for(connector.launch(), secrets)
     events = cast(Generator[Event], package.source.read(runtime, request))
-    with closing(events):
-        for event in events:
-            match event:
-                case Batch():
-                    decoded = decoder.decode(event.bodies, 0, event.extracted_at, event.changes)
-                    changes += decoded.misfits
-                    kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
-                    rows += kept.slice(0, limit - len(rows)).to_pylist()
-                case Error():
-                    raise SourceError(event.message, connector=event.raw or None)
-                case Exited(code=code) if code != 0:
-                    raise _ended(code, event.stderr_tail)
-                case _:
-                    pass
-            if len(rows) >= limit:
+    with closing(learning(masker, config, events)) as heard:
+        for event in heard:
+            rows.take(masked_event(masker, event))
+            if len(rows.found) >= limit:
                 break
-    return {"rows": rows, "changes": changes}
+    if rows.stream is None and stream is not None:
+        raise _unknown(stream, rows.met)
+    return {"rows": rows.found, "changes": rows.changes}
 
 
-def _choose(catalog: Catalog, name: str | None) -> Any:
+class _Rows:
+    """Of the stream that is wanted (None: the first that comes), decoded by its newest schema; one
+    whose schema has no properties gives its records as text, ``{"record": ...}``."""
+
+    def __init__(self, package: ProtocolPackage, wanted: str | None, limit: int) -> None:
+        self._package, self._wanted, self._limit = package, wanted, limit
+        self._decoder: RowDecoder | None = None
+        self.stream: StreamId | None = None
+        self.met: list[StreamId] = []
+        self.found: list[dict[str, Any]] = []
+        self.changes = 0
+
+    def schema(self, stream: StreamId, json_schema: Any) -> None:
+        self.met.append(stream)
+        if self.stream is None and self._wanted in (None, str(stream), stream.name):
+            self.stream = stream
+        if stream == self.stream:
+            record = self._package.schema.data_type(json_schema)
+            schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
+            typed = bool(schema.fields)
+            self._decoder = RowDecoder(schema, words=self._package.change_words) if typed else None
+
+    def take(self, event: Event) -> None:
+        """Raises ``SourceError`` in the connector's own words."""
+        match event:
+            case Schema():
+                self.schema(event.stream, event.json_schema)
+            case Batch():
+                self._batch(event)
+            case Error():
+                raise SourceError(event.message, connector=event.raw or None)
+            case Exited(code=code) if code != 0:
+                raise _ended(code, event.stderr_tail)
+            case _:
+                pass
+
+    def _batch(self, batch: Batch) -> None:
+        if batch.stream != self.stream:
+            return
+        left = self._limit - len(self.found)
+        if self._decoder is None:
+            texts = (bytes(body).decode("utf-8", "replace") for body in batch.bodies[:left])
+            self.found += [{"record": text} for text in texts]
+            return
+        decoded = self._decoder.decode(batch.bodies, 0, batch.extracted_at, batch.changes)
+        self.changes += decoded.misfits
+        kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
+        self.found += kept.slice(0, left).to_pylist()
+
+
+def _choose(catalog: Catalog, name: str | None) -> Stream:
     found = [s for s in catalog.streams if name is None or name in (str(s.id), s.id.name)]
     if found:
         return found[0]
-    raise ConfigError(
+    raise _unknown(name, [s.id for s in catalog.streams])
+
+
+def _unknown(name: str | None, known: Sequence[StreamId]) -> ConfigError:
+    if name is None:
+        return ConfigError(
+            "the source has no stream", code="config.streams", hint="is its configuration right?"
+        )
+    return ConfigError(
         f"unknown stream {name!r}",
         code="config.streams",
-        hint="the source has: " + ", ".join(str(s.id) for s in catalog.streams[:20]),
+        hint=hint(name, dict.fromkeys(map(str, known)), "the source has"),
     )
 
 

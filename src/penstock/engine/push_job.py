@@ -31,6 +31,7 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[WriteStream, ...]
     secrets: tuple[str, ...] = ()
     acks: Acks = Acks.echo
+    activate_version: bool | None = None
     timeouts: Timeouts = Timeouts()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.progress import RunObserver
+from penstock.engine.push_job import PushResult
 from penstock.engine.sync import Outcome
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
@@ -31,6 +32,7 @@ class Accounting:
         self.time = TimeSpent()
         self.notes: list[str] = []
         self.inexact: set[StreamId] = set()
+        self.at_least_once = False  # whatever goes to a destination connector
         self._ended: set[int] = set()
         self._loads: list[Load] = []
         self._expected: set[StreamId] = set()
@@ -96,6 +98,13 @@ class Accounting:
             if named is not None:
                 self.stream(named).status, self.stream(named).error = "failed", error
 
+    def fed(self, result: PushResult) -> None:
+        """What a destination connector was given, and how long it took."""
+        self.at_least_once = True
+        self.notes += result.notes
+        self.time.destination_wait += result.stats.get("destination_wait", 0.0)
+        self._lane_peak += int(result.stats.get("peak_bytes", 0))
+
     def segments(self, segments: Sequence[Segment]) -> None:
         """Told of what is about to be committed: where delivery was at least once (L2)."""
         for segment in segments:
@@ -155,7 +164,7 @@ class Accounting:
             exit_code=exit_code,
             started_at=started_at,
             seconds=round(seconds, 3),
-            guarantee="at-least-once" if self.inexact else "exactly-once",
+            guarantee="at-least-once" if self.inexact or self.at_least_once else "exactly-once",
             streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
             time=self.time,
             memory=Memory(

@@ -11,52 +11,40 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.engine.delivery import Gate, TableDelivery, Verdicts
-from penstock.engine.epochs import LaneStart
+from penstock.engine.assembly import Assembly
+from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source
 from penstock.engine.failpoints import announce_driver
 from penstock.engine.keepalive import LEASE_TTL, Pulse
-from penstock.engine.lanes import ProcessLanes, SparkLanes
-from penstock.engine.load import NoLoader, TableLoader
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig
-from penstock.engine.plan import PlannedStream, StreamsPlan, describe, permissions_asked
-from penstock.engine.planner import Planner
 from penstock.engine.preparation import (
-    ROLE,
     Prepared,
-    Source,
-    destination_table,
-    evolution,
-    make_job,
+    destination_of,
     prepare,
     remember,
-    sync_plan,
 )
 from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
-from penstock.engine.sync import LaneRunner, Outcome, Sync
+from penstock.engine.sync import Outcome, Sync
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
-from penstock.model.catalog import CheckResult, StreamId
+from penstock.model.catalog import StreamId
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.state.contract import Lease, Reset, Store
 from penstock.state.holder import this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
-from penstock.tables.contract import Deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,13 +112,7 @@ class Run:
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
         self._leftover_configs(lease, log)
-        source = Source(
-            self._pipeline, self._home, self._store, self._observer,
-            save=lambda new: self._save_config(lease, new),
-        )  # fmt: skip
-        pulse.check()
-        self._accounting.time.install = round(source.install_seconds, 3)
-        prepared = prepare(self._pipeline, source, self._store)
+        prepared = self._prepare(lease, pulse)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if self._dry:
@@ -146,6 +128,21 @@ class Run:
         with suppress(LeaseLost):  # which the report says already
             self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
+
+    def _prepare(self, lease: Lease, pulse: Pulse) -> Prepared:
+        source = Source(
+            self._pipeline, self._home, self._store, self._observer,
+            save=lambda new: self._save_config(lease, SOURCE, new),
+        )  # fmt: skip
+        pulse.check()
+        place = destination_of(
+            self._pipeline, self._home, self._store, self._observer,
+            save=lambda new: self._save_config(lease, DESTINATION, new),
+        )  # fmt: skip
+        pulse.check()
+        installed = place.install_seconds if isinstance(place, Destination) else 0.0
+        self._accounting.time.install = round(source.install_seconds + installed, 3)
+        return prepare(self._pipeline, source, place, self._store)
 
     def _reported(
         self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog, pulse: Pulse
@@ -184,72 +181,20 @@ class Run:
         mailbox = Mailbox(log.root, self.id)
         pulse.beat(mailbox)
         spark = self._open_session(stack, prepared)
-        planner = self._planner(prepared, self._store, lease)
-        runner = SparkLanes(spark, mailbox, self._job_maker(prepared, log.root), planner.job)
-        loader = TableLoader(
-            table=prepared.table,
-            spark=spark,
-            log=log,
-            store=self._store,
-            pipeline=self._pipeline.pipeline,
-            schemas=prepared.schemas,
-            rejects=self._folder / "rejects",
-            metadata=prepared.metadata,
-            evolution=evolution(self._pipeline),
-            deletes=Deletes(self._pipeline.destination.deletes),
-            change_words=prepared.source.package.change_words,
-            note=self._accounting.note,
-            timed=self._add_load_time,
-            clock=time.monotonic,
-        )
         watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
-        parts = _Parts(lease, self._store, log, loader, runner, planner, watch, lease)
-        return self._run_sync(prepared, self._make_sync(prepared, parts), watch, run_log, mailbox)
-
-    def _planner(self, prepared: Prepared, store: Store, lease: Lease) -> Planner:
-        def added(stream: PlannedStream) -> None:
-            where = prepared.table.location(stream.table)
-            self._accounting.stream(stream.id).table = where
-
-        return Planner(self._pipeline, prepared, store, lease, added)
-
-    def _make_sync(self, prepared: Prepared, parts: "_Parts") -> Sync:
-        source: Source = prepared.source
-        pipeline, states, verdicts = self._pipeline.pipeline, source.package.state, Verdicts()
-        watch, store = parts.watch, parts.store
-        return Sync(
-            sync_plan(self._pipeline, prepared),
-            lease=parts.lease,
-            store=store,
-            log=parts.log,
-            delivery=TableDelivery(
-                pipeline,
-                lease=parts.lease,
-                store=store,
-                loader=parts.loader,
-                gate=Gate(pipeline, parts.log, store, states, watch, verdicts),
-                states=states,
-                observer=watch,
-                verdicts=verdicts,
-            ),
-            keep_rejects=parts.loader.keep_rejects,
-            runner=parts.runner,
-            planner=parts.planner,
-            states=states,
-            observer=watch,
-            time=watch,
-            verdicts=verdicts,
-            save_config=lambda new: source.change_config(
-                new, lambda n: self._save_config(parts.real, n)
-            ),
-        )
+        assembly = Assembly(
+            self._pipeline, prepared, lease, self._store, log, mailbox, watch, self._accounting,
+            run=self.id, rejects=self._folder / "rejects", limit=self._limit,
+        )  # fmt: skip
+        sync = assembly.sync(spark, lambda role, new: self._save_config(lease, role, new))
+        return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
     def _run_sync(
         self, prepared: Prepared, sync: Sync, watch: Watch, run_log: RunLog, mailbox: Mailbox
     ) -> Report:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
-            self._accounting.stream(stream.id).table = prepared.table.location(stream.table)
+            self._accounting.stream(stream.id).table = prepared.place.location(stream.table)
         try:
             outcome = sync.run()
             mailbox.remove()
@@ -275,21 +220,10 @@ class Run:
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
-        source: Source = prepared.source
-        masker = Masker(source.connector.secrets(source.config))
+        masker = Masker([secret for end in prepared.ends() for secret in end.secrets()])
         run_log = RunLog(self._folder / "log.jsonl", self._observer, masker)
         stack.callback(run_log.close)
         return run_log
-
-    def _job_maker(self, prepared: Prepared, log_root: Path) -> "Callable[[LaneStart], Any]":
-        return lambda start: make_job(
-            self._pipeline,
-            prepared,
-            start,
-            run=self.id,
-            log_root=str(log_root),
-            limit=self._limit,
-        )
 
     def _open_session(self, stack: ExitStack, prepared: Prepared) -> "SparkSession":
         from penstock.spark.session import close_session, open_session
@@ -297,7 +231,7 @@ class Run:
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
         spark = open_session(
-            prepared.table.needs(),
+            prepared.place.needs(),
             master=self._pipeline.spark.master,
             conf=self._pipeline.spark.conf,
             lanes=prepared.plan.lanes,
@@ -306,9 +240,6 @@ class Run:
         stack.callback(close_session, spark)
         self._accounting.time.start += round(time.monotonic() - began, 3)
         return spark
-
-    def _add_load_time(self, seconds: float) -> None:
-        self._accounting.time.load += seconds
 
     # -- around it
 
@@ -325,13 +256,15 @@ class Run:
         log = FileLog(scratch)
         mailbox = Mailbox(scratch, self.id)
         pulse.beat(mailbox)
-        planner = self._planner(prepared, store, lease)
-        runner = ProcessLanes(mailbox, self._job_maker(prepared, scratch), planner.job)
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
         watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
-        parts = _Parts(lease, store, log, NoLoader(), runner, planner, watch, real)
-        return self._run_sync(prepared, self._make_sync(prepared, parts), watch, run_log, mailbox)
+        assembly = Assembly(
+            self._pipeline, prepared, lease, store, log, mailbox, watch, self._accounting,
+            run=self.id, rejects=None, limit=self._limit,
+        )  # fmt: skip
+        sync = assembly.sync(None, lambda role, new: self._save_config(real, role, new))
+        return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
     def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
         """``--full-refresh``: the streams of this run start without state."""
@@ -341,17 +274,19 @@ class Run:
         reset = Reset(tuple(streams), lambda given: package.state.without(given, streams))
         self._store.replace_states(lease, reset.strip(states), reset)
 
-    def _save_config(self, lease: Lease, new: NewConfig) -> None:
+    def _save_config(self, lease: Lease, role: str, new: NewConfig) -> None:
         """CONTROL: at once, whatever becomes of the run."""
-        self._store.set_config_override(lease, ROLE, new.base_hash, new.config)
+        self._store.set_config_override(lease, role, new.base_hash, new.config)
 
     def _leftover_configs(self, lease: Lease, log: FileLog) -> None:
         """What a connector changed in a run whose driver died before it could be stored."""
         boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
         for folder in boxes:
             mailbox = Mailbox(log.root, folder.name)
-            for _, config in mailbox.configs():
-                self._save_config(lease, config)
+            pushes = Mailbox(log.root, f"{folder.name}/push")
+            for role, box in ((SOURCE, mailbox), (DESTINATION, pushes)):
+                for _, config in box.configs():
+                    self._save_config(lease, role, config)
             mailbox.remove()
 
     def _write_report(self, report: Report) -> None:
@@ -360,21 +295,6 @@ class Run:
         fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(fd, "wb") as f:
             f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
-
-
-@dataclass(slots=True)
-class _Parts:
-    """What a sync is made of. ``real``: the lease of the real store, which takes configurations
-    also in a dry run."""
-
-    lease: Lease
-    store: Store
-    log: FileLog
-    loader: "TableLoader | NoLoader"
-    runner: LaneRunner
-    planner: Planner
-    watch: Watch
-    real: Lease
 
 
 def _log_folder(home: Home, pipeline: Pipeline) -> Path:
@@ -386,72 +306,6 @@ def _log_folder(home: Home, pipeline: Pipeline) -> Path:
             hint="give a folder that this machine and every Spark worker share",
         )
     return Path(place)
-
-
-# -- verbs that move no data
-
-
-@contextmanager
-def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
-    store = open_store(home.state_url(pipeline.state))
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _saver(store: Store, pipeline: Pipeline) -> Callable[[NewConfig], None]:
-    """CONTROL outside a run: stored under a lease of its own."""
-
-    def save(new: NewConfig) -> None:
-        lease = store.acquire(pipeline.pipeline, this_holder("config"), LEASE_TTL)
-        try:
-            store.set_config_override(lease, ROLE, new.base_hash, new.config)
-        finally:
-            store.release(lease)
-
-    return save
-
-
-def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> dict[str, Any]:
-    """What ``run`` would do; nothing is read or written. Problems are listed, not raised."""
-    with _opened(pipeline, home) as store:
-        permissions, limits, _ = permissions_asked(pipeline)
-        answer: dict[str, Any] = {
-            "pipeline": pipeline.pipeline,
-            "streams": [],
-            "permissions": permissions,
-            "limits": limits,
-            "guarantee": "exactly-once",
-            "notes": [],
-            "problems": [],
-        }
-        try:
-            source = Source(pipeline, home, store, observer, save=_saver(store, pipeline))
-            prepared = prepare(pipeline, source, store)
-        except ConfigError as e:
-            answer["problems"] = e.problems or [e.message]
-            return answer
-        plan: StreamsPlan = prepared.plan
-        answer["streams"] = describe(plan, prepared.table)
-        held = {s.held for s in plan.streams if s.held}
-        answer["notes"] = [
-            *plan.notes,
-            *sorted(held),
-            "a connector that runs as a process can read what its user can read; containers and "
-            "WebAssembly isolate",
-        ]
-        return answer
-
-
-def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
-    """Are the source's credentials good, and is the destination writable?"""
-    with _opened(pipeline, home) as store:
-        source = Source(pipeline, home, store, observer, save=_saver(store, pipeline))
-        table = destination_table(pipeline)
-        source.validate()
-        table.check()
-        return source.connector.check(source.config, source.timeouts)
 
 
 def _jvm_peak() -> int:

@@ -93,7 +93,7 @@ def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
     """``import``: the given state instead of everything saved. Raises ``StateError``."""
     given = known.package().state.parse(raw)
     _refuse_foreign(known, given, force)
-    return _change(known, "import", lambda _: given)
+    return _change(known, "import", lambda _: given, brings=True)
 
 
 def update(
@@ -106,7 +106,7 @@ def update(
     if stream is not None:
         given = _of_stream(given, stream)
     _refuse_foreign(known, given, force)
-    return _change(known, "set", lambda saved: role.merge(saved, given))
+    return _change(known, "set", lambda saved: role.merge(saved, given), brings=True)
 
 
 def read_state(text: str, origin: str) -> Any:
@@ -175,10 +175,15 @@ def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> N
     )
 
 
-def _change(known: Known, verb: str, change: Change, reset: Reset | None = None) -> dict[str, Any]:
+def _change(
+    known: Known, verb: str, change: Change, reset: Reset | None = None, *, brings: bool = False
+) -> dict[str, Any]:
+    """``brings``: states come from outside, and must be of the source's protocol."""
     store, role = known.store, known.package().state
     lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
     try:
+        if brings:
+            known.remember(lease)
         after = change(store.states(known.name))
         store.replace_states(lease, after, reset)
     finally:

@@ -1,9 +1,9 @@
-"""What runs inside a Spark task: start a lane's process, wait, give its result.
+"""What runs inside a Spark task: start a process of ours, wait, give its result.
 
 Never work after a fork: the Python worker that calls this was forked by Spark's daemon, and neither
 DuckDB nor wasmtime survives that. So a fresh interpreter does everything. It must stay light:
-standard library and msgspec only. Neighbours: ``engine.lanes`` ships the call; ``engine.child`` is
-the process.
+standard library and msgspec only. Neighbours: ``engine.submit`` ships the call; ``engine.child``
+and ``engine.push_child`` are the processes.
 """
 
 import os
@@ -18,14 +18,15 @@ from penstock.errors import Defect, LogError
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
 
 
-def supervise(job: bytes) -> bytes:
-    """Run one epoch; ``job`` is a ``LaneJob`` as JSON, the answer a ``LaneResult`` as JSON.
+def supervise(module: str, job: bytes) -> bytes:
+    """Run one process of ours: ``module`` reads ``job`` (``LaneJob``, ``PushJob``) as JSON and
+    answers with a result as JSON.
 
-    Raises ``LogError`` (``log.claimed``) when the epoch ran before, ``Defect`` when the process
+    Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` when the process
     ended without a result; both make the Spark task fail, and the driver open a new epoch. The
     child stops by itself when this process dies: its stdin ends."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "penstock.engine.child"],
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -34,7 +35,7 @@ def supervise(job: bytes) -> bytes:
     )
     try:
         if child.stdin is None or child.stdout is None:
-            raise Defect("a lane's process has no pipes")
+            raise Defect(f"{module} has no pipes")
         try:
             child.stdin.write(msgspec.msgpack.encode(len(job)) + job)
             child.stdin.flush()
@@ -45,10 +46,10 @@ def supervise(job: bytes) -> bytes:
     finally:
         _end(child)
     if code == CLAIMED:
-        raise LogError("this epoch has run already", code="log.claimed")
+        raise LogError("this job has run already", code="log.claimed")
     if code != 0 or not result:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise Defect(f"the lane's process ended without a result ({how})", code="lane.lost")
+        raise Defect(f"{module} ended without a result ({how})", code="lane.lost")
     return result
 
 

@@ -7,6 +7,7 @@ it may go on, what the lanes left in the mailbox is passed on. Neighbours: ``eng
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -15,6 +16,7 @@ from penstock.engine.job import LaneResult
 from penstock.engine.keepalive import Pulse
 from penstock.engine.mailbox import Mailbox
 from penstock.engine.progress import RunObserver
+from penstock.engine.push_job import PushResult
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
 from penstock.errors import PenstockError
@@ -53,6 +55,19 @@ class Watch:
     def check(self) -> None:
         self._show()
         self._pulse.check()
+
+    # -- engine.push.PushObserver
+
+    def push_started(self, log: Path) -> None:
+        """A destination is being fed; what it says goes to ``log``."""
+        self._run_log.follow(log)
+        self._progress.phase("push", "the destination is fed")
+
+    def fed(self, result: PushResult) -> None:
+        self._accounting.fed(result)
+
+    def sent_again(self, stream: StreamId, rows: int) -> None:
+        self._accounting.stream(stream).sent_again += rows
 
     # -- engine.sync.Observer
 

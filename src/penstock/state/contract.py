@@ -60,6 +60,14 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     consumes: tuple[tuple[SegmentId, StreamId], ...]
 
 
+class SourceOf(msgspec.Struct, frozen=True):
+    """What a pipeline's states are the states of. ``reference``: as the user wrote it; it may hold
+    whatever a command line may, so it is never shown."""
+
+    protocol: str
+    reference: str
+
+
 class Reset(msgspec.Struct, frozen=True):
     """A reset of some streams. ``strip``: any states without those of ``streams``; applied to what
     is written down and not saved yet."""
@@ -106,6 +114,11 @@ class Store(Protocol):
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
         """Write down what will be committed, in one transaction, giving each load its number. A
         group without loads is committed at once and its states are saved."""
+        ...
+
+    def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        """:meth:`intend` of what is committed already (a destination has acked it), and
+        :meth:`loaded` of every load of it, in one transaction and under the rules of both."""
         ...
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
@@ -169,6 +182,14 @@ class Store(Protocol):
         ...
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]: ...
+
+    def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
+        """Whose states the pipeline's are from now on (the newest call holds)."""
+        ...
+
+    def source_of(self, pipeline: str) -> SourceOf | None:
+        """None: no run has said it."""
+        ...
 
     def known_streams(self, pipeline: str) -> set[StreamId]:
         """Streams that some run of this pipeline has synced (they have a generation, a schema or a

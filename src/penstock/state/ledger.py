@@ -42,9 +42,11 @@ class Held(msgspec.Struct):
     floors: dict[str, int]
 
 
-def intend(conn: Connection, held: Held, intents: Sequence[GroupIntent]) -> list[Group]:
+def intend(
+    conn: Connection, held: Held, intents: Sequence[GroupIntent], *, committed: bool = False
+) -> list[Group]:
     """Writes the groups down, each load with its number. Raises ``StateError`` where a segment was
-    taken before."""
+    taken before. ``committed``: so are all their loads."""
     streams = {load.stream.key for intent in intents for load in intent.loads}
     stored = {
         row.stream: row.number
@@ -64,7 +66,7 @@ def intend(conn: Connection, held: Held, intents: Sequence[GroupIntent]) -> list
             {
                 "pipeline": held.name,
                 "id": g.id,
-                "done": int(not g.loads),
+                "done": int(committed or not g.loads),
                 "body": msgspec.json.encode(g).decode(),
             }
             for g in groups
@@ -84,7 +86,7 @@ def intend(conn: Connection, held: Held, intents: Sequence[GroupIntent]) -> list
                 "id": g.id,
                 "key": load.key,
                 "number": load.number,
-                "committed": 0,
+                "committed": int(committed),
             }
             for g in groups
             for load in g.loads

@@ -21,7 +21,7 @@ from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
 from penstock.state import rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
 from penstock.state.holder import is_dead, iso_time, start_mark
 
 OnStep = Callable[[str], None]
@@ -53,6 +53,7 @@ class _Pipeline:
     name: str
     state_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     held: _Held | None = None
+    source: SourceOf | None = None
     epoch: int = 0
     last_group: int = 0
     floors: dict[str, int] = field(default_factory=dict[str, int])
@@ -150,23 +151,32 @@ class MemoryStore:
     # -- the ledger (L1, L3)
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
         with self._step("intend", bool(groups)):
-            p, held = self._held(lease)
-            numbers = dict(p.numbers)
-            new = rules.number_groups(p.state_id, groups, p.last_group, numbers)
-            taken: set[Consumed] = set()
-            for item in (Consumed(*item) for group in new for item in group.consumes):
-                if item in taken or item in p.consumed.get(item.segment.epoch, ()):
-                    raise rules.consumed_twice(p.name, item)
-                taken.add(item)
-            after = dict(p.groups)
-            for group in new:
-                loads = frozenset((load.key, load.number) for load in group.loads)
-                after[group.id] = _OpenGroup(group, set(loads), loads)
-            self._settle(p, held, after, merge)
-            p.numbers = numbers
-            p.last_group += len(new)
-            self._consume(p, taken)
-            return new
+            return self._write_down(lease, groups, merge, committed=False)
+
+    def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        with self._step("settle", bool(groups)):
+            return self._write_down(lease, groups, merge, committed=True)
+
+    def _write_down(
+        self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge, *, committed: bool
+    ) -> list[Group]:
+        p, held = self._held(lease)
+        numbers = dict(p.numbers)
+        new = rules.number_groups(p.state_id, groups, p.last_group, numbers)
+        taken: set[Consumed] = set()
+        for item in (Consumed(*item) for group in new for item in group.consumes):
+            if item in taken or item in p.consumed.get(item.segment.epoch, ()):
+                raise rules.consumed_twice(p.name, item)
+            taken.add(item)
+        after = dict(p.groups)
+        for group in new:
+            loads = frozenset((load.key, load.number) for load in group.loads)
+            after[group.id] = _OpenGroup(group, set() if committed else set(loads), loads)
+        self._settle(p, held, after, merge)
+        p.numbers = numbers
+        p.last_group += len(new)
+        self._consume(p, taken)
+        return new
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
         with self._step("loaded", bool(done)):
@@ -295,6 +305,15 @@ class MemoryStore:
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
         return {s.version: s for s in self._read(pipeline).schemas.get(stream, [])}
+
+    def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
+        told = SourceOf(protocol, reference)
+        with self._step("remember_source", self._read(lease.pipeline).source != told):
+            p, _ = self._held(lease)
+            p.source = told
+
+    def source_of(self, pipeline: str) -> SourceOf | None:
+        return self._read(pipeline).source
 
     def known_streams(self, pipeline: str) -> set[StreamId]:
         p = self._read(pipeline)

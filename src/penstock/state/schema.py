@@ -42,6 +42,8 @@ PIPELINES = _table(
     _int("last_group"),
     _int("last_history"),
     _text("floors"),  # JSON: groups of epochs up to these save no states
+    _text("source_protocol", null=True),  # NULL: no run has said it, like the next
+    _text("source_reference", null=True),
 )
 EPOCHS = _table(
     "epochs",
@@ -166,7 +168,14 @@ def _first(conn: Connection) -> None:
     )
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first]
+def _second(conn: Connection) -> None:
+    for column in ("source_protocol", "source_reference"):
+        conn.exec_driver_sql(f"ALTER TABLE penstock_pipelines ADD COLUMN {column} TEXT")
+    # every source that wrote a store of the first version was of this protocol
+    conn.exec_driver_sql("UPDATE penstock_pipelines SET source_protocol = 'airbyte'")
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first, _second]
 
 
 def stored_version(conn: Connection, place: str) -> int:

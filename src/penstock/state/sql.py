@@ -2,8 +2,8 @@
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
 transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
-``schema`` (tables), ``ledger`` (groups, loads, states), ``rules`` (decisions shared with
-``memory``). Contract: ``contract.Store``.
+``schema`` (tables), ``ledger`` (groups, loads, states), ``grown`` (names, schemas), ``rules``
+(decisions shared with ``memory``). Contract: ``contract.Store``.
 """
 
 import json
@@ -19,8 +19,8 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state import ledger, rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset
+from penstock.state import grown, ledger, rules
+from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
 from penstock.state.database import Database, chunks, insert_all, rows_of
 from penstock.state.holder import is_dead, iso_time, start_mark
 from penstock.state.ledger import Held
@@ -28,7 +28,6 @@ from penstock.state.schema import (
     EPOCHS,
     GENERATIONS,
     HISTORY,
-    NAMES,
     OVERRIDES,
     PIPELINES,
     RUNS,
@@ -161,6 +160,12 @@ class SqlStore:
             ledger.settle(conn, held, merge)
         return written
 
+    def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
+        with self._held(lease) as (conn, held):
+            written = ledger.intend(conn, held, groups, committed=True)
+            ledger.settle(conn, held, merge)
+        return written
+
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
         with self._held(lease) as (conn, held):
             ledger.mark(conn, held, done)
@@ -221,29 +226,11 @@ class SqlStore:
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:
         with self._db.reading() as conn:
-            rows = conn.execute(rows_of(NAMES, pipeline))
-            return {row.kind: json.loads(row.body) for row in rows}
+            return grown.names(conn, pipeline)
 
     def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
         with self._held(lease) as (conn, held):
-            known: dict[str, dict[str, str]] = {}
-            for part in chunks(names):
-                rows = conn.execute(rows_of(NAMES, held.name).where(NAMES.c.kind.in_(part)))
-                known.update((row.kind, json.loads(row.body)) for row in rows)
-            fresh = rules.new_names(held.name, known, names)
-            for part in chunks(fresh):
-                conn.execute(
-                    delete(NAMES).where(NAMES.c.pipeline == held.name, NAMES.c.kind.in_(part))
-                )
-            insert_all(
-                conn,
-                NAMES,
-                [
-                    # ASCII only: an original may hold a character that no database takes (U+0000)
-                    {"pipeline": held.name, "kind": k, "body": json.dumps(known.get(k, {}) | new)}
-                    for k, new in fresh.items()
-                ],
-            )
+            grown.grow_names(conn, held.name, names)
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         return self.schema_versions(lease, {stream: schema})[stream]
@@ -252,40 +239,24 @@ class SqlStore:
         self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
     ) -> dict[StreamId, RowSchema]:
         with self._held(lease) as (conn, held):
-            stored: dict[str, str] = {}
-            for part in chunks(stream.key for stream in schemas):
-                rows = conn.execute(
-                    rows_of(SCHEMAS, held.name)
-                    .where(SCHEMAS.c.stream.in_(part))
-                    .order_by(SCHEMAS.c.version)
-                )
-                stored.update((row.stream, row.body) for row in rows)
-            newest = {stream: _schema(stored.get(stream.key)) for stream in schemas}
-            answer = {s: rules.next_schema(newest[s], schema) for s, schema in schemas.items()}
-            new = {s: schema for s, schema in answer.items() if schema is not newest[s]}
-            insert_all(
-                conn,
-                SCHEMAS,
-                [
-                    {
-                        "pipeline": held.name,
-                        "stream": stream.key,
-                        "version": schema.version,
-                        "body": msgspec.json.encode(schema).decode(),
-                    }
-                    for stream, schema in new.items()
-                ],
-            )
-        return answer
+            return grown.schema_versions(conn, held.name, schemas)
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
         with self._db.reading() as conn:
-            rows = conn.execute(
-                rows_of(SCHEMAS, pipeline)
-                .where(SCHEMAS.c.stream == stream.key)
-                .order_by(SCHEMAS.c.version)
+            return grown.schemas(conn, pipeline, stream)
+
+    def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
+        with self._held(lease) as (conn, held):
+            conn.execute(
+                _pipeline(held).values(source_protocol=protocol, source_reference=reference)
             )
-            return {row.version: msgspec.json.decode(row.body, type=RowSchema) for row in rows}
+
+    def source_of(self, pipeline: str) -> SourceOf | None:
+        with self._db.reading() as conn:
+            row = conn.execute(select(PIPELINES).where(PIPELINES.c.name == pipeline)).one_or_none()
+        if row is None or row.source_protocol is None:
+            return None
+        return SourceOf(row.source_protocol, row.source_reference or "")
 
     def known_streams(self, pipeline: str) -> set[StreamId]:
         with self._db.reading() as conn:
@@ -403,7 +374,3 @@ def _is_live(row: Row[Any], now: float) -> bool:
 
 def _holder(body: str) -> Holder:
     return msgspec.json.decode(body, type=Holder)
-
-
-def _schema(body: str | None) -> RowSchema | None:
-    return None if body is None else msgspec.json.decode(body, type=RowSchema)

@@ -1,0 +1,184 @@
+"""A sync put together from its parts: which delivery, which lanes, which twins.
+
+Neighbours: ``engine.run`` opens what is given here and runs what comes out.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.pipeline import Pipeline
+from penstock.engine.delivery import Delivery, Gate, Loader, TableDelivery, Verdicts
+from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source
+from penstock.engine.kept import RejectsKeeper
+from penstock.engine.lanes import Lanes
+from penstock.engine.load import NoLoader, TableLoader
+from penstock.engine.log import FileLog
+from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.plan import PlannedStream
+from penstock.engine.planner import Planner
+from penstock.engine.preparation import Prepared, evolution, make_job, sync_plan
+from penstock.engine.push import PushDelivery
+from penstock.engine.push_plan import push_job, write_stream
+from penstock.engine.push_task import PushTask
+from penstock.engine.report import Accounting
+from penstock.engine.sent import SentMarks
+from penstock.engine.submit import Submit, here, on_spark
+from penstock.engine.sync import Sync
+from penstock.engine.watch import Watch
+from penstock.model.catalog import StreamId
+from penstock.protocols.contract import WriteStream
+from penstock.state.contract import Lease, Store
+from penstock.tables.contract import Deletes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SaveConfig = Callable[[str, NewConfig], None]
+"""(role, the connector's new configuration)."""
+
+
+class Assembly:
+    """``rejects``: the folder where users query them; None: nothing is kept (a dry run)."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        prepared: Prepared,
+        lease: Lease,
+        store: Store,
+        log: FileLog,
+        mailbox: Mailbox,
+        watch: Watch,
+        accounting: Accounting,
+        *,
+        run: str,
+        rejects: Path | None,
+        limit: int | None,
+    ) -> None:
+        self._pipeline, self._prepared, self._lease = pipeline, prepared, lease
+        self._store, self._log, self._mailbox = store, log, mailbox
+        self._watch, self._accounting = watch, accounting
+        self._run, self._rejects, self._limit = run, rejects, limit
+        self._verdicts = Verdicts()
+        self._states = prepared.source.package.state
+
+    def sync(self, spark: "SparkSession | None", save: SaveConfig) -> Sync:
+        """``spark`` None: a dry run."""
+        source: Source = self._prepared.source
+        submit = here if spark is None else on_spark(spark)
+        planner = Planner(self._pipeline, self._prepared, self._store, self._lease, self._added)
+        lanes = Lanes(
+            submit,
+            self._mailbox,
+            lambda start: make_job(
+                self._pipeline,
+                self._prepared,
+                start,
+                run=self._run,
+                log_root=str(self._log.root),
+                limit=self._limit,
+            ),
+            planner.job,
+        )
+        keeper = RejectsKeeper(self._log.root, self._rejects, self._accounting.note)
+        return Sync(
+            sync_plan(self._pipeline, self._prepared),
+            lease=self._lease,
+            store=self._store,
+            log=self._log,
+            delivery=self._delivery(spark, submit, save),
+            keep_rejects=keeper.keep,
+            runner=lanes,
+            planner=planner,
+            states=self._states,
+            observer=self._watch,
+            time=self._watch,
+            verdicts=self._verdicts,
+            save_config=lambda new: source.change_config(new, lambda n: save(SOURCE, n)),
+        )
+
+    def _added(self, stream: PlannedStream) -> None:
+        where = self._prepared.place.location(stream.table)
+        self._accounting.stream(stream.id).table = where
+
+    def _delivery(self, spark: "SparkSession | None", submit: Submit, save: SaveConfig) -> Delivery:
+        gate = Gate(
+            self._pipeline.pipeline,
+            self._log,
+            self._store,
+            self._states,
+            self._watch,
+            self._verdicts,
+        )
+        place = self._prepared.place
+        if spark is not None and isinstance(place, Destination):
+            return PushDelivery(
+                lease=self._lease,
+                store=self._store,
+                sent=SentMarks(self._log.root / "sent.json"),
+                feeder=self._feeder(submit, place, save),
+                gate=gate,
+                states=self._states,
+                observer=self._watch,
+                verdicts=self._verdicts,
+            )
+        return TableDelivery(
+            self._pipeline.pipeline,
+            lease=self._lease,
+            store=self._store,
+            loader=NoLoader() if spark is None else self._loader(spark),
+            gate=gate,
+            states=self._states,
+            observer=self._watch,
+            verdicts=self._verdicts,
+        )
+
+    def _loader(self, spark: "SparkSession") -> Loader:
+        return TableLoader(
+            table=self._prepared.place,
+            spark=spark,
+            log=self._log,
+            store=self._store,
+            pipeline=self._pipeline.pipeline,
+            schemas=self._prepared.schemas,
+            metadata=self._prepared.metadata,
+            evolution=evolution(self._pipeline),
+            deletes=Deletes(self._pipeline.destination.deletes),
+            change_words=self._prepared.source.package.change_words,
+            note=self._accounting.note,
+            timed=self._add_load_time,
+            clock=time.monotonic,
+        )
+
+    def _add_load_time(self, seconds: float) -> None:
+        self._accounting.time.load += seconds
+
+    def _feeder(self, submit: Submit, destination: Destination, save: SaveConfig) -> PushTask:
+        prepared = self._prepared
+
+        def stream(name: StreamId) -> WriteStream:
+            planned = {s.id: s for s in prepared.plan.streams}
+            pipeline = self._pipeline.pipeline
+            return write_stream(destination, planned, self._store, pipeline, name)
+
+        return PushTask(
+            submit,
+            self._log.root,
+            self._run,
+            make_job=lambda number, streams: push_job(
+                self._pipeline,
+                destination,
+                prepared.source.package.name,
+                run=self._run,
+                number=number,
+                log_root=str(self._log.root),
+                streams=streams,
+            ),
+            streams=lambda: [s.id for s in prepared.plan.streams],
+            stream=stream,
+            told_once=destination.role.told_once,
+            save_config=lambda new: destination.change_config(new, lambda n: save(DESTINATION, n)),
+            started=self._watch.push_started,
+        )

@@ -1,0 +1,247 @@
+"""A pipeline's two ends, ready to be asked: a connector and the configuration that holds.
+
+No record moves here. Neighbours: ``engine.preparation`` and the verbs that move no data start here;
+``connectors`` knows how to run one.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Connector, Pipeline
+from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
+from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.engine.mailbox import NewConfig
+from penstock.engine.plan import PlannedStream
+from penstock.engine.progress import RunObserver
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    Catalog,
+    CheckResult,
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.targets import clashes, target_of, targets_of
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import DestinationRole, WriteStream
+from penstock.runtimes.contract import Timeouts
+from penstock.state.contract import Store
+from penstock.tables.contract import SessionNeeds, TableName
+
+SOURCE, DESTINATION = "source", "destination"
+Save = Callable[[NewConfig], None]
+
+
+class End:
+    """``role``: the name under which its configuration and its log lines go. ``save`` stores a
+    configuration that the connector changed while it was asked (CONTROL)."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        told: Connector,
+        role: str,
+        store: Store,
+        observer: RunObserver,
+        save: Save,
+    ) -> None:
+        self.observer, self.role_name = observer, role
+        self.user_config = told.config
+        self.base_hash = _config_hash(told.config)
+        self.timeouts = _timeouts(pipeline, told)
+        override = store.config_override(pipeline.pipeline, role)
+        holds = override is not None and override[0] == self.base_hash
+        self.config = override[1] if override is not None and holds else told.config
+        self.changed_before = holds
+        self._save = save
+
+    def secrets(self) -> list[str]:
+        """What must appear in no line of ours."""
+        raise NotImplementedError
+
+    def take(self, event: Event) -> None:
+        """What the connector says beside its answers."""
+        match event:
+            case Log():
+                self.observer.log(event.level, self.role_name, event.message)
+            case Error():
+                self.observer.log("ERROR", self.role_name, event.message)
+            case Control():
+                self.change_config(NewConfig(self.base_hash, event.config), self._save)
+            case Counted():
+                self.observer.log("DEBUG", self.role_name, f"{event.what}: {event.count}")
+            case _:
+                pass
+
+    def change_config(self, new: NewConfig, save: Save) -> None:
+        """The connector's new configuration, stored before it is used."""
+        save(new)
+        self.config = new.config
+
+
+class Source(End):
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
+        began = time.monotonic()
+        self.connector: SourceConnector = resolve_source(
+            source_reference(pipeline),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
+        )
+        self.install_seconds = time.monotonic() - began
+        self.package = self.connector.protocol
+
+    def secrets(self) -> list[str]:
+        return self.connector.secrets(self.config)
+
+    def validate(self) -> None:
+        """The configuration against the connector's own schema, before any other call."""
+        self.connector.validate(self.config)
+
+    def discover(self) -> Catalog:
+        return self.connector.discover(self.config, self.timeouts)
+
+
+class Destination(End):
+    """A destination that is a connector; also the ``tables.contract.Place`` of its streams."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        told = pipeline.destination
+        super().__init__(pipeline, told, DESTINATION, store, observer, save)
+        self.name = told.use
+        self._namespace, self._prefix = told.namespace, told.prefix
+        began = time.monotonic()
+        self.connector: DestinationConnector = resolve_destination(
+            parse_ref(told.use),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
+        )
+        self.install_seconds = time.monotonic() - began
+
+    def secrets(self) -> list[str]:
+        return self.connector.secrets(self.config)
+
+    @property
+    def role(self) -> DestinationRole:
+        return self.connector.role
+
+    # -- tables.contract.Place
+
+    def needs(self) -> SessionNeeds:
+        return SessionNeeds()
+
+    def check(self) -> None:
+        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        self.connector.validate(self.config)
+
+    def location(self, table: TableName) -> str:
+        stream = StreamId.of(table.namespace, table.name)
+        return f"{self.name}#{target_of(stream, self._namespace, self._prefix)}"
+
+    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+        del mode
+        return None
+
+    # -- what it is told
+
+    def ask(self) -> CheckResult:
+        """Raises ``ConfigError``, ``DestinationError``."""
+        return self.connector.check(self.config)
+
+    def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
+        """Why it cannot take these streams."""
+        targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        return [*clashes(targets), *self.role.problems(self.connector.spec(), described)]
+
+    def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
+        """What narrows or is lost on the way."""
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        return self.role.fidelity(source_protocol, described)
+
+    def planned(
+        self,
+        stream: PlannedStream,
+        schemas: dict[int, RowSchema],
+        generation: int,
+    ) -> WriteStream:
+        configured = stream.configured
+        overwrites = stream.shape.mode is DestinationSyncMode.overwrite
+        minimum = generation if overwrites and configured.fills_generation else 0
+        return WriteStream(
+            configured=msgspec.structs.replace(
+                configured,
+                generation_id=generation,
+                minimum_generation_id=minimum,
+                sync_id=stream.shape.sync_id,
+            ),
+            target=target_of(stream.id, self._namespace, self._prefix),
+            schemas=schemas,
+            latest=max(schemas),
+        )
+
+    def leftover(self, stream: StreamId, schemas: dict[int, RowSchema]) -> WriteStream:
+        """A stream that this run does not sync, whose rows an earlier run had sealed."""
+        return WriteStream(
+            configured=ConfiguredStream(
+                stream=Stream(id=stream, json_schema={}),
+                sync_mode=SyncMode.incremental,
+                destination_sync_mode=DestinationSyncMode.append,
+                generation_id=0,
+                minimum_generation_id=0,
+            ),
+            target=target_of(stream, self._namespace, self._prefix),
+            schemas=schemas,
+            latest=max(schemas),
+        )
+
+
+def source_reference(pipeline: Pipeline) -> ConnectorRef:
+    ref = parse_ref(pipeline.source.use)
+    if ref.kind is RefKind.table:
+        raise ConfigError(
+            f"{pipeline.source.use!r} is a table: tables are destinations",
+            code="config.source",
+            hint="name a connector, such as airbyte:source-faker",
+        )
+    return ref
+
+
+def _timeouts(pipeline: Pipeline, told: Connector) -> Timeouts:
+    asked = pipeline.timeouts
+    limit = told.limits.timeout_seconds if told.limits else None
+    bounds = [b for b in (asked.total, limit) if b is not None]
+    return Timeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
+
+
+def _config_hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()

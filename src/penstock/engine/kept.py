@@ -1,0 +1,61 @@
+"""Rejects leave the log for the run's folder, where users query them (L8).
+
+Neighbours: ``engine.sync`` says when, ``engine.rejects`` knows what a line holds.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.engine.log import storage
+from penstock.engine.rejects import kept_name
+from penstock.model.segments import Segment
+
+
+class RejectsKeeper:
+    """``root``: the log's. ``folder``: where they go; None: nowhere (a dry run)."""
+
+    def __init__(self, root: Path, folder: Path | None, note: Callable[[str], None]) -> None:
+        self._root, self._folder, self._note = root, folder, note
+
+    def keep(self, segment: Segment) -> None:
+        """Copied under a name of their own and renamed: repeating it changes nothing. Durable when
+        it returns, for the log drops its own. Raises ``LogError``."""
+        folder = self._folder
+        if not segment.rejects or folder is None:
+            return
+        with storage(folder, "write rejects to"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in segment.rejects:
+                target, source = folder / kept_name(path), self._root / path
+                if source.exists() and not target.exists():
+                    _copy(source, target)
+                elif not source.exists() and not target.exists():
+                    self._missed(segment, source)
+            _sync(folder)
+
+    def _missed(self, segment: Segment, source: Path) -> None:
+        """Rejects that are in neither place: an earlier run kept and discarded them (a manifest
+        lives as long as any segment of it), unless the segment still has a part: parts go first."""
+        parts = (p.path for s in segment.slices for p in s.parts)
+        if any((self._root / path).exists() for path in parts):
+            self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.tmp")
+    fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with source.open("rb") as whole, os.fdopen(fd, "wb") as copy:
+        shutil.copyfileobj(whole, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
+    temporary.rename(target)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,285 @@
+"""Delivery into a destination that is a connector: rows are fed to it, its acks save the states.
+
+At least once: a group of loads is settled in the ledger when the destination has acked it, so what
+was fed and not acked is fed again by the next run. A *conversation* is one run of the destination,
+from its first order to the end of its input: one at a time, and none before there are rows.
+Neighbours: ``engine.delivery`` has the contract and the tables' way; ``engine.push_task`` runs a
+conversation as a Spark job; ``engine.push_child`` is its process.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.engine.delivery import DeliveryObserver, Gate, Meanwhile, Verdicts
+from penstock.engine.failpoints import reach
+from penstock.engine.mailbox import NewConfig
+from penstock.engine.pending import Pending
+from penstock.engine.push_job import Acked, Order, PushEnd, PushResult
+from penstock.engine.sent import SentMarks
+from penstock.errors import Cancelled, DestinationError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Segment, SegmentId, StreamSlice
+from penstock.model.state import StateScope, StateType
+from penstock.protocols.contract import StateRole
+from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
+from penstock.tables.contract import LoadResult
+
+STOP_SECONDS = 30.0  # for a destination that is told to stop
+
+
+class Conversation(Protocol):
+    """A destination that is being fed, somewhere."""
+
+    def takes(self, loads: Sequence[LoadIntent]) -> bool:
+        """Not where they are of a stream, or of a schema, that the destination must be told of when
+        it starts."""
+        ...
+
+    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+        """An order with the streams that are new to it, or whose schema is."""
+        ...
+
+    def order(self, order: Order) -> None: ...
+
+    def acks(self) -> list[Acked]: ...
+
+    def new_config(self) -> NewConfig | None: ...
+
+    def poll(self) -> PushResult | None:
+        """None while it runs."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
+class Feeder(Protocol):
+    """Starts conversations."""
+
+    def start(self, streams: Iterable[StreamId]) -> Conversation:
+        """``streams``: what must be known to the destination, beside those of the plan."""
+        ...
+
+    def save_config(self, config: NewConfig) -> None: ...
+
+
+class PushObserver(DeliveryObserver, Protocol):
+    def fed(self, result: PushResult) -> None:
+        """A conversation is over."""
+        ...
+
+    def sent_again(self, stream: StreamId, rows: int) -> None: ...
+
+
+class _Flight(msgspec.Struct, frozen=True):
+    group: GroupIntent
+    publishes: frozenset[StreamId]
+
+
+class PushDelivery:
+    """``engine.delivery.Delivery``."""
+
+    def __init__(
+        self,
+        *,
+        lease: Lease,
+        store: Store,
+        sent: SentMarks,
+        feeder: Feeder,
+        gate: Gate,
+        states: StateRole,
+        observer: PushObserver,
+        verdicts: Verdicts,
+    ) -> None:
+        self._lease, self._store, self._sent = lease, store, sent
+        self._feeder, self._gate, self._states = feeder, gate, states
+        self._observer, self._verdicts = observer, verdicts
+        self._talk: Conversation | None = None
+        self._flying: dict[SegmentId, _Flight] = {}
+        self._done: set[StreamId] = set()
+        self._ended = False  # its input
+        self._dead = False
+        self._fed_before = sent.before()
+        self._number = 0
+        self._published: set[StreamId] = set()
+
+    def repeat(self, meanwhile: Meanwhile) -> None:
+        """Nothing is written down before it is acked."""
+
+    def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
+        ready = [] if self._dead else self._gate.passed(pending.ready)
+        if not ready:
+            return
+        loads = [load for group in ready for load in group.loads]
+        if self._talk is not None and not self._talk.takes(loads):
+            self.flush(meanwhile)
+            if self._dead:
+                return
+        self._gate.tell(segment for group in ready for segment, _ in group.consumes)
+        if self._talk is None:
+            self._talk = self._feeder.start({load.stream for load in loads})
+            self._ended, self._done = False, set()
+        self._sent.add({segment for group in ready for segment, _ in group.consumes})
+        self._count_again(loads)
+        segments = [self._fly(group, pending.publishes) for group in ready]
+        order = self._talk.changes(loads)
+        done = [load.stream for load in loads if load.stream in pending.publishes]
+        self._done.update(done)
+        self._talk.order(msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done)))
+        reach("after-order")
+
+    def _fly(self, group: GroupIntent, publishes: frozenset[StreamId]) -> Segment:
+        """A group as the push task knows it: one segment under a number of its own."""
+        self._number += 1
+        number = SegmentId(group.epoch, self._number)
+        published = publishes & {load.stream for load in group.loads}
+        self._flying[number] = _Flight(group, published)
+        state = group.states[-1] if group.states else None
+        return Segment(
+            id=number,
+            lane=0,
+            scope=state.scope if state is not None else _scope(group),
+            slices=tuple(_slice(load, complete=load.stream in published) for load in group.loads),
+            state=None if state is None else state.blob,
+        )
+
+    def _count_again(self, loads: Sequence[LoadIntent]) -> None:
+        for load in loads:
+            if self._fed_before.intersection(load.segments):
+                self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
+
+    # -- acks
+
+    def poll(self) -> None:
+        talk = self._talk
+        if talk is None:
+            return
+        config = talk.new_config()
+        if config is not None:
+            self._feeder.save_config(config)
+        result = talk.poll()
+        for acked in talk.acks():
+            self._settle(acked)
+        if result is not None:
+            self._over(result)
+
+    def _settle(self, acked: Acked) -> None:
+        flights = [self._flying[s] for s in acked.segments if s in self._flying]
+        if not flights:
+            return
+        reach("before-settle")
+        groups = self._store.settle(self._lease, [f.group for f in flights], self._states.merge)
+        reach("after-settle")
+        for number in acked.segments:
+            self._flying.pop(number, None)
+        self._sent.remove({s for f in flights for s, _ in f.group.consumes})
+        for flight, group in zip(flights, groups, strict=True):
+            for load in group.loads:
+                self._observer.loaded(load, LoadResult(load.rows))
+            self._observer.states(group.states)
+            self._published |= flight.publishes
+
+    def _over(self, result: PushResult) -> None:
+        """The conversation has ended: what is still in the air was not acked."""
+        self._observer.fed(result)
+        given = set(result.unacked)
+        for number, flight in self._flying.items():
+            if result.end is not PushEnd.lost and number not in given:
+                self._sent.remove({s for s, _ in flight.group.consumes})
+        left, self._flying, self._talk = self._flying, {}, None
+        errors = [PenstockError.from_dict(e) for e in result.errors]
+        if result.end is PushEnd.finished and not self._ended:
+            errors.append(_ended_early())
+        elif result.end is PushEnd.finished and left and not errors:
+            errors.append(_unacked(left.values()))
+        self._verdicts.errors += errors
+        self._dead |= bool(errors) or result.end is not PushEnd.finished
+
+    # -- its end
+
+    def flush(self, meanwhile: Meanwhile) -> None:
+        self._end_input()
+        try:
+            while self._talk is not None:
+                meanwhile.pause()
+        except Cancelled:
+            self._stop()
+            raise
+
+    def _end_input(self) -> None:
+        if self._talk is not None and not self._ended:
+            self._ended = True
+            self._talk.order(Order(end=True))
+
+    def _stop(self) -> None:
+        """Told to stop: what it acks on its way counts."""
+        if self._talk is not None:
+            self._talk.cancel()
+        until = time.monotonic() + STOP_SECONDS
+        while self._talk is not None and time.monotonic() < until:
+            self.poll()
+            time.sleep(0.1)
+
+    def source_done(self, streams: Iterable[StreamId]) -> None:
+        new = [s for s in streams if s not in self._done]
+        if self._talk is not None and not self._ended and new:
+            self._done.update(new)
+            self._talk.order(Order(done=tuple(new)))
+
+    def under_way(self) -> set[Consumed]:
+        return {
+            Consumed(segment, stream)
+            for flight in self._flying.values()
+            for segment, stream in flight.group.consumes
+        }
+
+    def published(self) -> set[StreamId]:
+        found, self._published = self._published, set()
+        return found
+
+    def dead(self) -> bool:
+        return self._dead
+
+
+def _scope(group: GroupIntent) -> StateScope | None:
+    """Of a group that has no state of its own: a later one of its scope covers it."""
+    streams = {load.stream for load in group.loads}
+    if len(streams) != 1 or any(s.name.startswith("\0") for _, s in group.consumes):
+        return StateScope(StateType.global_)
+    return StateScope(StateType.stream, streams.pop())
+
+
+def _slice(load: LoadIntent, *, complete: bool) -> StreamSlice:
+    return StreamSlice(
+        stream=load.stream,
+        shape=load.shape,
+        schema_version=load.schema_version,
+        generation=load.generation,
+        fills_generation=load.replaces,
+        parts=load.parts,
+        read=load.read,
+        rejected=load.rejected,
+        filtered=load.filtered,
+        complete=complete,
+    )
+
+
+def _ended_early() -> PenstockError:
+    return DestinationError(
+        "the destination ended with exit code 0 before the end of its input",
+        code="destination.ended_early",
+        hint="what it acked is kept; run again to go on",
+    )
+
+
+def _unacked(left: Iterable[_Flight]) -> PenstockError:
+    rows = sum(p.rows for f in left for load in f.group.loads for p in load.parts)
+    return DestinationError(
+        f"the destination ended well and never gave back the states of {rows} rows: they count as "
+        "not written, and the saved state stays where it was",
+        code="destination.no_ack",
+        hint="`acks: at_end` in the pipeline file takes exit code 0 for the ack, where the "
+        "destination is one that never gives states back",
+    )

@@ -1,0 +1,129 @@
+"""A destination connector fed by a Spark job of its own: the driver's end of a conversation.
+
+Neighbours: ``engine.push`` decides what is fed, ``engine.push_child`` is the process,
+``engine.push_mail`` carries orders and acks. A job that finds no free slot waits for the lanes to
+end: nothing they do depends on it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.push_job import Acked, Order, PushEnd, PushJob, PushResult
+from penstock.engine.push_mail import PushMail
+from penstock.engine.submit import Submit, Submitted
+from penstock.model.catalog import StreamId
+from penstock.protocols.contract import WriteStream
+from penstock.state.contract import LoadIntent
+
+MODULE = "penstock.engine.push_child"
+
+DescribeStream = Callable[[StreamId], WriteStream]
+MakeJob = Callable[[int, tuple[WriteStream, ...]], PushJob]
+
+
+class PushTask:
+    """``engine.push.Feeder``. ``streams``: those of the plan, as they stand. ``stream``: any one,
+    with every schema version that its parts may have. ``told_once``: the destination learns of
+    streams and schemas when it starts, and never again."""
+
+    def __init__(
+        self,
+        submit: Submit,
+        log_root: Path,
+        run: str,
+        *,
+        make_job: MakeJob,
+        streams: Callable[[], Sequence[StreamId]],
+        stream: DescribeStream,
+        told_once: bool,
+        save_config: Callable[[NewConfig], None],
+        started: Callable[[Path], None],
+    ) -> None:
+        self._submit, self._root, self._run, self._make_job = submit, log_root, run, make_job
+        self._streams, self._stream, self._told_once = streams, stream, told_once
+        self._save, self._started = save_config, started
+        self._number = 0
+
+    def start(self, streams: Iterable[StreamId]) -> "_Conversation":
+        self._number += 1
+        wanted = dict.fromkeys([*self._streams(), *sorted(streams)])
+        told = {s: self._stream(s) for s in wanted}
+        mail = PushMail(self._root, self._run, self._number)
+        mail.create()
+        job = msgspec.json.encode(self._make_job(self._number, tuple(told.values())))
+        self._started(mail.log_path(self._number))
+        task = Submitted("push", self._submit, MODULE, job)
+        return _Conversation(
+            mail,
+            Mailbox(self._root, self._run),
+            task,
+            told,
+            self._stream,
+            told_once=self._told_once,
+        )
+
+    def save_config(self, config: NewConfig) -> None:
+        self._save(config)
+
+
+class _Conversation:
+    """``engine.push.Conversation``."""
+
+    def __init__(
+        self,
+        mail: PushMail,
+        run: Mailbox,
+        task: Submitted,
+        told: dict[StreamId, WriteStream],
+        stream: DescribeStream,
+        *,
+        told_once: bool,
+    ) -> None:
+        self._mail, self._run, self._task, self._told = mail, run, task, told
+        self._stream, self._told_once = stream, told_once
+        self._given: list[Path] = []
+
+    def takes(self, loads: Sequence[LoadIntent]) -> bool:
+        return not (self._told_once and self._lacks(loads))
+
+    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+        streams = {s: self._stream(s) for s in self._lacks(loads)}
+        self._told.update(streams)
+        return Order(streams=tuple(streams.values()))
+
+    def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
+        """Streams of which the destination was not told what these rows need."""
+        found = {
+            load.stream
+            for load in loads
+            if load.stream not in self._told
+            or load.schema_version not in self._told[load.stream].schemas
+        }
+        return sorted(found)
+
+    def order(self, order: Order) -> None:
+        self._mail.order(order)
+
+    def acks(self) -> list[Acked]:
+        return self._mail.acks()
+
+    def new_config(self) -> NewConfig | None:
+        """As ``engine.lanes``: files go once the caller has stored what it got."""
+        for path in self._given:
+            path.unlink(missing_ok=True)
+        configs = list(self._mail.configs())
+        self._given = [path for path, _ in configs]
+        return configs[-1][1] if configs else None
+
+    def poll(self) -> PushResult | None:
+        if (answer := self._task.answer()) is not None:
+            return msgspec.json.decode(answer, type=PushResult)
+        if (lost := self._task.lost("destination")) is not None:
+            return PushResult(end=PushEnd.lost, errors=[lost.as_dict()])
+        return None
+
+    def cancel(self) -> None:
+        self._run.cancel()

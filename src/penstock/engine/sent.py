@@ -1,0 +1,55 @@
+"""Which segments a destination connector may have been fed without its ack: only ever counted, so
+that a run can say how many rows it sent again. A file beside the log, of the driver alone.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.log import storage
+from penstock.model.segments import SegmentId
+
+
+class SentMarks:
+    """``path`` None: in memory, for simulations. Raises ``LogError``."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._marks = self._read()
+
+    def before(self) -> frozenset[SegmentId]:
+        """As they stand."""
+        return frozenset(self._marks)
+
+    def add(self, segments: Iterable[SegmentId]) -> None:
+        new = set(segments) - self._marks
+        if new:
+            self._marks |= new
+            self._write()
+
+    def remove(self, segments: Iterable[SegmentId]) -> None:
+        old = self._marks.intersection(segments)
+        if old:
+            self._marks -= old
+            self._write()
+
+    def _read(self) -> set[SegmentId]:
+        if self._path is None:
+            return set()
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=set[SegmentId])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return set()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        temporary = self._path.with_suffix(".new")
+        with storage(self._path, "write"):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(msgspec.json.encode(sorted(self._marks)))
+            temporary.rename(self._path)

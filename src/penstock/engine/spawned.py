@@ -1,0 +1,65 @@
+"""What a process that a Spark task spawned has in common: its job on stdin, its owner's death.
+
+Neighbours: ``engine.task`` spawns and writes the job; ``engine.push_child`` runs one.
+"""
+
+import gc
+import os
+import sys
+import threading
+import time
+from typing import TypeVar
+
+import msgspec
+
+J = TypeVar("J")
+
+ORPHAN_SECONDS = 30.0  # for the connector to end and what may be kept to be written
+
+
+def read_job(kind: type[J]) -> J:
+    """One job as JSON, after its length as msgpack. Ends this process where stdin ends first."""
+    head = b""
+    size: int | None = None
+    while size is None:
+        head += _some(1)
+        try:
+            size = msgspec.msgpack.decode(head, type=int)
+        except msgspec.DecodeError:
+            continue
+    body = bytearray()
+    while len(body) < size:
+        body += _some(size - len(body))
+    return msgspec.json.decode(bytes(body), type=kind)
+
+
+def _some(size: int) -> bytes:
+    block = os.read(0, size)
+    if not block:
+        raise SystemExit(1)
+    return block
+
+
+def watch_owner() -> threading.Event:
+    """Set once stdin ends, for whoever started us is gone then; a process that does not stop by
+    itself is ended soon after."""
+    orphaned = threading.Event()
+    threading.Thread(target=_watch, args=(orphaned,), daemon=True).start()
+    return orphaned
+
+
+def _watch(orphaned: threading.Event) -> None:
+    while os.read(0, 4096):
+        pass
+    orphaned.set()
+    time.sleep(ORPHAN_SECONDS)
+    os._exit(1)
+
+
+def tune() -> None:
+    """Two threads share the interpreter: short turns, or each return from native code waits for
+    5 ms. What is loaded at the start is no garbage, and records make none that has cycles."""
+    sys.setswitchinterval(0.0005)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
