@@ -422,6 +422,9 @@ def run_once(world: World, scenario: Scenario, *, take_over: bool = False) -> Ou
 
 
 class _NoPlanner:
+    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+        raise AssertionError("nobody asked")
+
     def plan(self, ask: Any, lane: int, *, filling: bool) -> SyncStream:
         raise AssertionError("nobody asked")
 

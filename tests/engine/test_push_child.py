@@ -1,6 +1,7 @@
 """A push task end to end without Spark: real parts, a real destination process, orders and acks in
 a real mailbox; and what is left when any of them is killed."""
 
+import errno
 import json
 import os
 import signal
@@ -18,8 +19,10 @@ import pytest
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
 from penstock.connectors.launch import Launch
+from penstock.engine import mailbox
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.push_child import run_push
 from penstock.engine.push_cover import Cover
 from penstock.engine.push_job import Acked, Order, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
@@ -141,22 +144,7 @@ class Setting:
 
     def start(self, config: dict[str, Any] | None = None, **job: Any) -> "Setting":
         given = {"sink": str(self.sink), "api_key": SECRET, **(config or {})}
-        known: dict[str, Any] = {
-            "run": "run",
-            "number": 1,
-            "log_root": str(self.folder / "log"),
-            "protocol": "airbyte",
-            "source_protocol": "airbyte",
-            "launch": msgspec.to_builtins(
-                Launch(protocol="airbyte", command=(str(STUB),), cwd=str(self.folder))
-            ),
-            "config": given,
-            "config_hash": "hash",
-            "streams": (stream(S), stream(T)),
-            "secrets": (SECRET,),
-            "timeouts": Timeouts(heartbeat=60, stop=1),
-        }
-        body = msgspec.json.encode(PushJob(**{**known, **job}))
+        body = msgspec.json.encode(job_for(self, config=given, secrets=(SECRET,), **job))
         self.child = subprocess.Popen(
             [sys.executable, "-m", "penstock.engine.push_child"],
             stdin=subprocess.PIPE,
@@ -385,8 +373,10 @@ def test_a_damaged_part_is_never_fed(setting: Setting) -> None:
 def test_a_new_configuration_is_in_the_mailbox_even_when_it_fails(setting: Setting) -> None:
     """CONTROL: kept apart from the source's, secret, and never logged."""
     new = {"api_key": "rotated-key-2"}
-    config = {"control": new, "log": "now rotated-key-2", "exit_at": 1}
-    setting.order(setting.segment(S, 3)).start(config).result()
+    command = (str(STUB), "--with", json.dumps({"control": new}))
+    launch = msgspec.to_builtins(Launch(protocol="airbyte", command=command, cwd="/tmp"))
+    config = {"log": "now rotated-key-2", "exit_at": 1}
+    setting.order(setting.segment(S, 3)).start(config, launch=launch).result()
     assert [c for _, c in setting.mail.configs(1)] == [NewConfig("hash", new)]
     assert list(setting.box.configs()) == []
     assert "rotated-key-2" not in setting.mail.log_path(1).read_text()
@@ -463,3 +453,61 @@ def test_l1_a_shared_mark_covers_shared_segments_only() -> None:
         cover.fed(segment)
     assert [s.seq for s in cover.acked(1)] == [1, 3]
     assert [s.seq for s in cover.left()] == [2]
+
+
+# -- in this process: what cannot be brought about from outside
+
+
+def job_for(setting: Setting, **more: Any) -> PushJob:
+    given: dict[str, Any] = {
+        "run": "run",
+        "number": 1,
+        "log_root": str(setting.folder / "log"),
+        "protocol": "airbyte",
+        "source_protocol": "airbyte",
+        "launch": msgspec.to_builtins(
+            Launch(protocol="airbyte", command=(str(STUB),), cwd=str(setting.folder))
+        ),
+        "config": {"sink": str(setting.sink)},
+        "config_hash": "hash",
+        "streams": (stream(S), stream(T)),
+        "timeouts": Timeouts(heartbeat=60, stop=1),
+    }
+    return PushJob(**{**given, **more})
+
+
+def test_it_stops_when_the_driver_is_not_heard_of(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "LEASE_SECONDS", 1.5)
+    setting.order(setting.segment(S, 3))
+    setting.silence()
+    result = run_push(job_for(setting), threading.Event())
+    assert result.end is PushEnd.cancelled
+    assert setting.acked() == [1], "what was acked is in the mailbox all the same"
+    assert gone(setting.pid())
+
+
+def test_an_ack_that_cannot_be_written_is_not_lost_in_silence(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Mailbox._put
+
+    def put(self: Mailbox, name: str, body: bytes, **more: Any) -> None:
+        if name.startswith("ack"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(self, name, body, **more)
+
+    monkeypatch.setattr(Mailbox, "_put", put)
+    setting.order(setting.segment(S, 3), end=True)
+    result = run_push(job_for(setting), threading.Event())
+    assert result.end is PushEnd.failed and codes(result) == ["log.full"]
+    assert result.unacked == [SegmentId(1, 1)]
+
+
+def test_a_run_that_is_over_is_not_joined(setting: Setting) -> None:
+    setting.silence()
+    time.sleep(0.1)
+    setting.box.remove()
+    with pytest.raises(LogError):
+        run_push(job_for(setting), threading.Event())

@@ -100,8 +100,7 @@ class Assembly:
         )
 
     def _added(self, stream: PlannedStream) -> None:
-        where = self._prepared.place.location(stream.table)
-        self._accounting.stream(stream.id).table = where
+        self._accounting.place(stream, self._prepared.place)
 
     def _delivery(self, spark: "SparkSession | None", submit: Submit, save: SaveConfig) -> Delivery:
         gate = Gate(

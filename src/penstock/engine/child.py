@@ -24,7 +24,7 @@ from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import learning, masked_event
 from penstock.engine.ahead import Ahead
 from penstock.engine.events_log import EventLog
-from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer
+from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, StreamJob
 from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime
@@ -85,6 +85,7 @@ class Lane:
         self._misfits = 0
         self._extra: dict[str, int] = {}
         self._configs, self._asked = 0, 0
+        self._versions: dict[StreamId, int] = {}
         self._exit: Exited | None = None
         self._progress_at = 0.0
         self._decode_seconds = 0.0
@@ -152,6 +153,8 @@ class Lane:
             max_record_bytes=self._job.max_record_bytes,
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
             open=self._job.open,
+            abilities=self._job.abilities,
+            unchosen=self._job.unchosen,
         )
         told = load_protocol(self._job.protocol).source.read(runtime, request)
         events = Ahead(learning(self._masker, self._job.config, told))
@@ -187,6 +190,7 @@ class Lane:
             case Batch() if event.stream not in self._jobs:
                 self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
             case Batch():
+                self._turn(event.stream, event.version, sealer)
                 batch = self._within_limit(event)
                 self._read[batch.stream] += len(batch.bodies)
                 self._bytes[batch.stream] += batch.size
@@ -204,7 +208,7 @@ class Lane:
             case Schema():
                 self._retold(event, sealer)
             case Activate():
-                sealer.activate(event)
+                self._activated(event, sealer)
             case Tick():
                 sealer.tick()
             case StreamStatus():
@@ -237,14 +241,26 @@ class Lane:
     def _retold(self, told: Schema, sealer: Sealer) -> None:
         """A schema that the driver has not heard of: it says how the stream goes on. Records wait
         meanwhile. A stream that is not wanted stays unknown."""
-        self._asked += 1
-        ask = Ask(
-            number=self._asked,
-            stream=told.stream,
-            json_schema=told.json_schema,
-            primary_key=told.primary_key,
-            cursor_field=told.cursor_field,
+        answer = self._asking(
+            Ask(
+                number=self._asked + 1,
+                stream=told.stream,
+                json_schema=told.json_schema,
+                primary_key=told.primary_key,
+                cursor_field=told.cursor_field,
+                version=self._versions.get(told.stream),
+            ),
+            sealer,
         )
+        if answer is not None:
+            sealer.stream(answer.lane)
+            self._jobs[told.stream] = answer
+            self._decoders.pop(told.stream, None)
+            self._read.setdefault(told.stream, 0)
+            self._bytes.setdefault(told.stream, 0)
+
+    def _asking(self, ask: Ask, sealer: Sealer) -> StreamJob | None:
+        self._asked = ask.number
         self._mailbox.put_ask(self._job.epoch, ask)
         while (raw := self._mailbox.answer(self._job.epoch, ask.number)) is None:
             time.sleep(ASK_SECONDS)
@@ -252,12 +268,40 @@ class Lane:
         answer = msgspec.json.decode(raw, type=StreamAnswer)
         if answer.error is not None:
             raise PenstockError.from_dict(answer.error)
-        if answer.stream is not None:
-            sealer.stream(answer.stream.lane)
-            self._jobs[told.stream] = answer.stream
-            self._decoders.pop(told.stream, None)
-            self._read.setdefault(told.stream, 0)
-            self._bytes.setdefault(told.stream, 0)
+        return answer.stream
+
+    def _turn(self, stream: StreamId, version: int | None, sealer: Sealer) -> None:
+        """Records of another version begin. A full refresh is one version by itself."""
+        job = self._jobs[stream]
+        if (
+            version is None
+            or version == self._versions.get(stream)
+            or job.configured.fills_generation
+        ):
+            return
+        ask = Ask(number=self._asked + 1, stream=stream, version=version)
+        answer = self._asking(ask, sealer)
+        if answer is not None:
+            self._versions[stream] = version
+            self._jobs[stream] = answer
+            sealer.stream(answer.lane)
+
+    def _activated(self, event: Activate, sealer: Sealer) -> None:
+        """Before any row of its version it says nothing yet: the table keeps its rows until the new
+        ones are all here, which a second one, or the source's good end, says (L6)."""
+        stream = event.stream
+        job = self._jobs.get(stream)
+        if job is None or not self._read[stream]:
+            return
+        if job.configured.fills_generation:
+            sealer.complete(stream)
+            return
+        self._turn(stream, event.version, sealer)
+        lane = self._jobs[stream].lane
+        if lane.fills_generation and lane.version == event.version:
+            live = msgspec.structs.replace(lane, fills_generation=False)
+            sealer.activate(live)
+            self._jobs[stream] = msgspec.structs.replace(self._jobs[stream], lane=live)
 
     def _between(self, sealer: Sealer) -> None:
         """Between events: report, and stop where somebody wants it."""
@@ -314,6 +358,8 @@ class Lane:
                 ignored=job.ignored,
             )
             self._decoders[stream] = decoder
+        if self._jobs[stream].whole:
+            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = decoder.decode(bodies, first, times, changes)
         self._misfits += decoded.misfits

@@ -121,6 +121,16 @@ class Delivery(Protocol):
         ...
 
 
+def versions_key(stream: StreamId) -> str:
+    """Where the store keeps the generation of each version of a stream."""
+    return f"versions:{stream.key}"
+
+
+def visible_key(stream: StreamId) -> str:
+    """Where the store keeps which generations became visible; the newest is."""
+    return f"visible:{stream.key}"
+
+
 class Gate:
     """May this group go out? Its parts must be as they were sealed, and its states may not speak
     for streams that were reset since."""
@@ -137,13 +147,23 @@ class Gate:
         self._pipeline, self._log, self._store, self._states = pipeline, log, store, states
         self._observer, self._verdicts = observer, verdicts
 
-    def passed(self, groups: Sequence[GroupIntent]) -> list[GroupIntent]:
+    def passed(self, pending: Pending, lease: Lease) -> list[GroupIntent]:
+        """A version that becomes visible is remembered before its rows are: once it is sealed whole
+        nothing but a reset can stop it."""
         verdicts = self._verdicts
-        return [
+        found = [
             self._stripped(group)
-            for group in groups
+            for group in pending.ready
             if self.is_whole(group) and not (verdicts.shared_blocked and is_shared(group.states))
         ]
+        seen = {
+            visible_key(stream): {str(generation): str(version)}
+            for stream, (generation, version) in pending.activates.items()
+            if stream not in verdicts.blocked
+        }
+        if seen:
+            self._store.grow_names(lease, seen)
+        return found
 
     def is_whole(self, group: Group | GroupIntent) -> bool:
         """A stream whose parts are not goes no further, nor does a state that it shares."""
@@ -203,7 +223,7 @@ class TableDelivery:
         self._commit([g for g in groups if self._gate.is_whole(g)], meanwhile, again=True)
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
-        ready = self._gate.passed(pending.ready)
+        ready = self._gate.passed(pending, self._lease)
         if not ready:
             return
         self._gate.tell(segment for group in ready for segment, _ in group.consumes)

@@ -99,6 +99,7 @@ class Source(End):
         save: Save,
     ) -> None:
         super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
+        self._told = pipeline.source
         began = time.monotonic()
         self.connector: SourceConnector = resolve_source(
             source_reference(pipeline),
@@ -118,7 +119,26 @@ class Source(End):
         self.connector.validate(self.config)
 
     def discover(self) -> Catalog:
-        return self.connector.discover(self.config, self.timeouts)
+        """What the source says it has, or the catalog file that the user gives. Raises
+        ``ConfigError``, ``SourceError``."""
+        if self._told.catalog is None:
+            return self.connector.discover(self.config, self.timeouts)
+        with open(self._told.catalog, "rb") as file:
+            try:
+                raw = msgspec.json.decode(file.read())
+            except msgspec.DecodeError as e:
+                raise ConfigError(
+                    f"the catalog file {self._told.catalog} is not JSON: {e}",
+                    code="config.catalog",
+                    hint="give what the tap's `--discover` prints",
+                ) from e
+        return self.package.source.catalog_of(raw)
+
+    def abilities(self) -> dict[str, Any]:
+        """What the connector says of itself, and over that what the user says of it."""
+        told = self._told.catalog_argument
+        said = {} if told == "auto" else {"catalog_argument": told}
+        return {**self.connector.spec().abilities, **said}
 
 
 class Destination(End):
@@ -163,9 +183,12 @@ class Destination(End):
         """Its configuration fits its own schema. Raises ``ConfigError``."""
         self.connector.validate(self.config)
 
+    def target(self, stream: StreamId) -> StreamId:
+        """Its name at the destination."""
+        return target_of(stream, self._namespace, self._prefix)
+
     def location(self, table: TableName) -> str:
-        stream = StreamId.of(table.namespace, table.name)
-        return f"{self.name}#{target_of(stream, self._namespace, self._prefix)}"
+        return str(self.target(StreamId.of(table.namespace, table.name)))
 
     def loads_once(self, mode: DestinationSyncMode) -> str | None:
         del mode
@@ -175,7 +198,8 @@ class Destination(End):
 
     def ask(self) -> CheckResult:
         """Raises ``ConfigError``, ``DestinationError``."""
-        return self.connector.check(self.config)
+        result = self.connector.check(self.config, self.timeouts)
+        return msgspec.structs.replace(result, end=DESTINATION)
 
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
         """Why it cannot take these streams."""
@@ -204,7 +228,7 @@ class Destination(End):
                 minimum_generation_id=minimum,
                 sync_id=stream.shape.sync_id,
             ),
-            target=target_of(stream.id, self._namespace, self._prefix),
+            target=self.target(stream.id),
             schemas=schemas,
             latest=max(schemas),
         )
@@ -219,7 +243,7 @@ class Destination(End):
                 generation_id=0,
                 minimum_generation_id=0,
             ),
-            target=target_of(stream, self._namespace, self._prefix),
+            target=self.target(stream),
             schemas=schemas,
             latest=max(schemas),
         )

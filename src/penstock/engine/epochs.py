@@ -134,7 +134,11 @@ class Epochs:
         waiting: Mapping[StreamId, tuple[Waiting, ...]],
     ) -> set[StreamId]:
         """Give up unfinished generations of these streams, and of streams no longer synced."""
-        gone = {s for s in streams if s in waiting}
+        gone = {
+            s
+            for s in streams
+            if s in waiting and any(not _is_version(w, known[s]) for w in waiting[s])
+        }
         gone |= {s for s in waiting if s not in known}
         items = [Consumed(w.segment, s) for s in gone for w in waiting[s]]
         if items:
@@ -161,6 +165,11 @@ class Epochs:
             return
         strip = Reset(tuple(names), lambda states: self._states.without(states, names))
         self._store.replace_states(self._lease, left, strip)
+
+
+def _is_version(waiting: Waiting, stream: SyncStream) -> bool:
+    """Rows of an incremental stream whose state speaks for them: they wait to be seen."""
+    return waiting.slice.version is not None and not stream.configured.fills_generation
 
 
 def _resumes(configured: ConfiguredStream) -> bool:

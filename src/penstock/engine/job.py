@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.engine.sealer import Bounds, LaneStream
-from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
+from penstock.model.catalog import ConfiguredStream, FieldPath, Stream, StreamId
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, RowSchema
 from penstock.runtimes.contract import Timeouts
@@ -18,13 +18,15 @@ from penstock.runtimes.contract import Timeouts
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     """``key``: paths of original property names; a record in which all are null is a reject.
-    ``ignored``: properties that the user did not select."""
+    ``ignored``: properties that the user did not select. ``whole``: ``schema`` has one
+    column, which takes the record as it is."""
 
     configured: ConfiguredStream
     lane: LaneStream
     schema: RowSchema
     key: tuple[FieldPath, ...] = ()
     ignored: tuple[str, ...] = ()
+    whole: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -35,7 +37,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     """``launch``: how ``connectors`` starts the connector, as data. ``limit``: records per stream
     after which the source is stopped; nothing of such a run is kept. ``shared_states``: False where
     other lanes read other streams of the same source: a state that speaks for all of them is then
-    an error."""
+    an error. ``abilities``, ``unchosen``: as in ``ReadRequest``."""
 
     run: str
     lane: int
@@ -55,6 +57,8 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     max_record_bytes: int = 256 << 20
+    abilities: dict[str, Any] = {}
+    unchosen: tuple[Stream, ...] = ()
     open: bool = False  # streams that nobody has told it of are asked for, see StreamAnswer
 
 

@@ -47,12 +47,14 @@ class NewConfig(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """The source told a schema in the middle of a read (``model.events.Schema``): how does the
-    stream go on? ``number`` counts an epoch's questions from 1."""
+    """The source told a schema in the middle of a read (``model.events.Schema``), or, where
+    ``json_schema`` is None, a ``version`` of the stream: how does it go on? ``number`` counts an
+    epoch's questions from 1."""
 
     number: int
     stream: StreamId
-    json_schema: dict[str, Any]
+    json_schema: dict[str, Any] | None = None
+    version: int | None = None
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
 

@@ -6,7 +6,9 @@ Not here: commits, clocks, files. Neighbour: ``engine.sync``. The rules:
 * A stream's rows load in the order of their segments; a load never spans two schema versions or two
   shapes; a shared state waits for every stream's load of its segments (L1).
 * Rows of a stream that fills a generation load only once the generation is complete, all in one
-load (L6). They do not hold a shared state back: a full refresh starts without state.
+load (L6). They do not hold a shared state back: a full refresh starts without state, and a version
+of an incremental stream waits in the log until it is whole.
+* A version's load comes after the stream's rows before it and before those after it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +26,12 @@ Taken = tuple[SegmentId, StreamId]
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """``ready``: what may be committed now, in order. ``publishes``: streams of which that
     completes a generation. ``waiting``: per stream, the slices of a generation that is not
-    complete, with their states. ``spent``: segments nobody needs."""
+    complete, with their states. ``spent``: segments nobody needs. ``activates``: (generation,
+    version) of incremental streams, whose rows of other versions go with it."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
+    activates: Mapping[StreamId, tuple[int, int]]
     waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
     spent: tuple[Segment, ...]
 
@@ -75,17 +79,23 @@ def decide(
             continue
         live = [s for s in its if not any(x.fills_generation for x in s.slices)]
         if stream not in held:
-            groups += _groups(live, consumed)
+            groups += _groups(live, consumed, {})
         for segment in its:
             _collect(segment, consumed, generations)
-    if not any(_touches(s, blocked | held) for s in shared):
-        groups += _groups(shared, consumed)
     for segment in shared:
         _collect(segment, consumed, generations)
     complete, waiting = _generations(generations, blocked | held)
+    versions = {s: g for s, g in complete.items() if g.version is not None}
+    cuts: dict[SegmentId, list[GroupIntent]] = {}
+    for published in versions.values():
+        cuts.setdefault(published.last, []).append(published.group)
+    if not any(_touches(s, blocked | held) for s in shared):
+        early = [g for s, its in cuts.items() if Consumed(s, SHARED_STATE) in consumed for g in its]
+        groups += [*early, *_groups(shared, consumed, cuts)]
     return Pending(
-        ready=(*groups, *complete.values()),
-        publishes=frozenset(complete),
+        ready=(*groups, *(g.group for s, g in complete.items() if s not in versions)),
+        publishes=frozenset(complete.keys() - versions.keys()),
+        activates={s: (g.generation, g.version or 0) for s, g in versions.items()},
         waiting=waiting,
         spent=tuple(spent),
     )
@@ -117,14 +127,22 @@ def _collect(
             generations.setdefault(key, []).append(Waiting(segment.id, part, state))
 
 
-def _groups(segments: Sequence[Segment], consumed: set[Consumed]) -> list[GroupIntent]:
-    """Segments of one scope, in order, cut where a stream's schema or shape changes."""
+def _groups(
+    segments: Sequence[Segment],
+    consumed: set[Consumed],
+    cuts: Mapping[SegmentId, Sequence[GroupIntent]],
+) -> list[GroupIntent]:
+    """Segments of one scope, in order, cut where a stream's schema or shape changes, and before
+    those of ``cuts``, whose groups come there."""
     groups: list[GroupIntent] = []
     batch: list[tuple[Segment, list[StreamSlice]]] = []
     kinds: dict[StreamId, tuple[object, int, int]] = {}
     for segment in segments:
         if Consumed(segment.id, SHARED_STATE) in consumed:
             continue
+        if segment.id in cuts:
+            groups += [*([_group(batch)] if batch else []), *cuts[segment.id]]
+            batch, kinds = [], {}
         live = [
             s
             for s in segment.slices
@@ -191,31 +209,57 @@ def _load(
     )
 
 
+class _Published(msgspec.Struct, frozen=True):
+    """The load of a generation. ``last``: the segment that completes it. ``version``: of an
+    incremental stream."""
+
+    group: GroupIntent
+    generation: int
+    last: SegmentId
+    version: int | None
+
+
 def _generations(
     found: Mapping[tuple[StreamId, int], list[Waiting]], excluded: frozenset[StreamId]
-) -> tuple[dict[StreamId, GroupIntent], dict[StreamId, tuple[Waiting, ...]]]:
-    """Complete generations as groups (a stream has one at a time: the next begins only once this
-    one is published or given up); the others as they stand."""
-    groups: dict[StreamId, GroupIntent] = {}
+) -> tuple[dict[StreamId, _Published], dict[StreamId, tuple[Waiting, ...]]]:
+    """Complete generations (a stream has one at a time: the next begins only once this one is
+    published or given up; of versions the newest); the others as they stand."""
+    complete: dict[StreamId, _Published] = {}
     waiting: dict[StreamId, tuple[Waiting, ...]] = {}
     for (stream, _), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
-        done = any(w.slice.complete for w in slices)
-        if not done or stream in excluded:
-            waiting[stream] = (*waiting.get(stream, ()), *slices)
+        before = waiting.get(stream, ())
+        if stream in excluded or not any(w.slice.complete for w in slices):
+            waiting[stream] = (*before, *slices)
             continue
-        groups[stream] = _publication(stream, slices)
-    return groups, waiting
+        older = [w for w in before if w.slice.version is not None]
+        if stream in complete and complete[stream].version is not None:
+            older += found[stream, complete[stream].generation]
+        published = _publication(stream, slices, older)
+        complete[stream] = published
+        if published.version is not None:
+            waiting.pop(stream, None)
+    return complete, waiting
 
 
-def _publication(stream: StreamId, slices: list[Waiting]) -> GroupIntent:
+def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waiting]) -> _Published:
     """The one load that shows a whole generation. Its parts have one schema version: a generation
-    that outlives a schema change starts anew."""
-    replaces = slices[-1].slice.shape.mode is DestinationSyncMode.overwrite
+    that outlives a schema change starts anew. ``older``: of versions that it makes invisible
+    before they were ever seen."""
+    last = slices[-1].slice
+    replaces = last.shape.mode is DestinationSyncMode.overwrite or last.version is not None
     load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
+    if load is not None and older:
+        load = msgspec.structs.replace(
+            load,
+            read=load.read + sum(w.slice.read for w in older),
+            rejected=load.rejected + sum(w.slice.rejected for w in older),
+            filtered=load.filtered + sum(w.slice.rows + w.slice.filtered for w in older),
+        )
     states = [w.state for w in slices if w.state is not None]
-    return GroupIntent(
+    group = GroupIntent(
         loads=() if load is None else (load,),
         states=tuple(states[-1:]),
         epoch=slices[-1].segment.epoch,
-        consumes=tuple((w.segment, stream) for w in slices),
+        consumes=tuple((w.segment, stream) for w in (*older, *slices)),
     )
+    return _Published(group, last.generation, slices[-1].segment, last.version)

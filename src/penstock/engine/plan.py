@@ -26,14 +26,17 @@ from penstock.model.catalog import (
 from penstock.model.names import clean_columns, clean_tables, split_table
 from penstock.model.segments import Shape
 from penstock.model.state import SavedState
-from penstock.model.types import DataType, Kind, MetadataNames, RowSchema
+from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.protocols.contract import ProtocolPackage, StreamWish
 from penstock.tables.contract import Place, TableName
+
+WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
 
 
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """``columns``: original property -> cleaned column, as far as this run knows. ``held``: why its
-    loads wait for the end of the sync, or None. ``key``: original paths."""
+    loads wait for the end of the sync, or None. ``key``: original paths.
+    ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -42,6 +45,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     table: TableName
     lane: int = 0
     held: str | None = None
+    whole: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -202,6 +206,9 @@ def plan_stream(
     ``SchemaError``."""
     configured = package.source.configure(stream, _wish(settings))
     record = package.schema.data_type(configured.stream.json_schema)
+    whole = not record.fields
+    if whole:
+        record = WHOLE_RECORD
     reserved = () if metadata is None else msgspec.structs.astuple(metadata)
     columns = clean_columns((f.source for f in record.fields), columns, reserved)
     selected = configured.columns
@@ -232,6 +239,7 @@ def plan_stream(
         ),
         table=TableName(space, name),
         held=table.loads_once(mode),
+        whole=whole,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.config.pipeline import Pipeline
+from penstock.engine.delivery import versions_key, visible_key
 from penstock.engine.epochs import SyncStream
 from penstock.engine.job import StreamJob
 from penstock.engine.mailbox import Ask
@@ -18,7 +19,7 @@ from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_t
 from penstock.engine.preparation import Prepared, stream_job, sync_stream
 from penstock.engine.sync import Planned
 from penstock.errors import SchemaError
-from penstock.model.catalog import Stream, SyncMode
+from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_tables
 from penstock.model.types import RowSchema
 from penstock.state.contract import Lease, Store
@@ -63,11 +64,31 @@ class Planner:
         self._remember(planned, tables)
         return sync_stream(planned, prepared.schemas)
 
+    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+        name = self._pipeline.pipeline
+        names, text = self._store.names(name), str(version)
+        known, visible = names.get(versions_key(stream), {}), names.get(visible_key(stream), {})
+        if text in known:
+            newest = max(map(int, visible), default=0)
+            return int(known[text]), int(known[text]) != newest
+        generation = self._store.new_generation(self._lease, [stream])[stream]
+        new = {versions_key(stream): {text: str(generation)}}
+        if not visible:
+            new[visible_key(stream)] = {str(generation): text}
+        self._store.grow_names(self._lease, new)
+        return generation, bool(visible)
+
     def job(self, planned: Planned) -> StreamJob:
         """What the lane is told."""
         stream = planned.stream.id
         found = next(s for s in self._prepared.plan.streams if s.id == stream)
-        return stream_job(found, self._prepared.schemas, {stream: planned.generation})
+        job = stream_job(found, self._prepared.schemas, {stream: planned.generation})
+        if planned.version is None:
+            return job
+        lane = msgspec.structs.replace(
+            job.lane, fills_generation=planned.fills, version=planned.version
+        )
+        return msgspec.structs.replace(job, lane=lane)
 
     def _remember(self, planned: PlannedStream, tables: dict[str, str]) -> None:
         prepared, stream = self._prepared, planned.id
@@ -83,7 +104,7 @@ class Planner:
 def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
     """As the source tells it now. One that was never discovered goes on from the source's own
     state, as far as anybody can know."""
-    told: dict[str, Any] = {"json_schema": ask.json_schema}
+    told: dict[str, Any] = {"json_schema": ask.json_schema or {}}
     if ask.primary_key is not None:
         told["source_defined_primary_key"] = ask.primary_key
     if ask.cursor_field is not None:

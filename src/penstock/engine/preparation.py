@@ -29,7 +29,7 @@ from penstock.engine.progress import RunObserver
 from penstock.engine.sealer import Bounds, LaneStream
 from penstock.engine.sync import SyncPlan
 from penstock.errors import ConfigError
-from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
+from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
@@ -43,6 +43,7 @@ class Prepared(msgspec.Struct, kw_only=True):
 
     source: Any
     place: Any
+    catalog: Catalog
     plan: StreamsPlan
     metadata: MetadataNames | None
     sync_id: int
@@ -88,7 +89,7 @@ def prepare(
     """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``,
     ``DestinationError``."""
     _, _, problems = permissions_asked(pipeline)
-    problems += _unsupported(pipeline)
+    problems += _unsupported(pipeline, place)
     problems += _unprotected(pipeline)
     if problems:
         raise ConfigError(
@@ -116,7 +117,14 @@ def prepare(
         sync_id=sync_id,
     )
     _fits(source, place, plan)
-    return Prepared(source=source, place=place, plan=plan, metadata=metadata, sync_id=sync_id)
+    return Prepared(
+        source=source,
+        place=place,
+        catalog=catalog,
+        plan=plan,
+        metadata=metadata,
+        sync_id=sync_id,
+    )
 
 
 def _fits(source: Source, place: TableFormat | Destination, plan: StreamsPlan) -> None:
@@ -145,7 +153,22 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def _unsupported(pipeline: Pipeline) -> list[str]:
+def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
+    """Keys that mean something to one kind of destination only."""
+    told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
+    connector = isinstance(place, Destination)
+    kept = ("deletes", "schema_evolution", "metadata_columns")
+    names = kept if connector and pipeline.dialect == "penstock" else ()
+    whose = "a destination connector" if connector else "a table"
+    if not connector:
+        names = ("namespace", "prefix")
+    return {
+        f"destination.{name} on {whose}": getattr(told, name) != getattr(default, name)
+        for name in names
+    }
+
+
+def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
     """Keys that are read and that this version does not carry out."""
     destination = pipeline.destination
     asked = {
@@ -157,6 +180,7 @@ def _unsupported(pipeline: Pipeline) -> list[str]:
         f"destination.on_data_error: {destination.on_data_error}": (
             destination.on_data_error != "dlq"
         ),
+        **_of_tables(pipeline, place),
         "resources": pipeline.resources is not None and pipeline.dialect == "penstock",
     }
     return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
@@ -226,6 +250,8 @@ def make_job(
         timeouts=source.timeouts,
         bounds=Bounds(),
         max_record_bytes=pipeline.max_record_bytes,
+        abilities=source.abilities(),
+        unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
         open=start.open,
     )
 
@@ -256,5 +282,6 @@ def stream_job(
         ),
         schema=stream.schema,
         key=stream.key,
+        whole=stream.whole,
         ignored=tuple(stream.columns.keys() - {f.source for f in stream.schema.fields}),
     )

@@ -109,7 +109,7 @@ class PushDelivery:
         """Nothing is written down before it is acked."""
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
-        ready = [] if self._dead else self._gate.passed(pending.ready)
+        ready = [] if self._dead else self._gate.passed(pending, self._lease)
         if not ready:
             return
         loads = [load for group in ready for load in group.loads]
@@ -177,7 +177,7 @@ class PushDelivery:
         self._sent.remove({s for f in flights for s, _ in f.group.consumes})
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
-                self._observer.loaded(load, LoadResult(load.rows))
+                self._observer.loaded(load, LoadResult(0))  # written: what was fed
             self._observer.states(group.states)
             self._published |= flight.publishes
 

@@ -85,13 +85,14 @@ class Push:
             self._write_acks()
         except LogError as e:
             end = PushEnd.failed
-            self._errors.append(e)
+            if e.code not in [told.code for told in self._errors]:
+                self._errors.append(e)
         self._put_progress()
         self._said.close()
         return PushResult(
             end=end,
             fed=sorted(self._feed.rows.items()),
-            unacked=self._cover.left(),
+            unacked=sorted([*self._cover.left(), *self._covered]),
             errors=[e.as_dict() for e in self._errors],
             notes=self._notes(),
             stats=self._stats(runtime, began),

@@ -8,8 +8,10 @@ read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies ar
 import resource
 from collections.abc import Iterable, Sequence
 
+from penstock.engine.ends import Destination
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneEnd, LaneResult
+from penstock.engine.plan import PlannedStream
 from penstock.engine.progress import RunObserver
 from penstock.engine.push_job import PushResult
 from penstock.engine.sync import Outcome
@@ -18,7 +20,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import SavedState
-from penstock.tables.contract import LoadResult
+from penstock.tables.contract import LoadResult, Place
 
 _SHOWN = 10
 
@@ -50,6 +52,14 @@ class Accounting:
         if stream not in self.streams:
             self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
         return self.streams[stream]
+
+    def place(self, stream: PlannedStream, place: Place) -> None:
+        """Where its rows go."""
+        line = self.stream(stream.id)
+        if isinstance(place, Destination):
+            line.target = str(place.target(stream.id))
+        else:
+            line.table = place.location(stream.table)
 
     # -- engine.sync.Observer
 
@@ -101,6 +111,8 @@ class Accounting:
     def fed(self, result: PushResult) -> None:
         """What a destination connector was given, and how long it took."""
         self.at_least_once = True
+        for stream, rows in result.fed:
+            self.stream(stream).written += rows
         self.notes += result.notes
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
         self._lane_peak += int(result.stats.get("peak_bytes", 0))

@@ -194,7 +194,7 @@ class Run:
     ) -> Report:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
-            self._accounting.stream(stream.id).table = prepared.place.location(stream.table)
+            self._accounting.place(stream, prepared.place)
         try:
             outcome = sync.run()
             mailbox.remove()

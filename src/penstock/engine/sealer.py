@@ -23,7 +23,7 @@ from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
 from penstock.engine.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.model.catalog import StreamId
-from penstock.model.events import Activate, Batch, Reject, State, Status, StreamStatus
+from penstock.model.events import Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
 from penstock.model.state import StateScope, StateType
 
@@ -38,6 +38,12 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     generation: int
     fills_generation: bool
+    version: int | None = None
+
+    @property
+    def read_again(self) -> bool:
+        """A later sync reads again what no state covers; a refresh begins anew."""
+        return not self.fills_generation or self.version is not None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +102,17 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Past:
-    """What a stream read under the schema before, since the last seal."""
+    """What a stream read under the schema or the version before, since the last seal."""
 
     info: LaneStream
     covered: _Tally
     tail: _Tally
+    complete: bool = False
+
+    @property
+    def done(self) -> bool:
+        """All of it is covered."""
+        return self.tail.empty
 
 
 @dataclass(slots=True)
@@ -226,11 +238,18 @@ class Sealer:
         if stream is not None:
             stream.status = status.status
 
-    def activate(self, activate: Activate) -> None:
-        """A generation whose rows have all come is complete (L6)."""
-        stream = self._open.get(activate.stream)
-        if stream is not None and stream.info.fills_generation and stream.seq + len(stream.buffer):
-            stream.status = Status.complete
+    def complete(self, name: StreamId) -> None:
+        """Every row of a full refresh has come, says the source (L6)."""
+        self._open[name].status = Status.complete
+
+    def activate(self, live: LaneStream) -> None:
+        """The version that was being read is whole; its further rows are visible at once."""
+        stream = self._open[live.stream]
+        self._drain(stream)
+        stream.past.append(_Past(stream.info, stream.covered, stream.tail, complete=True))
+        stream.covered, stream.tail = _Tally(), _Tally()
+        stream.info = live
+        self._uncovered.add(live.stream)
 
     def tick(self) -> None:
         """Seal what is covered once the bounds are passed."""
@@ -295,22 +314,23 @@ class Sealer:
             slices: list[StreamSlice] = []
             rejects: list[str] = []
             for past in (s.past[depth] for s in streams if depth < len(s.past)):
-                if not past.covered.empty:
+                if not past.covered.empty or (past.complete and past.done):
+                    complete = past.complete and past.done
                     slices.append(
-                        self._slice(past.info, past.covered, complete=False, files=rejects)
+                        self._slice(past.info, past.covered, complete=complete, files=rejects)
                     )
                     past.covered = _Tally()
             if slices:
                 segments.append(self._segment(scope, slices, None, rejects))
         for stream in streams:
-            stream.past = [p for p in stream.past if not p.tail.empty]
+            stream.past = [p for p in stream.past if not p.done]
         return segments
 
     def _rest(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
         """What no state covers, sealed under the previous state."""
         inexact = False
         for past in (p for s in streams for p in s.past):
-            inexact |= not past.info.fills_generation
+            inexact |= past.info.read_again
             past.covered.take(past.tail)
             past.tail = _Tally()
         before = self._past_segments(scope, streams)
@@ -322,7 +342,7 @@ class Sealer:
             done = stream.status is Status.complete or not self.saw_status
             if stream.tail.empty and not done:
                 continue
-            inexact |= not stream.tail.empty and not stream.info.fills_generation
+            inexact |= not stream.tail.empty and stream.info.read_again
             slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
         return [*before, self._segment(scope, slices, None, rejects, exact=not inexact)]
 
@@ -340,6 +360,7 @@ class Sealer:
             read=tally.read,
             rejected=tally.rejected,
             complete=complete,
+            version=info.version if info.fills_generation else None,
         )
 
     def _segment(

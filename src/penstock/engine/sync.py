@@ -66,6 +66,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: SyncStream
     generation: int
+    version: int | None = None
+    fills: bool = False  # the version is not visible yet
 
 
 class LaneRunner(Protocol):
@@ -73,10 +75,15 @@ class LaneRunner(Protocol):
 
 
 class StreamPlanner(Protocol):
+    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+        """The generation that a version of an incremental stream fills, and whether it does: not
+        where its rows are visible already, or no other version ever was."""
+        ...
+
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
         """A stream with the schema that its source has just told, None where nobody wants it;
-        names and schema version are in the store when it returns. ``filling``: its generation has rows under the schema before,
-        which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
+        names and schema version are in the store when it returns. ``filling``: its generation has
+        rows under the schema before, which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
         ...
 
 
@@ -332,21 +339,26 @@ class Sync:
 
     def _answer(self, ask: Ask, start: LaneStart) -> Planned | PenstockError | None:
         """How a stream goes on whose schema its source has just told."""
-        known = self._streams.get(ask.stream)
-        filling = known is not None and known.configured.fills_generation
+        known, generation, fills = self._streams.get(ask.stream), None, False
         try:
-            stream = self._planner.plan(ask, start.lane, filling=filling)
+            if ask.version is not None:
+                generation, fills = self._planner.version(ask.stream, ask.version)
+            stream = known
+            if ask.json_schema is not None:
+                filling = fills or (known is not None and known.configured.fills_generation)
+                stream = self._planner.plan(ask, start.lane, filling=filling)
         except PenstockError as e:
             return e
         if stream is None:
             return None
         if known is None:
             self._observer.stream_planned(stream.id)
-        generation = dict(start.generations).get(stream.id)
+        if generation is None:
+            generation = dict(start.generations).get(stream.id)
         if generation is None:
             generation = self._epochs.first_generation(stream)
         self._streams[stream.id] = stream
-        return Planned(stream=stream, generation=generation)
+        return Planned(stream=stream, generation=generation, version=ask.version, fills=fills)
 
     def _begin(self, streams: Sequence[SyncStream], lanes: Iterable[int]) -> dict[int, LaneStart]:
         return self._epochs.begin(

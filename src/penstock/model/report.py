@@ -9,7 +9,12 @@ StreamOutcome = Literal["complete", "incomplete", "failed"]
 
 
 class StreamReport(msgspec.Struct, kw_only=True):
-    """``read = committed + rejected + filtered`` wherever ``status`` is ``complete`` (L8)."""
+    """``read = committed + rejected + filtered`` wherever ``status`` is ``complete`` (L8).
+
+    ``table``: where its rows lie. Into a destination connector it is None and ``target`` is the
+    stream's name there; then ``written`` are the rows that the connector was given in this run,
+    ``committed`` those that it acked, ``sent_again`` those of ``written`` that it had been given
+    before, by an earlier run or an earlier attempt of this one."""
 
     namespace: str | None
     name: str
@@ -24,6 +29,7 @@ class StreamReport(msgspec.Struct, kw_only=True):
     states: int = 0
     lane: int = 0
     table: str | None = None
+    target: str | None = None
     error: dict[str, Any] | None = None
 
 

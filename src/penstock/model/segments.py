@@ -64,6 +64,9 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     filtered: int = 0
     complete: bool = False  # nothing of this generation (or of this sync) follows
+    version: int | None = None
+    """Of a generation that is one version of an incremental stream (ACTIVATE_VERSION): rows of the
+    stream may follow it, in the same generation and visible at once."""
 
     @property
     def rows(self) -> int:
