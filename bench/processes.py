@@ -97,6 +97,7 @@ def _role(pid: int) -> str | None:
     if not line:
         return None
     marks = {
+        b"penstock.spark.daemon": "worker",
         b"pyspark.daemon": "worker",
         b"penstock.engine.child": "child",
         b"supervisor.py": "supervisor",

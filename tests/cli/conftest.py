@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cli_harness import RUN, STATES, Cli, report
+from cli_harness import RUN, SOURCE, STATES, Cli, report
 
 from penstock.config.home import Home
 from penstock.engine.events_log import LogLine
@@ -32,6 +32,7 @@ def shop(cli: Cli) -> Cli:
     home = Home(cli.home)
     store = open_store(home.state_url())
     lease = store.acquire("shop", this_holder(RUN), 60)
+    store.remember_source(lease, "airbyte", SOURCE)
     store.replace_states(lease, load("airbyte").state.parse(STATES))
     store.start_run(lease, RUN, "2026-11-20T10:00:00Z")
     told = report(log=str(home.run(RUN) / "log.jsonl"))

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cli_harness import RUN, SCRIPT, SOURCE, STATES, Cli, report
 
 from penstock.cli.reports import report_text
+from penstock.config.home import Home
 from penstock.model.report import StreamReport
+from penstock.state.holder import this_holder
+from penstock.state.open import open_store
 
 BASIC = '{"scenario": "basic"}'
 
@@ -58,8 +62,9 @@ def test_discover_lists_streams(cli: Cli) -> None:
     assert first.keys() == {
         "namespace", "name", "json_schema", "sync_modes", "primary_key", "cursor_field",
         "source_defined_cursor", "default_cursor_field", "source_defined_primary_key",
-        "is_resumable",
+        "is_resumable", "selected",
     }  # fmt: skip
+    assert told.json["open"] is False
     assert (first["name"], first["primary_key"], first["cursor_field"]) == ("s0", [["id"]], ["seq"])
     assert cli("discover", SOURCE, "--config", BASIC).out.splitlines()[0].split() == [
         "stream", "sync", "modes", "primary", "key", "cursor", "fields",
@@ -182,6 +187,39 @@ def test_the_end_of_a_run_says_where_the_time_went() -> None:
     assert "start-up 3.0 s 24 %, extract 5.0 s 41 % (source 4.0 s, decode 0.0 s)" in shown
     assert "load in Spark 2.0 s 16 %, other 2.3 s 19 %" in shown
     assert f"run       {RUN} of pipeline shop" in shown
+
+
+def fed(**changes: Any) -> Any:
+    users = StreamReport(
+        namespace="shop", name="users", target="raw_shop.crm_users", status="complete", read=10,
+        written=14, committed=10, sent_again=4, bytes=400, states=2,
+    )  # fmt: skip
+    return report(streams=[users], guarantee="at-least-once", **changes)
+
+
+def test_into_a_connector_the_end_says_what_was_sent_acked_and_sent_again() -> None:
+    shown = lines(fed())
+    assert "14 sent, 10 acked, 4 of them sent again" in shown
+    assert "at-least-once" in shown
+    grid = next(iter(report_text(fed())))
+    told = {str(c.header): str(next(iter(c.cells))) for c in grid.columns}
+    assert told["sent"] == "14" and told["acked"] == "10" and told["sent again"] == "4"
+    assert told["as"] == "raw_shop.crm_users"
+    assert "sent" not in lines(report())
+
+
+def test_runs_says_how_many_rows_were_sent_again(shop: Cli) -> None:
+    store = open_store(Home(shop.home).state_url())
+    lease = store.acquire("shop", this_holder("later"), 60)
+    store.start_run(lease, "later", "2026-11-20T11:00:00Z")
+    store.finish_run(lease, "later", msgspec.to_builtins(fed(run="later")))
+    store.release(lease)
+    store.close()
+    told = shop("runs", "shop", "--json").json
+    assert [r["streams"][0]["sent_again"] for r in told] == [4, 0]
+    assert told[0]["guarantee"] == "at-least-once"
+    headings, later, first = shop("runs", "shop").out.splitlines()[:3]
+    assert "sent again" in headings and " 4 " in later and " 0 " in first
 
 
 def test_of_ten_thousand_streams_the_unfinished_ones_are_shown() -> None:

@@ -25,6 +25,7 @@ SHOWN = {
 def save(cli: Cli, states: Any, pipeline: str = "shop") -> None:
     store = open_store(Home(cli.home).state_url())
     lease = store.acquire(pipeline, this_holder(RUN), 60)
+    store.remember_source(lease, "airbyte", SOURCE)
     store.replace_states(lease, load("airbyte").state.parse(states))
     store.release(lease)
     store.close()
@@ -126,6 +127,7 @@ def test_the_streams_of_the_pipeline_file_are_no_strangers(cli: Cli) -> None:
     (cli.cwd / "new.yaml").write_text(file)
     known = json.dumps([stream_state("users", {"n": 1})])
     assert cli("state", "import", "new.yaml", "-", stdin=known).code == 0
+    assert cli("state", "show", "new", "--json").json["streams"][0]["state"] == {"n": 1}
     foreign = json.dumps([stream_state("tickets", {"n": 1})])
     assert cli("state", "import", "new.yaml", "-", stdin=foreign).code == 6
 
@@ -169,6 +171,17 @@ def test_nothing_is_changed_while_a_run_holds_the_pipeline(shop: Cli, words: lis
     store.release(lease)
     store.close()
     assert shop("state", "show", "shop", "--json").json == SHOWN
+
+
+def test_a_bare_name_that_never_said_its_protocol_asks_for_the_file(cli: Cli) -> None:
+    store = open_store(Home(cli.home).state_url())
+    store.release(store.acquire("shop", this_holder(RUN), 60))
+    store.close()
+    told = cli("state", "show", "shop", "--json")
+    assert (told.code, told.error["code"]) == (6, "state.protocol_unknown")
+    assert cli("state", "show", SOURCE, "parquet:./lake", "--json").code == 2
+    file = f"pipeline: shop\nsource: {{use: '{SOURCE}'}}\ndestination: {{use: 'parquet:./lake'}}\n"
+    assert cli("state", "show", "-", "--json", stdin=file).json["streams"] == []
 
 
 def test_history_is_newest_first(shop: Cli) -> None:

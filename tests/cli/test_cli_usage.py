@@ -38,7 +38,7 @@ USAGE = [
     (["rejects"], "missing argument", "rejects --help"),
     (["remove", "airbyte:source-faker"], "no environment of airbyte:source-faker", None),
     (["remove", "parquet:./lake"], "has no environment", "penstock list"),
-    (["spec", "parquet:./lake"], "not a source connector", "PROTOCOL:NAME"),
+    (["spec", "parquet:./lake"], "is a table", "PROTOCOL:NAME"),
     (["preview", "airbyte:x", "--limit", "0"], "--limit", None),
     (["list", "more"], "more words than it takes", "list --help"),
 ]

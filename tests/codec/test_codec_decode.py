@@ -2,6 +2,8 @@
 then shapes, double keys, rejects, change lists, extra fields."""
 
 import json
+import time
+import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.codec.arrow import duckdb_type, part_schema
 from penstock.codec.decode import Decoded, RowDecoder, warm
+from penstock.codec.internal import row_ids
 from penstock.codec.json_schema import data_type, row_schema
 from penstock.model.types import CHANGES, RAW_ID, SEQ, ChangeWords, DataType, Field, Kind, RowSchema
 
@@ -250,8 +253,18 @@ def test_columns_are_exactly_the_part_schema() -> None:
     assert done.table[SEQ].to_pylist() == [1, 2]
     ids = done.table[RAW_ID].to_pylist()
     assert len(set(ids)) == 2 and all(
-        len(i) == 36 and i[14] == "4" and i[19] in "89ab" for i in ids
+        len(i) == 36 and i[14] == "7" and i[19] in "89ab" for i in ids
     )
+    assert [uuid.UUID(i).version for i in ids] == [7, 7]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 20_000])
+def test_row_ids_are_unique_within_and_across_batches(count: int) -> None:
+    first, second = row_ids(count).to_pylist(), row_ids(count).to_pylist()
+    assert len({*first, *second}) == 2 * count
+    at = time.time() * 1000
+    assert all(abs(uuid.UUID(i).int >> 80) - at < 60_000 for i in first[:5])
+    assert all(str(uuid.UUID(i)) == i for i in (*first[:3], *first[-3:]))
 
 
 def test_no_rows_and_no_columns() -> None:

@@ -261,6 +261,30 @@ def test_a_destination_that_never_acks_leaves_the_states_and_says_so(setting: Se
     assert any("gave no state back" in n for n in result.notes)
 
 
+def test_l6_a_stream_that_did_not_end_complete_is_told_so_and_its_rows_are_kept(
+    setting: Setting,
+) -> None:
+    """Some destinations give up what they have not written where a stream has no status at all, and
+    exit with 1 after an INCOMPLETE one: that is no failure of theirs once everything is acked."""
+    setting.order(setting.segment(S, 2), setting.segment(T, 2), done=(T,), end=True)
+    result = setting.start({"statuses": True}).result()
+    assert (result.end, result.errors, result.unacked) == (PushEnd.finished, [], [])
+    assert setting.acked() == [1, 2]
+    assert any("as s did not end complete: some streams are incomplete" in n for n in result.notes)
+    told = [x["trace"]["stream_status"] for x in setting.lines() if x.get("type") == "TRACE"]
+    assert [(t["stream_descriptor"]["name"], t["status"]) for t in told] == [
+        ("to_t", "COMPLETE"),
+        ("to_s", "INCOMPLETE"),
+    ]
+
+
+def test_a_failure_with_something_left_unacked_stays_a_failure(setting: Setting) -> None:
+    setting.order(setting.segment(S, 2), setting.segment(S, 2, state=False), end=True)
+    result = setting.start({"statuses": True}).result()
+    assert result.end is PushEnd.failed and result.unacked == [SegmentId(1, 2)]
+    assert [e["message"] for e in result.errors] == ["some streams are incomplete"]
+
+
 def test_at_end_acks_everything_that_was_fed(setting: Setting) -> None:
     setting.order(setting.segment(S, 2), setting.segment(S, 1, state=False), end=True)
     result = setting.start({"acks": "none"}, acks=Acks.at_end).result()

@@ -30,6 +30,7 @@ VERBS = {
     "state": Verb("state", "state", "show | set | reset | export | import | history"),
     "runs": Verb("history", "runs", "Past runs, or one run's report and log"),
     "rejects": Verb("history", "rejects", "Rows that were rejected, with the reason"),
+    "serve": Verb("serve", "serve", "Be a Singer target or an Airbyte destination"),
     "add": Verb("environments", "add", "Build a connector's environment"),
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
@@ -40,6 +41,7 @@ VERBS = {
 _EXAMPLES = """\
 examples:
   penstock run airbyte:source-faker parquet:./lake --config '{"count": 1000}'
+  penstock run airbyte:source-faker singer:target-jsonl
   penstock run shop.yaml
   penstock discover airbyte:source-faker --config @faker.json --json
 """

@@ -1,5 +1,6 @@
 """The verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``. No record moves
-into a table and no JVM starts. Neighbours: ``connectors.source`` asks, ``engine.preview`` reads."""
+to a destination and no JVM starts. Neighbours: ``ends`` tells which end it is,
+``connectors.source`` and ``connectors.destination`` ask, ``engine.preview`` reads."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,15 +10,18 @@ import typer
 
 from penstock.cli import inputs, text
 from penstock.cli.command import Surface, verb
+from penstock.cli.ends import End, Role, end_of
 from penstock.cli.progress import watching
 from penstock.engine.progress import RunObserver
-from penstock.errors import SourceError
+from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
 from penstock.model.events import Counted, Error, Event, Log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from penstock.connectors.destination import DestinationConnector
+    from penstock.connectors.reference import ConnectorRef
     from penstock.connectors.source import SourceConnector
 
 Connector = Annotated[
@@ -35,10 +39,18 @@ A = TypeVar("A")
 @verb(
     "penstock spec airbyte:source-faker",
     "penstock spec airbyte:source-faker@7.2.1 --json | jq .config_schema",
+    "penstock spec singer:target-jsonl",
 )
-def spec(surface: Surface, connector: Connector) -> None:
+def spec(surface: Surface, connector: Connector, role: Role = None) -> None:
     """A connector's configuration (a JSON Schema) and abilities."""
-    found = _asked(surface, connector, lambda source: source.spec())
+    ref = _reference(connector)
+    if ref.format is not None:
+        raise ConfigError(
+            f"{connector} is a table: it has no specification",
+            code="connector.table",
+            hint="a connector is PROTOCOL:NAME or PROTOCOL:./executable; `check` takes a table",
+        )
+    found = _asked(surface, ref, role or end_of(ref), lambda asked: asked.spec())
     answer = {
         "protocol": found.protocol,
         "config_schema": found.config_schema,
@@ -53,6 +65,7 @@ def spec(surface: Surface, connector: Connector) -> None:
 @verb(
     "penstock check airbyte:source-faker --config '{\"count\": 10}'",
     "penstock check airbyte:source-faker --config @faker.json",
+    "penstock check singer:target-jsonl --config '{}'",
     "penstock check shop.yaml",
 )
 def check(
@@ -60,24 +73,29 @@ def check(
     target: Target,
     destination: inputs.Destination = None,
     config: inputs.Config = None,
+    destination_config: inputs.DestinationConfig = None,
+    role: Role = None,
     env_file: inputs.EnvFile = None,
     lenient: inputs.Lenient = False,
 ) -> int:
-    """Are the credentials good? Of a pipeline: the source's, and is the table's place writable?"""
+    """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
     reading = inputs.Reading.of(env_file, lenient)
     if destination is None and inputs.is_connector(target) and not inputs.is_file(target):
-        result = _check_connector(surface, target, config)
+        result = _check_connector(surface, target, role, config, destination_config)
     else:
-        from penstock.engine.run import check_pipeline
+        from penstock.engine.asked import check_pipeline
 
-        options = inputs.Options(config=config)
+        options = inputs.Options(config=config, destination_config=destination_config)
         pipeline = inputs.pipeline(target, destination, reading, options, surface.output)
         with watching(surface.output) as observer:
             result = check_pipeline(pipeline, surface.home, observer=observer)
     status = "succeeded" if result.succeeded else "failed"
     shown = f"{status}: {result.message}" if result.message else status
-    surface.output.answer({"status": status, "message": result.message}, lambda: [shown])
-    return 0 if result.succeeded else SourceError.exit_code
+    answer = {"status": status, "message": result.message, "end": result.end}
+    surface.output.answer(answer, lambda: [shown])
+    if result.succeeded:
+        return 0
+    return (SourceError if result.end == End.source else DestinationError).exit_code
 
 
 @verb(
@@ -87,9 +105,10 @@ def check(
 def discover(surface: Surface, connector: Connector, config: inputs.Config = None) -> None:
     """A source's streams: their modes, keys, cursors and schemas."""
     given = inputs.connector_config(config)
-    catalog = _asked(surface, connector, lambda source: source.discover(given))
-    answer = {"streams": [_stream(s) for s in catalog.streams]}
-    surface.output.answer(answer, lambda: [_catalog_text(answer["streams"])])
+    catalog = _asked_source(surface, connector, lambda source: source.discover(given))
+    streams = [_stream(s) for s in catalog.streams]
+    answer = {"streams": streams, "open": catalog.open}
+    surface.output.answer(answer, lambda: _catalog_text(streams, open_=catalog.open))
 
 
 @verb(
@@ -109,20 +128,49 @@ def preview(
     from penstock.engine.preview import preview as rows_of
 
     given = inputs.connector_config(config)
-    answer = _asked(surface, connector, lambda source: rows_of(source, given, stream, limit))
+    answer = _asked_source(surface, connector, lambda source: rows_of(source, given, stream, limit))
     surface.output.answer(answer, lambda: _rows_text(answer["rows"]))
 
 
 # -- asking
 
 
-def _asked(surface: Surface, connector: str, ask: "Callable[[SourceConnector], A]") -> A:
+def _reference(word: str) -> "ConnectorRef":
+    from penstock.connectors.reference import parse_ref
+
+    return parse_ref(word)
+
+
+def _asked(
+    surface: Surface,
+    ref: "ConnectorRef",
+    end: End,
+    ask: "Callable[[SourceConnector | DestinationConnector], A]",
+) -> A:
     """The answer to ``ask``, the connector's environment built first if need be."""
+    if end is End.source:
+        return _asked_source(surface, ref, ask)
+    from penstock.connectors.destination import resolve_destination
+
+    with watching(surface.output) as observer:
+        destination = resolve_destination(
+            ref,
+            surface.home.connectors,
+            log=listener(observer, End.destination),
+            progress=lambda told: observer.phase("install", told),
+        )
+        return ask(destination)
+
+
+def _asked_source(
+    surface: Surface, connector: "ConnectorRef | str", ask: "Callable[[SourceConnector], A]"
+) -> A:
+    """As :func:`_asked`, of a source."""
     from penstock.connectors.source import resolve_source
 
     with watching(surface.output) as observer:
         source = resolve_source(
-            connector,
+            _a_source(connector) if isinstance(connector, str) else connector,
             surface.home.connectors,
             log=listener(observer),
             progress=lambda told: observer.phase("install", told),
@@ -130,35 +178,55 @@ def _asked(surface: Surface, connector: str, ask: "Callable[[SourceConnector], A
         return ask(source)
 
 
-def listener(observer: RunObserver) -> Callable[[Event], None]:
+def _a_source(word: str) -> "ConnectorRef":
+    """Raises ``ConfigError`` for a package that its name tells to be a destination."""
+    ref = _reference(word)
+    if ref.name is not None and end_of(ref) is End.destination:
+        raise ConfigError(
+            f"{word} is a destination: it has no streams of its own",
+            code="connector.not_a_source",
+            hint="name a source; of a destination there is `spec` and `check`",
+        )
+    return ref
+
+
+def listener(observer: RunObserver, end: End = End.source) -> Callable[[Event], None]:
     """What a connector says beside its answers, shown by its level."""
 
     def hear(event: Event, /) -> None:
         match event:
             case Log():
-                observer.log(event.level, "source", event.message)
+                observer.log(event.level, end.value, event.message)
             case Error():
-                observer.log("ERROR", "source", event.message)
+                observer.log("ERROR", end.value, event.message)
             case Counted():
-                observer.log("DEBUG", "source", f"{event.what}: {event.count}")
+                observer.log("DEBUG", end.value, f"{event.what}: {event.count}")
             case _:
                 pass
 
     return hear
 
 
-def _check_connector(surface: Surface, word: str, config: str | None) -> CheckResult:
-    from penstock.connectors.reference import RefKind, parse_ref
-
-    given = inputs.connector_config(config)
-    ref = parse_ref(word)
-    if ref.kind is not RefKind.table:
-        return _asked(surface, word, lambda source: source.check(given))
+def _check_connector(
+    surface: Surface, word: str, role: End | None, config: str | None, into: str | None
+) -> CheckResult:
+    ref = _reference(word)
+    end = role or end_of(ref)
+    if into is not None and (end is End.source or config is not None):
+        raise ConfigError(
+            "--destination-config goes with a destination, in place of --config",
+            code="usage",
+            hint="give one of the two; --role destination where its name does not tell",
+        )
+    given = inputs.connector_config(config if into is None else into)
+    if ref.format is None:
+        result = _asked(surface, ref, end, lambda asked: asked.check(given))
+        return CheckResult(result.succeeded, result.message, end)
     from penstock.tables.open import open_table
 
     options = {name: str(value) for name, value in given.items()}
     open_table(ref.format or "", ref.target or options.pop("path", ""), options).check()
-    return CheckResult(True, f"{ref.text} can be written")
+    return CheckResult(True, f"{ref.text} can be written", end)
 
 
 # -- text
@@ -177,7 +245,10 @@ def _spec_text(spec: ConnectorSpec) -> "Iterator[RenderableType]":
         )
         for name, schema in properties.items()
     ]
-    yield text.grid(("config", "type", "required", "default", "meaning"), rows)
+    if rows:
+        yield text.grid(("config", "type", "required", "default", "meaning"), rows)
+    else:
+        yield "it does not say what its configuration holds"
     yield ""
     for label, value in (
         ("protocol", f"{spec.protocol} {spec.protocol_version or ''}".strip()),
@@ -217,10 +288,11 @@ def _stream(stream: Stream) -> dict[str, Any]:
         "default_cursor_field": stream.default_cursor_field,
         "source_defined_primary_key": stream.source_defined_primary_key,
         "is_resumable": stream.is_resumable,
+        "selected": stream.selected,
     }
 
 
-def _catalog_text(streams: list[dict[str, Any]]) -> "RenderableType":
+def _catalog_text(streams: list[dict[str, Any]], *, open_: bool) -> "Iterator[RenderableType]":
     rows = [
         (
             text.stream_name(s),
@@ -231,7 +303,10 @@ def _catalog_text(streams: list[dict[str, Any]]) -> "RenderableType":
         )
         for s in streams
     ]
-    return text.grid(("stream", "sync modes", "primary key", "cursor", "fields"), rows, {4})
+    if rows or not open_:
+        yield text.grid(("stream", "sync modes", "primary key", "cursor", "fields"), rows, {4})
+    if open_:
+        yield "it shows its streams only while it is read"
 
 
 def _rows_text(rows: list[dict[str, Any]]) -> "Iterator[RenderableType]":

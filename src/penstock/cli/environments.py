@@ -7,6 +7,7 @@ import typer
 
 from penstock.cli import text
 from penstock.cli.command import Surface, verb
+from penstock.cli.ends import End, end_of
 from penstock.cli.progress import watching
 from penstock.config.suggest import hint
 from penstock.errors import ConfigError
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 Connector = Annotated[str, typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION].")]
 
 
-@verb("penstock add airbyte:source-faker@7.2.1", "penstock add airbyte:source-faker --upgrade")
+@verb(
+    "penstock add airbyte:source-faker@7.2.1",
+    "penstock add airbyte:source-faker --upgrade",
+    "penstock add singer:target-jsonl",
+)
 def add(
     surface: Surface,
     connector: Connector,
@@ -33,17 +38,21 @@ def add(
     ] = None,
 ) -> None:  # fmt: skip
     """Build a connector's environment now; `run` does it by itself when it is needed."""
+    from penstock.connectors.destination import resolve_destination
+    from penstock.connectors.reference import parse_ref
     from penstock.connectors.source import resolve_source
 
+    ref = parse_ref(connector)
+    resolve = resolve_destination if end_of(ref) is End.destination else resolve_source
     with watching(surface.output) as observer:
-        source = resolve_source(
-            connector,
+        built = resolve(
+            ref,
             surface.home.connectors,
             progress=lambda told: observer.phase("install", told),
             upgrade=upgrade,
             constraints=constraint or (),
         )
-    answer = source.describe()
+    answer = built.describe()
     surface.output.answer(answer, lambda: [_environments([answer])])
 
 

@@ -137,13 +137,16 @@ def _many(reports: list[dict[str, Any]]) -> "Iterator[RenderableType]":
             r["status"],
             sum(s["read"] for s in r["streams"]),
             sum(s["rejected"] for s in r["streams"]),
+            sum(s["sent_again"] for s in r["streams"]),
             None if r["seconds"] is None else text.seconds(r["seconds"]),
             text.short((r.get("error") or {}).get("message") or "", 60),
         )
         for r in reports
     ]
-    headings = ("started", "run", "pipeline", "status", "read", "rejected", "took", "error")
-    yield text.grid(headings, rows, {4, 5, 6})
+    headings = (
+        "started", "run", "pipeline", "status", "read", "rejected", "sent again", "took", "error",
+    )  # fmt: skip
+    yield text.grid(headings, rows, {4, 5, 6, 7})
 
 
 def _one(report: dict[str, Any]) -> "Iterator[RenderableType]":

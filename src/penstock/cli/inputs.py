@@ -39,6 +39,15 @@ Config = Annotated[
         "--config", metavar="JSON|@FILE", help="The source's configuration.", show_default=False
     ),
 ]
+DestinationConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--destination-config",
+        metavar="JSON|@FILE",
+        help="The destination's configuration.",
+        show_default=False,
+    ),
+]
 Destination = Annotated[
     str | None,
     typer.Argument(

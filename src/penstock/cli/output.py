@@ -82,6 +82,19 @@ class Output:
         except BrokenPipeError:
             _silence(self._out)
 
+    def line(self, text: str) -> None:
+        """A message of a protocol that our stdout speaks (``serve``): at once, as it is."""
+        raw = getattr(self._out, "buffer", None)
+        try:
+            if raw is None:
+                self._out.write(text + "\n")
+                self._out.flush()
+            else:
+                raw.write(text.encode() + b"\n")
+                raw.flush()
+        except BrokenPipeError:
+            _silence(self._out)
+
     # -- beside the answer
 
     def say(self, line: "RenderableType", *, level: int = 0) -> None:

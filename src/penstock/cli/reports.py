@@ -47,6 +47,8 @@ def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
     if len(streams) > _SHOWN:
         ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
         shown = ranked[:_SHOWN]
+    if any(s.get("target") for s in shown):
+        return _fed(shown)
     headings = ("stream", "status", "read", "written", "rejected", "bytes", "states", "table")
     rows = [
         (
@@ -58,14 +60,36 @@ def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
     return text.grid(headings, rows, {2, 3, 4, 5, 6})
 
 
+def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
+    """Into a destination connector: what it was given, what it acked."""
+    headings = (
+        "stream", "status", "read", "sent", "acked", "sent again", "rejected", "bytes", "states",
+        "as",
+    )  # fmt: skip
+    rows = [
+        (
+            text.stream_name(s), s["status"], s["read"], s["written"], s["committed"],
+            s["sent_again"], s["rejected"], text.size(s["bytes"]), s["states"], s.get("target"),
+        )
+        for s in shown
+    ]  # fmt: skip
+    return text.grid(headings, rows, {2, 3, 4, 5, 6, 7, 8})
+
+
 def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
-    total = {k: sum(s[k] for s in streams) for k in ("read", "rejected", "bytes", "states")}
+    counts = ("read", "written", "committed", "sent_again", "rejected", "bytes", "states")
+    total = {k: sum(s[k] for s in streams) for k in counts}
     parts = [f": {text.counted(total['read'], 'row')}"]
     if told["seconds"] is not None:
         parts[0] += f" in {text.seconds(told['seconds'])}"
         if told["seconds"] > 0 and total["read"]:
             parts.append(f"{total['read'] / told['seconds']:,.0f} rows/s")
     parts.append(text.size(total["bytes"]))
+    if any(s.get("target") for s in streams):
+        sent, acked = total["written"], total["committed"]
+        parts.append(f"{sent:,} sent" if sent == acked else f"{sent:,} sent, {acked:,} acked")
+    if total["sent_again"]:
+        parts.append(f"{total['sent_again']:,} of them sent again")
     parts.append(f"{total['rejected']:,} rejected")
     states = total["states"]
     parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")

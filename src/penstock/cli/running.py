@@ -1,7 +1,7 @@
 """The verbs ``run`` and ``plan``: their options, signals, and what is printed at the end.
 
-``engine.run`` does the work. Neighbours: ``inputs`` reads the pipeline, ``progress`` shows the run,
-``reports`` its end.
+``engine.run`` and ``engine.asked`` do the work. Neighbours: ``inputs`` reads the pipeline,
+``progress`` shows the run, ``reports`` its end.
 """
 
 import os
@@ -57,9 +57,6 @@ CursorField = Annotated[
 PrimaryKey = Annotated[
     str | None, _option("--primary-key", "A,B", "Fields, or paths as JSON lists.")
 ]
-DestinationConfig = Annotated[
-    str | None, _option("--destination-config", "JSON|@FILE", "The destination's configuration.")
-]
 Lanes = Annotated[
     str | None, _option("--lanes", "N|auto", "How many source processes read at a time.")
 ]
@@ -70,6 +67,7 @@ Name = Annotated[
 
 @verb(
     "penstock run airbyte:source-faker parquet:./lake --config '{\"count\": 1000}'",
+    "penstock run airbyte:source-faker singer:target-jsonl --config @faker.json",
     "penstock run shop.yaml --streams users,orders",
     "penstock run airbyte:source-faker delta:./lake --destination-sync-mode append_dedup",
 )
@@ -85,7 +83,7 @@ def run(
     cursor_field: CursorField = None,
     primary_key: PrimaryKey = None,
     config: inputs.Config = None,
-    destination_config: DestinationConfig = None,
+    destination_config: inputs.DestinationConfig = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
     ] = False,
@@ -116,7 +114,7 @@ def run(
     from penstock.cli.reports import report_text
     from penstock.engine.run import request_cancel, run_pipeline
 
-    with _stoppable(request_cancel), watching(surface.output) as observer:
+    with stoppable(request_cancel), watching(surface.output) as observer:
         report = run_pipeline(
             wanted,
             surface.home,
@@ -148,7 +146,7 @@ def plan(
     cursor_field: CursorField = None,
     primary_key: PrimaryKey = None,
     config: inputs.Config = None,
-    destination_config: DestinationConfig = None,
+    destination_config: inputs.DestinationConfig = None,
     lanes: Lanes = None,
     name: Name = None,
     env_file: inputs.EnvFile = None,
@@ -163,7 +161,7 @@ def plan(
     )  # fmt: skip
     reading = inputs.Reading.of(env_file, lenient)
     wanted = inputs.pipeline(pipeline, destination, reading, options, surface.output)
-    from penstock.engine.run import plan_pipeline
+    from penstock.engine.asked import plan_pipeline
 
     with watching(surface.output) as observer:
         answer = plan_pipeline(wanted, surface.home, observer=observer)
@@ -173,7 +171,7 @@ def plan(
 
 
 @contextmanager
-def _stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
+def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
     """Ctrl-C and SIGTERM ask the run to stop; the second one ends the process at once (its children
     die with it)."""
     asked = False
@@ -211,7 +209,7 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
             ".".join(s.get("cursor_field") or ()),
             text.paths(s.get("primary_key")),
             len(s.get("columns") or ()),
-            s.get("table"),
+            s.get("target") or s.get("table"),
         )
         for s in streams
     ]
@@ -223,7 +221,7 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
             "cursor",
             "primary key",
             "columns",
-            "table",
+            "as" if any(s.get("target") for s in streams) else "table",
         )
         yield text.grid(headings, rows, {5})
         yield ""

@@ -4,9 +4,7 @@ A body is looked at as a whole here; a single value is ``codec.values``' busines
 mending ``codec.repair``'s. Neighbours: ``codec.decode`` puts the answers together.
 """
 
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -15,15 +13,16 @@ import pyarrow as pa
 
 from penstock.codec.arrow import json_structure
 from penstock.codec.duck import RAW_NUMBERS, ask
+from penstock.codec.packed import Packed, too_much
 from penstock.codec.untyped import Array, ChunkedArray
 from penstock.codec.untyped import compute as pc
-from penstock.errors import Defect
 from penstock.model.types import DataType, Kind, RowSchema
 
 Rows = Callable[[Array], Array]
 """Positions in a (nested) column to row numbers, both int64."""
 
 _MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
+_NO_BODY = pa.array([], pa.string())
 
 
 class Malformed(Exception):
@@ -34,11 +33,14 @@ def pack(bodies: Sequence[Any]) -> Array:
     """Bodies (buffer-like) in one string column. Their UTF-8 is not checked here: the parser does.
 
     Raises ``Defect`` above 2 GiB in all."""
-    data = b"".join(bodies)
-    if len(data) > _MAX_BYTES:
-        raise Defect(f"a batch of {len(data)} bytes cannot be decoded at once", code="codec.batch")
-    ends = array("i", accumulate(map(len, bodies), initial=0))
-    return pa.StringArray.from_buffers(len(bodies), pa.py_buffer(ends), pa.py_buffer(data))
+    packed = bodies if isinstance(bodies, Packed) else Packed.of(bodies)
+    if packed.size > _MAX_BYTES:
+        raise too_much(packed.size)
+    columns = [
+        pa.StringArray.from_buffers(len(p.ends) - 1, pa.py_buffer(p.ends), pa.py_buffer(p.data))
+        for p in packed.pieces
+    ]
+    return columns[0] if len(columns) == 1 else pa.concat_arrays([_NO_BODY, *columns])
 
 
 class Texts:

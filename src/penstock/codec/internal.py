@@ -4,6 +4,7 @@ Their names and types are ``model.types``' and ``codec.arrow``'s; ``codec.decode
 """
 
 import os
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 
 _given_changes = msgspec.json.Decoder(list[dict[str, Any]])
-_VARIANT = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
+_PLACES = [b"%03x" % i for i in range(4096)]
 
 
 def ascending(first: int, count: int) -> Array:
@@ -26,16 +27,20 @@ def ascending(first: int, count: int) -> Array:
 
 
 def row_ids(count: int) -> Array:
-    """Random UUIDs (RFC 9562, version 4), made as columns of hexadecimal digits."""
-    digits = os.urandom(16 * count).hex().encode()
-    text = bytearray(b"-" * (36 * count))
-    places = [p for p in range(36) if p not in (8, 13, 18, 23)]
-    for digit, place in enumerate(places):
-        text[place::36] = digits[digit::32]
-    text[14::36] = b"4" * count
-    text[19::36] = digits[16::32].translate(_VARIANT)
-    ends = array("i", range(0, 36 * count + 1, 36))
-    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(text))
+    """UUIDs (RFC 9562, version 7), ascending: the milliseconds of now, 62 random bits for every
+    4,096 rows, and the row's place among these (6.2, method 2: a random number that grows by one).
+    A random one for each row would cost a tenth of all decoding, here and in the part."""
+    text = b"".join(_ids(min(len(_PLACES), count - at)) for at in range(0, count, len(_PLACES)))
+    ends = pc.cumulative_sum(pa.repeat(pa.scalar(36, pa.int32()), count))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.StringArray.from_buffers(count, ends.buffers()[1], pa.py_buffer(text))
+
+
+def _ids(count: int) -> bytes:
+    now, chance = time.time_ns() // 1_000_000, os.urandom(8).hex()
+    variant = "89ab"[int(chance[0], 16) % 4]
+    begin = f"{now >> 16:08x}-{now & 0xFFFF:04x}-7{chance[1:4]}-{variant}{chance[4:7]}-{chance[7:]}"
+    return begin.encode() + begin.encode().join(_PLACES[:count])
 
 
 def change_lists(

@@ -6,6 +6,7 @@ told. ``config.sections`` and ``config.pipeline`` name them (``literal=...``).
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec.inspect as mi
@@ -13,6 +14,8 @@ import msgspec.inspect as mi
 from penstock.config import modes, pipeline, values
 from penstock.config.document import Mapping, Node, Scalar, Sequence
 from penstock.config.reader import BAD, Literal, Reader, is_variable, quoted, shown
+from penstock.config.suggest import closest
+from penstock.model.targets import KEEP, LEAVE, SOURCE_NAMESPACE
 
 _HOST = re.compile(r"(?:\*\.)?[^\s*/\[\]@?#]+|\[[0-9a-fA-F:.]+\]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -75,9 +78,57 @@ def name(reader: Reader, node: Node, path: str) -> Any:
         return BAD
     if not text.strip():
         return reader.problem(node, f"{path} is blank")
-    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+    if _has_controls(text):
         return reader.problem(node, f"{path} has a line break or another control character")
     return text
+
+
+def _prefix(reader: Reader, node: Node, path: str) -> Any:
+    text = reader.text(node, path)
+    if text is not BAD and _has_controls(text):
+        return reader.problem(node, f"{path} has a line break or another control character")
+    return text
+
+
+def _namespace(reader: Reader, node: Node, path: str) -> Any:
+    """A plain word that is nearly one of the two is a slip; in quotes it is a namespace's name."""
+    text = reader.text(node, path, kept=(SOURCE_NAMESPACE,))
+    if text is BAD:
+        return BAD
+    if _has_controls(text):
+        return reader.problem(node, f"{path} has a line break or another control character")
+    near = closest(text, (KEEP, LEAVE)) if text not in (KEEP, LEAVE) else None
+    if near is not None and isinstance(node, Scalar) and node.plain and not is_variable(node):
+        return reader.problem(
+            node,
+            f"{path} is '{text}': did you mean '{near}'? A namespace of that name is written in "
+            "quotes",
+        )
+    return text
+
+
+def _file(reader: Reader, node: Node, path: str) -> Any:
+    """An absolute path where the reader knows the place of the pipeline file."""
+    text = name(reader, node, path)
+    if text is BAD or reader.folder is None:
+        return text
+    place = (reader.folder / Path(text).expanduser()).absolute()
+    if place.is_file():
+        return str(place)
+    near = None if is_variable(node) else _neighbour(place)
+    meant = f"; did you mean '{near}'?" if near else ""
+    return reader.problem(node, f"{path}: there is no file {shown(node)}{meant}")
+
+
+def _neighbour(place: Path) -> str | None:
+    try:
+        return closest(place.name, [p.name for p in place.parent.iterdir() if p.is_file()])
+    except OSError:
+        return None
+
+
+def _has_controls(text: str) -> bool:
+    return any(ord(c) < 32 or ord(c) == 127 for c in text)
 
 
 def _texts(what: str, pattern: re.Pattern[str] | None) -> Literal:
@@ -157,6 +208,9 @@ LITERALS: dict[str, Literal] = {
     "lanes": _lanes,
     "version": _version,
     "name": name,
+    "file": _file,
+    "namespace": _namespace,
+    "prefix": _prefix,
     "names": _names,
     "hosts": _texts("a host such as db.internal, or *.domain", _HOST),
     "variable_names": _texts("the name of an environment variable", _VARIABLE),

@@ -41,19 +41,26 @@ def load_pipeline(
     files = [env_file] if isinstance(env_file, str | Path) else list(env_file or ())
     values = merged(os.environ if env is None else env, files)
     if isinstance(source, str) and "\n" in source:
-        return parse_pipeline(source, values, lenient=lenient)
+        return parse_pipeline(source, values, lenient=lenient, folder=Path())
     text, name = _read(source)
-    return parse_pipeline(text, values, name=name, lenient=lenient)
+    folder = Path() if source == "-" else Path(source).parent
+    return parse_pipeline(text, values, name=name, lenient=lenient, folder=folder)
 
 
 def parse_pipeline(
-    text: str, values: Mapping[str, str], *, name: str = "pipeline", lenient: bool = False
+    text: str,
+    values: Mapping[str, str],
+    *,
+    name: str = "pipeline",
+    lenient: bool = False,
+    folder: Path | None = None,
 ) -> Pipeline:
-    """As :func:`load_pipeline`, of a text; ``name`` stands in the messages."""
+    """As :func:`load_pipeline`, of a text; ``name`` stands in the messages. ``folder``: where the
+    files that it names are looked for; None: they are taken as written."""
     tree = document.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK
-    reader = Reader(dialect, Variables(values, v4=v4), LITERALS, lenient=lenient)
+    reader = Reader(dialect, Variables(values, v4=v4), LITERALS, lenient=lenient, folder=folder)
     reader.problems.extend(tree.problems)
     if not isinstance(tree.root, document.Mapping):
         reader.problem(tree.root, "a pipeline file is a mapping of keys to values")

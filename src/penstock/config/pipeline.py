@@ -135,6 +135,20 @@ class Source(Connector, frozen=True, kw_only=True):
     defaults: Annotated[
         StreamSettings, key("Settings of every stream that does not say otherwise.")
     ] = StreamSettings()
+    catalog: Annotated[
+        str | None,
+        key(
+            "A Singer tap's catalog file, in place of discovery. A relative path starts at the "
+            "pipeline file.",
+            literal="file",
+            examples=["./catalog.json"],
+        ),
+    ] = None
+    catalog_argument: Annotated[
+        Literal["auto", "catalog", "properties", "none"],
+        key("How a Singer tap takes its catalog: `--catalog`, `--properties`, or not at all. "
+            "`auto`: by what it says of itself, else by trying."),
+    ] = "auto"  # fmt: skip
 
 
 class Transform(Connector, frozen=True, kw_only=True):
@@ -144,6 +158,28 @@ class Transform(Connector, frozen=True, kw_only=True):
 class Destination(Connector, frozen=True, kw_only=True):
     """Where records go."""
 
+    namespace: Annotated[
+        str,
+        key(
+            "The namespace of every stream at the destination: the `source`'s, the `destination`'s "
+            "own, or this text, in which `${SOURCE_NAMESPACE}` is the source's.",
+            literal="namespace",
+            null="write source, destination or a name, or remove the key to keep the source's",
+            examples=["source", "destination", "raw_${SOURCE_NAMESPACE}"],
+        ),
+    ] = "source"
+    prefix: Annotated[
+        str, key("Put before the name of every stream.", literal="prefix", examples=["crm_"])
+    ] = ""
+    acks: Annotated[
+        Literal["echo", "strict", "at_end"],
+        key("What a destination connector acks with: any state it gives back, whole state messages "
+            "only, or exit code 0 after the last row."),
+    ] = "echo"  # fmt: skip
+    activate_version: Annotated[
+        Literal["auto", "always", "never"],
+        key("Send a Singer target ACTIVATE_VERSION: where it says that it takes it, or as told."),
+    ] = "auto"
     stream: Annotated[str | None, key("The stream of a destination connector to write to.")] = None
     options: Annotated[dict[str, Any], key("Options of that stream.")] = msgspec.field(
         default_factory=dict[str, Any]

@@ -9,6 +9,7 @@ Neighbours: ``config.document`` gives nodes, ``config.literals`` reads sizes, mo
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
@@ -59,7 +60,8 @@ Literal = Callable[["Reader", Node, str], Any]
 
 
 class Reader:
-    """One reading of one document. ``literals``: converters by name (``config.literals``)."""
+    """One reading of one document. ``literals``: converters by name (``config.literals``).
+    ``folder``: where relative paths of files start; None: they are not looked for."""
 
     def __init__(
         self,
@@ -68,7 +70,9 @@ class Reader:
         literals: Mapping[str, Literal],
         *,
         lenient: bool,
+        folder: Path | None = None,
     ) -> None:
+        self.folder = folder
         self.problems: list[tuple[int, str]] = []
         self.warnings: list[tuple[int, str]] = []
         self.secret_paths: list[str] = []
@@ -88,9 +92,9 @@ class Reader:
         return BAD
 
     # -- scalars
-    def scalar(self, node: Scalar, path: str) -> Substituted | None:
+    def scalar(self, node: Scalar, path: str, kept: tuple[str, ...] = ()) -> Substituted | None:
         """None: a variable is missing (told)."""
-        found = self._variables.resolve(node)
+        found = self._variables.resolve(node, kept)
         for text in found.problems:
             self.problem(node, f"{text} ({path})")
         if found.secrets:
@@ -98,11 +102,11 @@ class Reader:
             self.secret_values.update(found.secrets)
         return None if found.problems else found
 
-    def text(self, node: Node, path: str, what: str = "text") -> Any:
+    def text(self, node: Node, path: str, what: str = "text", kept: tuple[str, ...] = ()) -> Any:
         """Text. A number or a truth value is taken as it is written: a stream may be 2024."""
         if not isinstance(node, Scalar):
             return self.wrong(node, path, what)
-        found = self.scalar(node, path)
+        found = self.scalar(node, path, kept)
         if found is None:
             return BAD
         return self.wrong(node, path, what) if found.value is None else found.text

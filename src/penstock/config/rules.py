@@ -21,10 +21,12 @@ from penstock.config.pipeline import (
     Transform,
 )
 from penstock.config.reader import Fault, Rule
-from penstock.config.references import split_table
+from penstock.config.references import TABLES, split_table
 
 _Settings = TypeVar("_Settings", bound=StreamSettings)
 _Connector = TypeVar("_Connector", bound=Connector)
+
+_GOES_WITH_TAPS = "goes with a Singer tap (use: singer:NAME)"
 
 
 def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
@@ -56,6 +58,36 @@ def table_place(connector: _Connector) -> tuple[_Connector, list[Fault]]:
     if connector.config.get(key, place) != place:
         return connector, [("use", f"the place is said twice: in use and in config.{key}")]
     return replace(connector, use=table, config={**connector.config, key: place}), []
+
+
+def catalog_of_a_tap(source: Source) -> tuple[Source, list[Fault]]:
+    if _protocol(source) == "singer":
+        return source, []
+    faults: list[Fault] = []
+    if source.catalog is not None:
+        faults.append(("catalog", f"catalog {_GOES_WITH_TAPS}"))
+    if source.catalog_argument != "auto":
+        faults.append(("catalog_argument", f"catalog_argument {_GOES_WITH_TAPS}"))
+    return source, faults
+
+
+def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Fault]]:
+    """What is asked of a destination that cannot be asked of it is told, never ignored (L10)."""
+    faults: list[Fault] = []
+    if destination.acks != "echo" and destination.use in TABLES:
+        faults.append(
+            ("acks", f"acks goes with a destination connector; {destination.use} is a table, whose "
+             "commits need no acks")
+        )  # fmt: skip
+    if destination.activate_version != "auto" and _protocol(destination) != "singer":
+        faults.append(
+            ("activate_version", "activate_version goes with a Singer target (use: singer:NAME)")
+        )
+    return destination, faults
+
+
+def _protocol(connector: Connector) -> str:
+    return connector.use.partition(":")[0].strip()
 
 
 def streams_differ(source: Source) -> tuple[Source, list[Fault]]:
@@ -100,9 +132,9 @@ def defaults_of_streams(file: PipelineFile) -> tuple[PipelineFile, list[Fault]]:
 RULES: Mapping[type, tuple[Rule, ...]] = {
     StreamSettings: (modes_agree,),
     StreamOptions: (modes_agree,),
-    Source: (table_place, streams_differ),
+    Source: (table_place, streams_differ, catalog_of_a_tap),
     Transform: (),
-    Destination: (table_place,),
+    Destination: (table_place, keys_of_connectors),
     StateSettings: (state_store,),
     PipelineFile: (defaults_of_streams,),
 }

@@ -39,6 +39,9 @@ _LITERALS: dict[str, dict[str, Any]] = {
     "lanes": {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]},
     "version": {"anyOf": [{"const": "1.0"}, {"const": 1.0}]},
     "name": _TEXT,
+    "file": _TEXT,
+    "namespace": {"type": "string"},
+    "prefix": {"type": "string"},
     "names": _NAMES,
     "hosts": _TEXTS,
     "variable_names": _TEXTS,
@@ -57,7 +60,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
 
 _VARIABLE = {"$ref": "#/$defs/Variable"}
 _NOTES = ("description", "default", "examples")
-_TAKES_TEXT = {"name", "field_path", "key_paths"}
+_TAKES_TEXT = {"name", "file", "namespace", "prefix", "field_path", "key_paths"}
 
 
 def pipeline_json_schema() -> dict[str, Any]:

@@ -8,6 +8,9 @@ YAML is parsed. What came from a variable is remembered, to be masked wherever t
     ${NAME:-default}             where NAME is unset or empty
     $${NAME}                     the text ${NAME}
 
+One key has a name of its own that is no variable (``destination.namespace``: SOURCE_NAMESPACE): it
+stays as it is written there, whatever the environment holds, and is a variable everywhere else.
+
 A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
 is; in quotes it is the empty text.
 """
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.config.document import Scalar, decode
+from penstock.config.suggest import closest
 from penstock.config.values import Plain, plain
 from penstock.errors import ConfigError
 
@@ -49,8 +53,9 @@ class Variables:
         self._values = values
         self._pattern = _V4_REFERENCE if v4 else _REFERENCE
 
-    def resolve(self, scalar: Scalar) -> Substituted:
-        """The scalar's value. A variable that is missing is a problem, and the value unusable."""
+    def resolve(self, scalar: Scalar, kept: tuple[str, ...] = ()) -> Substituted:
+        """The scalar's value. A variable that is missing is a problem, and the value unusable.
+        ``kept``: names that are no variables in this place and stay as they are written."""
         if "${" not in scalar.text:
             value = plain(scalar.text) if scalar.plain else scalar.text
             return Substituted(value, scalar.text)
@@ -68,12 +73,18 @@ class Variables:
                     "write $${ for the text ${"
                 )
                 return match[0]
+            if name in kept:
+                if match[0] != f"${{{name}}}":
+                    problems.append(f"{name} is no variable here and has no default")
+                return match[0]
             used.append(name)
             value = self._values.get(name)
             if match[0].startswith(f"${{{name}:-") and not value:
                 return match[2] or ""
             if value is None:
-                problems.append(f"variable {name} is not set")
+                near = closest(name, kept)
+                meant = f"; did you mean ${{{near}}}?" if near else ""
+                problems.append(f"variable {name} is not set{meant}")
                 return ""
             if not value.isascii() and value.encode("utf-8", "ignore").decode() != value:
                 problems.append(f"variable {name} is not UTF-8 text")

@@ -32,23 +32,10 @@ from penstock.connectors.environments import (
 )
 from penstock.connectors.launch import Environment
 from penstock.connectors.uv_tool import Progress, Python, UvFailed
+from penstock.connectors.wanted import WHY, Wanted, none_of, pin
 from penstock.errors import SourceError
 
 _NEWER = "3.99"
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What to install. ``reference``: as the user wrote it. ``package``: the index's name.
-    ``scripts``: names its executable may have, best first. ``constraints``: requirement lines that
-    bound its dependencies, for an old connector that a newer one of them broke."""
-
-    protocol: str
-    reference: str
-    name: str
-    package: str
-    version: str | None = None
-    scripts: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -63,15 +50,33 @@ def ensure(
     ``SourceError`` (``connector.not_found``, ``connector.python_missing``,
     ``connector.install_failed``, ``connector.no_executable``, ``connector.uv_missing``)."""
     connectors = connectors.absolute()
+    candidates = wanted.candidates
+    for candidate in candidates if not upgrade else ():
+        folder = package_folder(connectors, candidate.protocol, candidate.package)
+        if (ready := _ready(candidate, folder)) is not None:
+            return ready
+    failed: list[SourceError] = []
+    for candidate in candidates:
+        try:
+            return _ensure(candidate, connectors, progress, upgrade=upgrade)
+        except SourceError as e:
+            if e.code not in ("connector.not_found", "connector.install_failed"):
+                raise
+            if candidate.package != candidates[-1].package:
+                progress(f"{candidate.package} {WHY[e.code]}; trying another package of that name")
+            failed.append(e)
+    raise none_of(wanted, failed)
+
+
+def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
+    """One package of that name. Raises as :func:`ensure` does."""
     folder = package_folder(connectors, wanted.protocol, wanted.package)
-    if not upgrade and (ready := _ready(wanted, folder)) is not None:
-        return ready
     with locked(folder, progress):
         if not upgrade and (ready := _ready(wanted, folder)) is not None:
             return ready
         discard_unfinished(folder)
         try:
-            progress(f"looking up {_pin(wanted)}")
+            progress(f"looking up {pin(wanted)}")
             found = _look_up(wanted, progress)
             python = _choose_python(wanted, found)
             progress(f"resolving what {wanted.package} {found.version} needs")
@@ -91,16 +96,22 @@ def ensure(
 
 def remove(wanted: Wanted, connectors: Path, progress: Progress) -> list[Installed]:
     """Drop the environments of a name, or of one version of it; what was dropped."""
-    folder = package_folder(connectors.absolute(), wanted.protocol, wanted.package)
-    if not folder.is_dir():
-        return []
-    with locked(folder, progress):
-        dropped = [
-            e for e in installed_of(folder) if wanted.version in (None, e.environment.version)
-        ]
-        for entry in dropped:
-            discard(Path(entry.path))
-        discard_unfinished(folder)
+    dropped: list[Installed] = []
+    for candidate in wanted.candidates:
+        folder = package_folder(connectors.absolute(), candidate.protocol, candidate.package)
+        if not folder.is_dir():
+            continue
+        with locked(folder, progress):
+            found = [
+                e
+                for e in installed_of(folder)
+                if wanted.version in (None, e.environment.version)
+                and (candidate.package == wanted.package or e.name == wanted.name)
+            ]
+            for entry in found:
+                discard(Path(entry.path))
+            discard_unfinished(folder)
+            dropped += found
     return dropped
 
 
@@ -131,10 +142,6 @@ def _silent(text: str) -> None:
     """Where nobody watches."""
 
 
-def _pin(wanted: Wanted) -> str:
-    return wanted.package + (f"=={wanted.version}" if wanted.version else "")
-
-
 def _ready(wanted: Wanted, folder: Path) -> Installed | None:
     for entry in installed_of(folder):
         version_fits = wanted.version in (None, entry.environment.version)
@@ -161,12 +168,12 @@ def _look_up(wanted: Wanted, progress: Progress) -> _Found:
         target = Path(scratch) / "package"
         install = ("pip", "install", "--quiet", "--no-deps", "--target", str(target), *ours)
         try:
-            uv_tool.run_uv(progress, *install, "--python-version", _NEWER, _pin(wanted))
+            uv_tool.run_uv(progress, *install, "--python-version", _NEWER, pin(wanted))
         except UvFailed as first:
             if _is_missing(first.words):
                 raise _look_up_failed(wanted, first.words) from None
             try:
-                uv_tool.run_uv(progress, *install, _pin(wanted))
+                uv_tool.run_uv(progress, *install, pin(wanted))
             except UvFailed as e:
                 raise _look_up_failed(wanted, e.words) from None
         info = uv_tool.package_files(target, wanted.package)
@@ -192,10 +199,10 @@ def _look_up_failed(wanted: Wanted, words: str) -> SourceError:
         hint = f"the newest version is {newest}" if newest else "leave the version out"
     else:
         hint = f"check the name; a local one is {wanted.protocol}:./path/to/executable"
-        for role in ("source", "destination"):
-            if wanted.name.startswith((f"{role}-", "source-", "destination-")):
-                continue
-            name = f"{role}-{wanted.name}"
+        for prefix in wanted.prefixes:
+            if wanted.name.startswith(wanted.prefixes):
+                break
+            name = f"{prefix}{wanted.name}"
             package = wanted.package.removesuffix(wanted.name) + name
             if _exists(msgspec.structs.replace(wanted, package=package, version=None)):
                 hint = f"did you mean {wanted.protocol}:{name} ?"
@@ -213,7 +220,7 @@ def _exists(wanted: Wanted) -> str | None:
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
             request = Path(scratch) / "request.txt"
-            request.write_text(_pin(wanted) + "\n")
+            request.write_text(pin(wanted) + "\n")
             answer = uv_tool.run_uv(
                 _silent,
                 *("pip", "compile", "--quiet", "--no-deps", "--no-annotate", "--no-header"),
@@ -330,8 +337,9 @@ def _script(wanted: Wanted, venv: Path) -> str:
     for name in wanted.scripts:
         if name in names:
             return name
-    if len(names) == 1:
-        return names[0]
+    likely = [n for n in names if n.startswith(wanted.prefixes)] if len(names) > 1 else names
+    if len(likely) == 1:
+        return likely[0]
     raise SourceError(
         f"connector {wanted.reference!r}: package {wanted.package} has no executable that is it "
         f"(its scripts: {', '.join(names) or 'none'})",

@@ -15,11 +15,18 @@ import msgspec
 from penstock.errors import ConfigError
 from penstock.protocols import KNOWN as PROTOCOLS
 
-LATER_PROTOCOLS = ("singer", "syncmaven", "rapidbyte")
+LATER_PROTOCOLS = ("syncmaven", "rapidbyte")
 TABLE_FORMATS = ("parquet", "delta", "iceberg", "postgres", "postgresql")
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]*")
+_OWN_NAMES = ("singer",)
+"""Protocols whose connectors are packages by their own name, whatever that begins with."""
+_NAMED = {
+    **dict.fromkeys(("source-", "destination-"), "airbyte"),
+    **dict.fromkeys(("tap-", "target-"), "singer"),
+}
+"""How names begin, and of which protocol they then are."""
 _PATH_STARTS = ("./", "../", "/", "~/")
 _FORMS = (
     "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:'command with arguments', "
@@ -121,7 +128,7 @@ def _package(text: str, protocol: str, word: str) -> ConnectorRef:
             raise _wrong(
                 text, f"has {separator!r} before its version", f"did you mean {protocol}:{meant} ?"
             )
-    if name.startswith(f"{protocol}-"):
+    if name.startswith(f"{protocol}-") and protocol not in _OWN_NAMES:
         meant = word.removeprefix(f"{protocol}-")
         raise _wrong(text, "names the protocol twice", f"did you mean {protocol}:{meant} ?")
     if not _NAME.fullmatch(name):
@@ -157,13 +164,13 @@ def _spark(text: str, query: str) -> ConnectorRef:
 
 def _no_protocol(text: str) -> ConfigError:
     """No colon: a name of Rapidbyte's, an image, a path, or half a reference."""
-    first = PROTOCOLS[0]
+    first = _named(text) or PROTOCOLS[0]
     if text.startswith(_PATH_STARTS) or (" " in text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text!r} ?")
     if "/" in text:
         name = text.rpartition("/")[2]
         return _wrong(text, "looks like an image", f"did you mean {first}:{name} ?")
-    if text.startswith(("source-", "destination-")):
+    if _named(text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text} ?")
     if text in (*PROTOCOLS, *LATER_PROTOCOLS):
         return _wrong(text, "names no connector", f"write {text}:NAME")
@@ -172,14 +179,23 @@ def _no_protocol(text: str) -> ConfigError:
     return _wrong(text, "does not say its protocol", meant)
 
 
+def _named(text: str) -> str | None:
+    """The protocol that a bare name's last part points to."""
+    name = text.rpartition("/")[2]
+    for beginning, protocol in _NAMED.items():
+        if name.startswith(beginning) or (protocol in _OWN_NAMES and f"-{beginning}" in name):
+            return protocol
+    return None
+
+
 def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
     known = (*PROTOCOLS, *TABLE_FORMATS, "spark", *LATER_PROTOCOLS)
     close = difflib.get_close_matches(head.lower(), known, 1)
     if close:
         hint = f"did you mean {close[0]}:{rest} ?"
-    elif "/" in head or head.startswith(("source-", "destination-")):
+    elif "/" in head or _named(head):
         name = head.rpartition("/")[2]
-        hint = f"did you mean {PROTOCOLS[0]}:{name}@{rest} ?"
+        hint = f"did you mean {_named(head) or PROTOCOLS[0]}:{name}@{rest} ?"
     else:
         hint = f"known: {', '.join(known)}"
     return _wrong(text, f"begins with an unknown protocol or table format, {head!r}", hint)

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.engine.ends import DESTINATION, SOURCE, Destination, Save, Source
+from penstock.engine.ends import DESTINATION, SOURCE, Destination, Save, source_of
 from penstock.engine.keepalive import LEASE_TTL
 from penstock.engine.mailbox import NewConfig
 from penstock.engine.plan import StreamsPlan, describe, permissions_asked
@@ -59,7 +59,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         }
         try:
             save = _saver(store, pipeline, SOURCE)
-            source = Source(pipeline, home, store, observer, save=save)
+            source = source_of(pipeline, home, store, observer, save=save)
             place = destination_of(
                 pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
             )
@@ -86,7 +86,7 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
     """Are the source's credentials good, and is the destination there to be written to? The first
     of the two that fails is the answer."""
     with _opened(pipeline, home) as store:
-        source = Source(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
+        source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
         place = destination_of(
             pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
         )

@@ -27,7 +27,7 @@ from penstock.engine.sent import SentMarks
 from penstock.engine.submit import Submit, here, on_spark
 from penstock.engine.sync import Sync
 from penstock.engine.watch import Watch
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.protocols.contract import WriteStream
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import Deletes
@@ -175,7 +175,12 @@ class Assembly:
                 log_root=str(self._log.root),
                 streams=streams,
             ),
-            streams=lambda: [s.id for s in prepared.plan.streams],
+            # One that overwrites is told only with its rows: being told of it empties a table.
+            streams=lambda: [
+                s.id
+                for s in prepared.plan.streams
+                if s.shape.mode is not DestinationSyncMode.overwrite
+            ],
             stream=stream,
             told_once=destination.role.told_once,
             save_config=lambda new: destination.change_config(new, lambda n: save(DESTINATION, n)),

@@ -57,6 +57,7 @@ from penstock.runtimes.masking import Masker
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
 ORPHAN_SECONDS = 30.0  # for the connector to end and the sealed rest to be written
+_KEPT = "what it had finished is kept; run again to go on from the saved state"
 
 
 class Stopped(Exception):
@@ -86,6 +87,10 @@ class Lane:
         self._extra: dict[str, int] = {}
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
+        self._states: int | None = None
+        if job.served:
+            path = self._mailbox.states_path(job.epoch)
+            self._states = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._exit: Exited | None = None
         self._progress_at = 0.0
         self._decode_seconds = 0.0
@@ -177,7 +182,11 @@ class Lane:
         finally:
             events.close()
         clean = self._exit is not None and self._exit.code == 0
-        if clean and not runtime.bytes:
+        if clean and self._errors:
+            # Something is missing, and whose it was the source did not say: exit code 0 is no
+            # proof that a stream without a status is whole (L6).
+            clean = False
+        elif clean and not runtime.bytes and not self._job.served:
             # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
             clean = False
             self._errors.append(_silent())
@@ -204,6 +213,9 @@ class Lane:
                         code="source.shared_state",
                         hint="set `lanes: 1`",
                     )
+                if self._states is not None:
+                    line = msgspec.json.encode([event.scope.key, event.blob])
+                    os.write(self._states, line + b"\n")
                 sealer.state(event)
             case Schema():
                 self._retold(event, sealer)
@@ -381,7 +393,7 @@ class Lane:
         error = SourceError(
             f"the source ended with {how}{said}",
             code="source.exited",
-            hint="what it had finished is kept; run again to go on from the saved state",
+            hint=_KEPT,
         )
         return [] if self._errors else [error]
 
@@ -406,11 +418,18 @@ class Rows:
 
 
 def _source_error(event: Error) -> PenstockError:
+    """A source's failure: in its own words, or a limit or a rule of ours that it broke (``raw`` has
+    a ``code`` that begins with ``source.``, and maybe a ``hint``)."""
+    code, hint = event.raw.get("code"), event.raw.get("hint")
+    ours = isinstance(code, str) and code.startswith("source.")
+    if not ours:
+        code = f"source.{event.failure_type or 'failed'}"
     return SourceError(
         event.message,
-        code=f"source.{event.failure_type}" if event.failure_type else "source.failed",
+        code=code,
+        hint=(hint or _KEPT) if ours else None,
         stream=None if event.stream is None else str(event.stream),
-        connector=event.raw or None,
+        connector=None if ours else event.raw or None,
     )
 
 

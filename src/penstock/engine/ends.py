@@ -32,7 +32,7 @@ from penstock.model.catalog import (
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import DestinationRole, WriteStream
+from penstock.protocols.contract import DestinationRole, EventSink, WriteStream
 from penstock.runtimes.contract import Timeouts
 from penstock.state.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
@@ -89,10 +89,12 @@ class End:
 
 
 class Source(End):
+    """``connect``: gives the connector, which tells the sink what it says beside its answers."""
+
     def __init__(
         self,
         pipeline: Pipeline,
-        home: Home,
+        connect: Callable[[EventSink], SourceConnector],
         store: Store,
         observer: RunObserver,
         *,
@@ -101,13 +103,7 @@ class Source(End):
         super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
         self._told = pipeline.source
         began = time.monotonic()
-        self.connector: SourceConnector = resolve_source(
-            source_reference(pipeline),
-            home.connectors,
-            progress=lambda text: observer.phase("install", text),
-            log=self.take,
-            extra_secrets=sorted(pipeline.secret_values),
-        )
+        self.connector = connect(self.take)
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
 
@@ -247,6 +243,24 @@ class Destination(End):
             schemas=schemas,
             latest=max(schemas),
         )
+
+
+def source_of(
+    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
+) -> Source:
+    """The source that the pipeline names, built first if need be. Raises ``ConfigError``,
+    ``SourceError``."""
+
+    def connect(log: EventSink) -> SourceConnector:
+        return resolve_source(
+            source_reference(pipeline),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=log,
+            extra_secrets=sorted(pipeline.secret_values),
+        )
+
+    return Source(pipeline, connect, store, observer, save=save)
 
 
 def source_reference(pipeline: Pipeline) -> ConnectorRef:

@@ -7,7 +7,9 @@ passing (default 1) of a place or at the first later one at which there is a TAR
 ``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
 
     lane's process   mid-part (a part is decoded, not sealed), after-seal
-    driver           after-intent, after-commit (the table has it, the ledger not), after-ledger
+    push task        mid-push (a part is fed), before-ack, after-ack (an ack is written down)
+    driver           after-intent, after-commit (the table has it, the ledger not), after-ledger;
+                     after-order (a destination is told what to take), before-settle, after-settle
 
 The driver finds a lane's processes among its descendants, so on a local master only.
 """
@@ -19,7 +21,7 @@ from pathlib import Path
 
 _wanted = os.environ.get("PENSTOCK_FAILPOINT", "")
 _DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
-_LANE = b"penstock.engine.child"
+_LANES = (b"penstock.engine.child", b"penstock.engine.push_child")
 _passed: Counter[str] = Counter()
 
 
@@ -80,7 +82,9 @@ def _lanes() -> list[int]:
     """The lanes' processes: this one, or those below the driver."""
     if os.environ.get(_DRIVER) != str(os.getpid()):
         return [os.getpid()]
-    return [pid for pid in _descendants(os.getpid()) if _LANE in _command(pid)]
+    return [
+        pid for pid in _descendants(os.getpid()) if any(name in _command(pid) for name in _LANES)
+    ]
 
 
 def _descendants(pid: int) -> list[int]:

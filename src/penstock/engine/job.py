@@ -59,6 +59,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     max_record_bytes: int = 256 << 20
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
+    served: bool = False  # its input is our own (engine.serve): states are written down
     open: bool = False  # streams that nobody has told it of are asked for, see StreamAnswer
 
 

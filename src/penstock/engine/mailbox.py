@@ -10,6 +10,7 @@ agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.chil
     mailbox/RUN/cancel                exists: every lane stops
     mailbox/RUN/progress-EPOCH.json   once a second at most
     mailbox/RUN/config-EPOCH-N.json   a connector's new configuration: secret, removed when stored
+    mailbox/RUN/states-EPOCH.jsonl    every state that the lane met, where each goes back
     mailbox/RUN/log-EPOCH.jsonl       what the connector said, tailed into the run's log
     mailbox/RUN/ask-EPOCH-N.json      a lane met a stream or a schema that it was not told of: it
                                       waits for answer-EPOCH-N.json
@@ -117,6 +118,10 @@ class Mailbox:
 
     def put_answer(self, epoch: int, number: int, answer: bytes) -> None:
         self._put(f"answer-{epoch}-{number}.json", answer)
+
+    def states_path(self, epoch: int) -> Path:
+        """States as a lane met them, a JSON line each: its scope's key, its text."""
+        return self.folder / f"states-{epoch}.jsonl"
 
     def log_path(self, epoch: int) -> Path:
         return self.folder / f"log-{epoch}.jsonl"

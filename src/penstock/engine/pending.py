@@ -57,10 +57,12 @@ def decide(
     *,
     blocked: frozenset[StreamId] = frozenset(),
     held: frozenset[StreamId] = frozenset(),
+    patient: bool = False,
 ) -> Pending:
     """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
     theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
-    end of the sync; they hold a state they share."""
+    end of the sync; they hold a state they share. ``patient``: so does a generation that is not
+    whole."""
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[Waiting]] = {}
     streams: dict[StreamId, list[Segment]] = {}
@@ -89,7 +91,10 @@ def decide(
     cuts: dict[SegmentId, list[GroupIntent]] = {}
     for published in versions.values():
         cuts.setdefault(published.last, []).append(published.group)
-    if not any(_touches(s, blocked | held) for s in shared):
+    waits = patient and any(
+        s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
+    )
+    if not waits and not any(_touches(s, blocked | held) for s in shared):
         early = [g for s, its in cuts.items() if Consumed(s, SHARED_STATE) in consumed for g in its]
         groups += [*early, *_groups(shared, consumed, cuts)]
     return Pending(

@@ -48,6 +48,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     metadata: MetadataNames | None
     sync_id: int
     schemas: dict[StreamId, RowSchema] = {}
+    served: bool = False
 
     def ends(self) -> list[End]:
         """The connectors."""
@@ -61,6 +62,12 @@ def destination_of(
     ref = parse_ref(pipeline.destination.use)
     if ref.kind is not RefKind.table:
         return Destination(pipeline, home, store, observer, save=save)
+    return table_of(pipeline)
+
+
+def table_of(pipeline: Pipeline) -> TableFormat:
+    """The table format of a destination that is a table. Raises ``ConfigError``."""
+    ref = parse_ref(pipeline.destination.use)
     options = {k: str(v) for k, v in pipeline.destination.config.items()}
     place = options.pop("path", None) or ref.target
     if not place:
@@ -212,6 +219,8 @@ def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
         pipeline=pipeline.pipeline,
         streams=tuple(sync_stream(s, prepared.schemas) for s in prepared.plan.streams),
         open=prepared.plan.open,
+        max_epochs=1 if prepared.served else 3,
+        resent=prepared.served,
         lanes=prepared.plan.lanes,
         slots=local_slots(
             choose_master(pipeline.spark.master, os.cpu_count() or 1, prepared.plan.lanes)
@@ -242,7 +251,7 @@ def make_job(
             stream_job(planned[s.id], prepared.schemas, generations) for s in start.streams
         ),
         states=start.states,
-        secrets=tuple(source.connector.secrets(source.config)),
+        secrets=tuple(source.secrets()),
         strict=pipeline.strict,
         change_words=source.package.change_words,
         limit=limit,
@@ -252,6 +261,7 @@ def make_job(
         max_record_bytes=pipeline.max_record_bytes,
         abilities=source.abilities(),
         unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
+        served=prepared.served,
         open=start.open,
     )
 

@@ -33,6 +33,7 @@ from penstock.engine.push_mail import PushMail
 from penstock.engine.spawned import read_job, tune, watch_owner
 from penstock.engine.task import CLAIMED
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
+from penstock.model.catalog import StreamId
 from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
 from penstock.model.segments import SegmentId
 from penstock.protocols import load as load_protocol
@@ -42,6 +43,7 @@ from penstock.runtimes.masking import Masker
 
 TICK_SECONDS = 0.2
 PROGRESS_SECONDS = 1.0
+SHOWN = 10
 
 
 class Stopped(Exception):
@@ -61,6 +63,7 @@ class Push:
         self._feed = OrderFeed(FileLog(root), self._cover, job.streams, self._mail.next_order)
         self._masker = Masker(job.secrets)
         self._errors: list[PenstockError] = []
+        self._complaints: list[str] = []
         self._counted: dict[str, int] = {}
         self._covered: list[SegmentId] = []  # not written yet
         self._acks = 0
@@ -145,13 +148,29 @@ class Push:
         exited = self._exit
         if exited is None:
             raise Defect("a destination's conversation ended without its exit")
-        if exited.code == 0 and self._feed.ended_at is not None and not self._ended_early:
+        read_all = self._feed.ended_at is not None and not self._ended_early
+        if exited.code == 0 and read_all:
             if not self._errors:
                 self._covered += self._cover.ended_well()
             return PushEnd.finished
         if not self._errors:
             self._errors.append(_exit_error(exited))
+        undone = sorted(s.id for s in self._job.streams if s.id not in self._feed.done)
+        if read_all and exited.code is not None and undone and not self._cover.left():
+            self._protested(undone)
+            return PushEnd.finished
         return PushEnd.failed
+
+    def _protested(self, undone: list[StreamId]) -> None:
+        """It has everything and said so; that streams end incomplete is for most destinations a
+        failure of their own, but not of theirs."""
+        said = "; ".join(e.message for e in self._errors)
+        shown = ", ".join(map(str, undone[:SHOWN])) + (", ..." if len(undone) > SHOWN else "")
+        self._complaints.append(
+            f"the destination acknowledged everything and then failed, as {shown} did not end"
+            f" complete: {said}"
+        )
+        self._errors = []
 
     def _take(self, answer: Answer) -> None:
         match answer:
@@ -209,7 +228,8 @@ class Push:
         self._said.log("INFO", line, "destination.stderr")
 
     def _notes(self) -> list[str]:
-        notes = [f"destination: {what}: {n}" for what, n in sorted(self._counted.items())]
+        notes = [*self._complaints]
+        notes += [f"destination: {what}: {n}" for what, n in sorted(self._counted.items())]
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
         if not self._acks and self._cover.left():

@@ -29,7 +29,8 @@ POLL_SECONDS = 0.1
 
 class OrderFeed:
     """``rows``, ``bytes`` (as the source sent them): what was fed, per stream. ``busy``: seconds
-    from drawing rows to their last byte's being written. ``ended_at``: when everything ordered was
+    from drawing rows to their last byte's being written. ``done``: streams that were complete.
+    ``ended_at``: when everything ordered was
     fed and no more will be, by the monotonic clock; None before."""
 
     def __init__(
@@ -43,6 +44,7 @@ class OrderFeed:
         self._streams = {s.id: s for s in streams}
         self.rows: dict[StreamId, int] = {}
         self.bytes: dict[StreamId, int] = {}
+        self.done: set[StreamId] = set()
         self.busy = 0.0
         self.ended_at: float | None = None
 
@@ -57,6 +59,7 @@ class OrderFeed:
             yield from self._learn(order)
             for segment in order.segments:
                 yield from self._segment(segment)
+            self.done.update(order.done)
             for stream in order.done:
                 yield StreamDone(stream)
             if order.end:

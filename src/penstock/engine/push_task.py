@@ -25,9 +25,9 @@ MakeJob = Callable[[int, tuple[WriteStream, ...]], PushJob]
 
 
 class PushTask:
-    """``engine.push.Feeder``. ``streams``: those of the plan, as they stand. ``stream``: any one,
-    with every schema version that its parts may have. ``told_once``: the destination learns of
-    streams and schemas when it starts, and never again."""
+    """``engine.push.Feeder``. ``streams``: what is told from the start, rows or not. ``stream``:
+    any one, with every schema version that its parts may have. ``told_once``: the destination
+    learns of streams and schemas when it starts, and never again."""
 
     def __init__(
         self,

@@ -199,6 +199,10 @@ class Accounting:
             hint="run again: each of them goes on from its saved state",
         )
 
+    def all_in(self, outcome: Outcome) -> bool:
+        """Is every stream complete?"""
+        return self._expected <= outcome.complete
+
     def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:
         if outcome.cancelled or isinstance(error, Cancelled):
             return "cancelled", Cancelled.exit_code

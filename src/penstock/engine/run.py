@@ -21,7 +21,7 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.assembly import Assembly
-from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source
+from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source, source_of
 from penstock.engine.failpoints import announce_driver
 from penstock.engine.keepalive import LEASE_TTL, Pulse
 from penstock.engine.log import FileLog
@@ -35,10 +35,11 @@ from penstock.engine.preparation import (
 from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
+from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.sync import Outcome, Sync
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Catalog, StreamId
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.state.contract import Lease, Reset, Store
@@ -84,6 +85,27 @@ def run_pipeline(
         return run.execute(stack, full_refresh=full_refresh)
 
 
+def serve_input(
+    pipeline: Pipeline,
+    home: Home,
+    *,
+    observer: RunObserver,
+    protocol: str,
+    catalog: Catalog,
+    say: Say,
+) -> Report:
+    """One sync of what comes on our stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
+    refuse_remote(pipeline)
+    with ExitStack() as stack:
+        store = open_store(home.state_url(pipeline.state))
+        stack.callback(store.close)
+        stack.callback(_cancel.clear)
+        pipe = stack.enter_context(input_pipe())
+        served = Served(protocol=protocol, catalog=catalog, say=say, pipe=pipe)
+        run = Run(pipeline, home, store, observer, dry=False, limit=None, served=served)
+        return run.execute(stack, full_refresh=False)
+
+
 class Run:
     """One run's life; :meth:`execute` once."""
 
@@ -96,9 +118,10 @@ class Run:
         *,
         dry: bool,
         limit: int | None,
+        served: Served | None = None,
     ) -> None:
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
-        self._dry, self._limit = dry, limit
+        self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
         self._began = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -130,10 +153,7 @@ class Run:
         return report
 
     def _prepare(self, lease: Lease, pulse: Pulse) -> Prepared:
-        source = Source(
-            self._pipeline, self._home, self._store, self._observer,
-            save=lambda new: self._save_config(lease, SOURCE, new),
-        )  # fmt: skip
+        source = self._source(lease)
         pulse.check()
         place = destination_of(
             self._pipeline, self._home, self._store, self._observer,
@@ -142,7 +162,17 @@ class Run:
         pulse.check()
         installed = place.install_seconds if isinstance(place, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + installed, 3)
-        return prepare(self._pipeline, source, place, self._store)
+        prepared = prepare(self._pipeline, source, place, self._store)
+        prepared.served = self._served is not None
+        return prepared
+
+    def _source(self, lease: Lease) -> Source:
+        if self._served is not None:
+            return self._served.source(self._pipeline, self._store, self._observer)
+        return source_of(
+            self._pipeline, self._home, self._store, self._observer,
+            save=lambda new: self._save_config(lease, SOURCE, new),
+        )  # fmt: skip
 
     def _reported(
         self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog, pulse: Pulse
@@ -181,7 +211,8 @@ class Run:
         mailbox = Mailbox(log.root, self.id)
         pulse.beat(mailbox)
         spark = self._open_session(stack, prepared)
-        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
+        echo = None if self._served is None else Echo(self._served.say)
+        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer, echo)
         assembly = Assembly(
             self._pipeline, prepared, lease, self._store, log, mailbox, watch, self._accounting,
             run=self.id, rejects=self._folder / "rejects", limit=self._limit,
@@ -197,11 +228,12 @@ class Run:
             self._accounting.place(stream, prepared.place)
         try:
             outcome = sync.run()
+            watch.finish(outcome)
             mailbox.remove()
         except PenstockError as e:
             errors.append(e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
-        watch.finish()
+            watch.finish(outcome)
         return self._report(outcome, errors, run_log)
 
     def _report(self, outcome: Outcome, errors: list[PenstockError], run_log: RunLog) -> Report:

@@ -20,7 +20,7 @@ from penstock.engine.mailbox import Ask, NewConfig
 from penstock.engine.pending import Pending, Waiting, decide, visible
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Segment, SegmentId
+from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import Lease, Store
 
@@ -28,12 +28,15 @@ from penstock.state.contract import Lease, Store
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``load_bytes``, ``load_seconds``: what must be pending before a load is made while sources
     still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a
-    lane that was lost with its worker is begun again. ``open``: the source shows its streams only
-    while it is read; lane 0 takes whatever comes."""
+    lane that was lost with its worker is begun again. ``resent``: whoever feeds the source sends
+    again what was not acknowledged (``engine.serve``): what an earlier run had only sealed is given
+    up, and no state goes ahead of a generation that is not whole. ``open``: the source shows its
+    streams only while it is read; lane 0 takes whatever comes."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]
     open: bool = False
+    resent: bool = False
     lanes: int = 1
     max_epochs: int = 3
     slots: int | None = None
@@ -83,7 +86,8 @@ class StreamPlanner(Protocol):
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
         """A stream with the schema that its source has just told, None where nobody wants it;
         names and schema version are in the store when it returns. ``filling``: its generation has
-        rows under the schema before, which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
+        rows under the schema before, which must fit the new one. Raises ``ConfigError``,
+        ``SchemaError``."""
         ...
 
 
@@ -196,9 +200,20 @@ class Sync:
         """Repeat what was written down, then drain what was sealed, without asking the source."""
         self._close_open_epochs()
         self._delivery.repeat(self)
+        if self._plan.resent:
+            self._give_up()
         self._drain(final=True)
         self._settle()
         self._drop_old_epochs()
+
+    def _give_up(self) -> None:
+        left = [
+            Consumed(segment.id, stream)
+            for segment in self._visible()
+            for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
+        ]
+        self._store.abandon(self._lease, left)
+        self._store.replace_states(self._lease, [])
 
     def _settle(self) -> None:
         """Everything that was delivered is committed or blocked."""
@@ -238,6 +253,7 @@ class Sync:
             taken | self._delivery.under_way(),
             blocked=frozenset(self._verdicts.blocked),
             held=frozenset[StreamId]() if final else held,
+            patient=self._plan.resent,
         )
 
     def _drain(self, *, final: bool) -> None:

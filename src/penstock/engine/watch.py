@@ -19,6 +19,8 @@ from penstock.engine.progress import RunObserver
 from penstock.engine.push_job import PushResult
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
+from penstock.engine.serve import Echo
+from penstock.engine.sync import Outcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
@@ -36,7 +38,10 @@ class Watch:
         run_log: RunLog,
         mailbox: Mailbox,
         progress: RunObserver,
+        echo: Echo | None = None,
     ) -> None:
+        """``echo``: gives states back to whoever feeds us."""
+        self._echo = echo
         self._accounting, self._pulse, self._run_log = accounting, pulse, run_log
         self._mailbox, self._progress = mailbox, progress
         self._epochs: list[int] = []
@@ -76,6 +81,8 @@ class Watch:
 
     def states(self, states: Sequence[SavedState]) -> None:
         self._accounting.states(states)
+        if self._echo is not None:
+            self._echo.committed(states)
 
     def load_failed(self, stream: StreamId, error: PenstockError) -> None:
         self._accounting.load_failed(stream, error)
@@ -83,6 +90,8 @@ class Watch:
     def lane_started(self, start: LaneStart) -> None:
         self._epochs.append(start.epoch)
         self._run_log.follow(self._mailbox.log_path(start.epoch))
+        if self._echo is not None:
+            self._echo.follow(self._mailbox.states_path(start.epoch))
         self._progress.phase("extract", f"lane {start.lane}: {len(start.streams)} streams")
         self._accounting.lane_started(start)
 
@@ -104,8 +113,11 @@ class Watch:
         self._run_log.write("WARN", text)
         self._accounting.note(text)
 
-    def finish(self) -> None:
+    def finish(self, outcome: Outcome) -> None:
         self._run_log.poll()
+        whole = not (outcome.errors or outcome.failed or outcome.cancelled)
+        if self._echo is not None and whole and self._accounting.all_in(outcome):
+            self._echo.rest()
 
     def _show(self) -> None:
         if time.monotonic() - self._shown_at < PROGRESS_SECONDS:

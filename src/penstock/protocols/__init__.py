@@ -8,7 +8,7 @@ from typing import cast
 from penstock.errors import ConfigError
 from penstock.protocols.contract import ProtocolPackage
 
-KNOWN = ("airbyte",)
+KNOWN = ("airbyte", "singer")
 
 
 def load(name: str) -> ProtocolPackage:

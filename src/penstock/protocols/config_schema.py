@@ -6,6 +6,7 @@ word. Sources: protocol, Actor Specification (draft-07); "oneOf with a const dis
 connectors write alternatives.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
@@ -56,6 +57,14 @@ def secret_values(schema: Any, config: Any, secret_word: str) -> list[str]:
     return sorted(found, key=lambda text: (-len(text), text))
 
 
+def _may_match(pattern: str, name: str) -> bool:
+    """What cannot be read here may mean any name: rather one secret too many."""
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return True
+
+
 def _no_remote(uri: str) -> NoReturn:
     raise ValueError(f"schemas are not fetched: {uri}")
 
@@ -101,9 +110,10 @@ class _Secrets:
         properties = here.get("properties")
         known = cast(dict[str, Any], properties) if isinstance(properties, dict) else {}
         patterns = here.get("patternProperties")
-        loose = list(cast(dict[str, Any], patterns).values()) if isinstance(patterns, dict) else []
+        loose = cast(dict[str, Any], patterns) if isinstance(patterns, dict) else {}
         for name, item in value.items():
-            nodes = [known[name]] if name in known else [*loose, here.get("additionalProperties")]
+            fitting = [n for pattern, n in loose.items() if _may_match(pattern, name)]
+            nodes = [known[name]] if name in known else [*fitting, here.get("additionalProperties")]
             for node in nodes:
                 self._walk(node, item, (*path, name), depth + 1, frozenset())
 

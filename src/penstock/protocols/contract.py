@@ -178,6 +178,9 @@ class DestinationRole(Protocol):
     """A destination's conversation. Every method raises ``DestinationError`` with the connector's
     own words."""
 
+    told_once: bool
+    """It learns of streams and their schemas when it starts, and never again."""
+
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
 
     def check(

@@ -17,6 +17,7 @@ class PrivateFile(msgspec.Struct, frozen=True):
 
     name: str
     content: bytes
+    writable: bool = False  # the connector may change it: see ``ByteChannel.private``
 
 
 Argument = str | PrivateFile
@@ -51,6 +52,27 @@ class ByteChannel(Protocol):
         seconds passed with nothing. Not reading is what holds the connector back."""
         ...
 
+    def write(self, data: bytes | memoryview, timeout: float) -> int:
+        """Give stdin some of ``data``: how many bytes it took within ``timeout`` seconds, 0 where
+        it took none. Raises ``BrokenPipeError`` once nobody reads it. Only where it was opened with
+        ``feed``. May be called from another thread than :meth:`read`."""
+        ...
+
+    def drained(self, timeout: float) -> bool:
+        """True once all that was written has been read by the connector; False where that takes
+        longer than ``timeout`` seconds. Raises ``BrokenPipeError`` where it never will be. True
+        where the system cannot tell."""
+        ...
+
+    def end_input(self) -> None:
+        """Close stdin: nothing follows. Idempotent."""
+        ...
+
+    def private(self, name: str) -> bytes | None:
+        """What the private file ``name`` holds now, as long as the channel is open; None where it
+        is gone."""
+        ...
+
     def wait(self, timeout: float) -> int | None:
         """The exit code (negative: killed by that signal); None when it still runs after
         ``timeout`` seconds."""
@@ -68,7 +90,10 @@ class ByteChannel(Protocol):
 class Runtime(Protocol):
     """Something that can be started any number of times with different arguments."""
 
-    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> ByteChannel:
-        """Start it. Raises ``SourceError`` (``code`` ``connector.not_found``,
+    def open(
+        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+    ) -> ByteChannel:
+        """Start it; ``feed``: with a stdin that is written to (else it is at its end at once).
+        Raises ``SourceError`` (``code`` ``connector.not_found``,
         ``connector.not_executable``, ``connector.start_failed``)."""
         ...

@@ -2,12 +2,17 @@
 
 It ships, for tests of protocols and of the engine. A :data:`Script` gets the arguments, contents in
 place of private files, and yields what happens: bytes of stdout, :class:`Sleep`,
-:class:`StderrLine`, and at the end perhaps :class:`Exit` (else it exits with 0). Time passes only
-in timeouts: a read that would wait an hour returns at once.
+:class:`StderrLine`, and at the end perhaps :class:`Exit` (else it exits with 0). One that is fed
+yields :class:`NextLine` and gets that line as the value of the ``yield``. Time passes only in
+timeouts: a read that would wait an hour returns at once. Waiting for input, or for room in it, is
+real time, because another thread may feed.
 """
 
+import errno
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -36,12 +41,23 @@ class Exit:
     code: int
 
 
-Step = bytes | Sleep | StderrLine | Exit
+@dataclass(frozen=True, slots=True)
+class NextLine:
+    """Wait for a line of stdin, with its newline; what is left at its end, then ``b""``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseInput:
+    """It reads no further: whoever writes hears of a broken pipe."""
+
+
+Step = bytes | Sleep | StderrLine | Exit | NextLine | CloseInput
 Script = Callable[[list[str | bytes]], Iterable[Step]]
 
 
 class MemoryRuntime:
-    """``runs`` keeps the arguments of every start; ``clock`` the virtual seconds that passed."""
+    """``runs`` keeps the arguments of every start; ``clock`` the virtual seconds that passed.
+    ``capacity``: bytes of input that wait to be read."""
 
     def __init__(
         self,
@@ -49,17 +65,22 @@ class MemoryRuntime:
         *,
         secrets: Sequence[str] = (),
         log_stderr: Callable[[str], None] | None = None,
+        capacity: int = 64 * 1024,
     ) -> None:
         self._script = script
+        self.capacity = capacity
         self._masker = Masker(secrets)
         self._log = log_stderr
         self.runs: list[list[str | bytes]] = []
         self.clock = 0.0
 
-    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> "MemoryChannel":
+    def open(
+        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+    ) -> "MemoryChannel":
         resolved = [a if isinstance(a, str) else a.content for a in arguments]
         self.runs.append(resolved)
-        return MemoryChannel(self, iter(self._script(list(resolved))))
+        private = {a.name: a.content for a in reversed(arguments) if not isinstance(a, str)}
+        return MemoryChannel(self, iter(self._script(list(resolved))), private, feed=feed)
 
     def say(self, line: str) -> str:
         """A line of stderr, masked and logged as ``process`` does."""
@@ -72,11 +93,24 @@ class MemoryRuntime:
 class MemoryChannel:
     """One run. Like a process, it gets no further than its next unread output."""
 
-    def __init__(self, runtime: MemoryRuntime, steps: Iterator[Step]) -> None:
+    def __init__(
+        self,
+        runtime: MemoryRuntime,
+        steps: Iterator[Step],
+        private: dict[str, bytes],
+        *,
+        feed: bool,
+    ) -> None:
         self._runtime = runtime
         self._steps = steps
+        self._private = private
         self._pending: bytes | None = None
         self._asleep = 0.0
+        self._waits_for_line = False
+        self._answer: bytes | None = None
+        self._input = bytearray()
+        self._ended = self._deaf = not feed
+        self._changed = threading.Condition()
         self._code: int | None = None
         self._tail = ""
         self.stopped = False
@@ -93,25 +127,66 @@ class MemoryChannel:
         self.stop()
 
     def read(self, timeout: float) -> bytes | None:
-        if self.stopped:
-            return b""
-        if not self._advance(timeout):
-            return None
-        data, self._pending = self._pending, None
-        return data or b""
+        with self._changed:
+            if self.stopped:
+                return b""
+            if not self._advance(timeout):
+                return b"" if self.stopped else None
+            data, self._pending = self._pending, None
+            return data or b""
+
+    def write(self, data: bytes | memoryview, timeout: float) -> int:
+        deadline = time.monotonic() + max(timeout, 0.0)
+        with self._changed:
+            while True:
+                if self._deaf or self._ended or self.stopped or self._code is not None:
+                    raise BrokenPipeError(errno.EPIPE, "nobody reads the connector's input")
+                room = self._runtime.capacity - len(self._input)
+                if room > 0:
+                    taken = bytes(data[:room])
+                    self._input += taken
+                    self._changed.notify_all()
+                    return len(taken)
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return 0
+
+    def drained(self, timeout: float) -> bool:
+        deadline = time.monotonic() + max(timeout, 0.0)
+        with self._changed:
+            while self._input:
+                if self.stopped or self._code is not None:
+                    raise BrokenPipeError(errno.EPIPE, "the input was never read")
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return False
+            return True
+
+    def end_input(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def private(self, name: str) -> bytes | None:
+        return None if self.stopped else self._private.get(name)
+
+    def set_private(self, name: str, content: bytes) -> None:
+        """The connector changed a private file."""
+        self._private[name] = content
 
     def wait(self, timeout: float) -> int | None:
-        if self._code is None:
-            self._advance(timeout)
-        return self._code
+        with self._changed:
+            if self._code is None:
+                self._advance(timeout)
+            return self._code
 
     def stop(self) -> None:
-        if self._code is None:
-            self._code = -15
-            close = getattr(self._steps, "close", None)
-            if close is not None:
-                close()
-        self.stopped = True
+        with self._changed:
+            if self._code is None:
+                self._code = -15
+                close = getattr(self._steps, "close", None)
+                if close is not None:
+                    close()
+            self.stopped = True
+            self._changed.notify_all()
 
     def stderr_tail(self) -> str:
         return self._tail.encode()[-TAIL_BOUND:].decode(errors="ignore").removesuffix("\n")
@@ -127,15 +202,49 @@ class MemoryChannel:
             left -= self._asleep
             self._runtime.clock += self._asleep
             self._asleep = 0.0
-            match next(self._steps, Exit(0)):
+            if self._waits_for_line and not self._take_line(left):
+                return False
+            match self._next():
                 case Sleep(seconds):
                     self._asleep = seconds
                 case StderrLine(text):
                     self._tail += "".join(f"{self._runtime.say(x)}\n" for x in text.splitlines())
+                case NextLine():
+                    self._waits_for_line = True
+                case CloseInput():
+                    self._deaf = True
                 case Exit(code):
                     self._code = code
                 case b"":
                     continue
                 case data:
                     self._pending = data
+            self._changed.notify_all()
+        return True
+
+    def _next(self) -> Step:
+        answer, self._answer = self._answer, None
+        if answer is None or not isinstance(self._steps, Generator):
+            return next(self._steps, Exit(0))
+        try:
+            return self._steps.send(answer)
+        except StopIteration:
+            return Exit(0)
+
+    def _take_line(self, seconds: float) -> bool:
+        """The line that the script waits for; False where none comes within real ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while True:
+            end = self._input.find(b"\n") + 1
+            full = len(self._input) >= self._runtime.capacity
+            if end == 0 and (self._ended or full):
+                end = len(self._input)
+            if end or self._ended:
+                break
+            if not self._changed.wait(deadline - time.monotonic()) or self.stopped:
+                return False
+        self._answer = bytes(self._input[:end])
+        del self._input[:end]
+        self._waits_for_line = False
+        self._changed.notify_all()
         return True

@@ -7,6 +7,7 @@ removes what a killed one left. Not here: what the files mean.
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -17,6 +18,7 @@ from penstock.runtimes.contract import Argument, PrivateFile
 
 _PREFIX = "penstock-private"
 _SHM = Path("/dev/shm")
+_CONTENT_BOUND = 64 << 20
 
 
 class PrivateFolder:
@@ -26,6 +28,7 @@ class PrivateFolder:
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.path: Path | None = None
         self.arguments: list[str] = []
+        self._files: dict[str, Path] = {}
         if not any(isinstance(a, PrivateFile) for a in arguments):
             self.arguments = [a for a in arguments if isinstance(a, str)]
             return
@@ -56,8 +59,26 @@ class PrivateFolder:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "wb") as f:
                 f.write(argument.content)
+            self._files.setdefault(argument.name, path)
             written.append(str(path))
         self.arguments = written
+
+    def content(self, name: str) -> bytes | None:
+        """What the file of the argument ``name`` holds now (of the first, where two have that
+        name). None where it is gone, no longer a plain file, or beyond 64 MB: its connector may
+        have put anything there."""
+        path = self._files.get(name)
+        if path is None:
+            return None
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(fd, "rb") as f:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    return None
+                content = f.read(_CONTENT_BOUND + 1)
+        except OSError:
+            return None
+        return content if len(content) <= _CONTENT_BOUND else None
 
     def remove(self) -> None:
         if self.path is not None:

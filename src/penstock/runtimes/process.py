@@ -9,7 +9,6 @@ protocol's: :meth:`ProcessChannel.read` is bounded by what its caller says.
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import subprocess
@@ -25,12 +24,13 @@ from penstock.runtimes import starting
 from penstock.runtimes.contract import Argument, Timeouts
 from penstock.runtimes.environ import clean_environment
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.pipes import CAPACITY, InputPipe, grow
 from penstock.runtimes.private import PrivateFolder
 from penstock.runtimes.stderr import StderrDrain
 from penstock.runtimes.supervisor import Order
 
-READ_SIZE = 1 << 20
-"""Bytes of one read, and the pipe's capacity where the system grants it."""
+READ_SIZE = CAPACITY
+"""Bytes of one read."""
 _ENOUGH = 128 * 1024
 _GATHER = 0.002
 _GATHERS = 5
@@ -60,9 +60,11 @@ class ProcessRuntime:
         self._log_stderr = log_stderr
         self._cwd = os.fspath(cwd) if cwd is not None else None
 
-    def open(self, arguments: Sequence[Argument], timeouts: Timeouts) -> "ProcessChannel":
-        """Start it; returns once it runs. Raises ``SourceError`` (``connector.not_found``,
-        ``connector.not_executable``, ``connector.start_failed``)."""
+    def open(
+        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+    ) -> "ProcessChannel":
+        """Start it; returns once it runs. ``feed``: see the contract. Raises ``SourceError``
+        (``connector.not_found``, ``connector.not_executable``, ``connector.start_failed``)."""
         env = clean_environment(self._env)
         try:
             file = starting.resolve(self.command, env["PATH"], self._cwd)
@@ -79,7 +81,8 @@ class ProcessRuntime:
                     os.fsencode(self._cwd or ""),
                     float(timeouts.stop),
                     os.fsencode(folder.path or ""),
-                )
+                ),
+                feed=feed,
             )
         except BaseException as e:
             channel.close()
@@ -95,8 +98,8 @@ class ProcessRuntime:
 
 
 class ProcessChannel:
-    """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread;
-    ``stop`` and ``stderr_tail`` may be called from any."""
+    """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread,
+    ``write`` to one, which may be another; the rest may be called from any."""
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class ProcessChannel:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._stderr: StderrDrain | None = None
         self._stdout = self._status = self._lifeline = -1
+        self._input: InputPipe | None = None
         self._status_text = b""
         self._pid: int | None = None
         self._code: int | None = None
@@ -124,10 +128,15 @@ class ProcessChannel:
 
     # -- start
 
-    def start(self, order: Order) -> None:
+    def start(self, order: Order, *, feed: bool = False) -> None:
         theirs: list[int] = []
         stderr_out = -1
+        stdin = subprocess.DEVNULL
         try:
+            if feed:
+                stdin, ours = os.pipe()
+                theirs.append(stdin)
+                self._input = InputPipe(ours)
             self._stdout, stdout = os.pipe()
             theirs.append(stdout)
             stderr_out, stderr_in = os.pipe()
@@ -136,13 +145,13 @@ class ProcessChannel:
             theirs.append(orders)
             self._status, status = os.pipe()
             theirs.append(status)
-            _grow(self._stdout)
+            grow(self._stdout)
             os.set_blocking(self._stdout, False)
             os.set_blocking(self._lifeline, False)
             os.set_blocking(self._status, False)
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", starting.SUPERVISOR, str(orders), str(status)],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr_in,
                 pass_fds=(orders, status),
@@ -212,6 +221,22 @@ class ProcessChannel:
                 return None
         return b""
 
+    def write(self, data: bytes | memoryview, timeout: float) -> int:
+        """See the contract."""
+        if self._input is None:
+            raise BrokenPipeError(errno.EPIPE, "it was opened without an input")
+        return self._input.write(data, timeout)
+
+    def drained(self, timeout: float) -> bool:
+        return self._input is None or self._input.drained(timeout)
+
+    def end_input(self) -> None:
+        if self._input is not None:
+            self._input.end()
+
+    def private(self, name: str) -> bytes | None:
+        return self._folder.content(name)
+
     def wait(self, timeout: float) -> int | None:
         deadline = time.monotonic() + max(timeout, 0.0)
         poll = select.poll()
@@ -247,6 +272,7 @@ class ProcessChannel:
 
     def _release(self) -> None:
         self._stopped = self._eof = True
+        self.end_input()
         for fd in (self._lifeline, self._stdout, self._status):
             if fd >= 0:
                 os.close(fd)
@@ -347,17 +373,3 @@ class ProcessChannel:
         if self._pid is not None and self._code is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._pid, 9)
-
-
-def _grow(pipe: int) -> None:
-    """A larger pipe means fewer switches between connector and reader. Best effort."""
-    set_size = getattr(fcntl, "F_SETPIPE_SZ", None)
-    size = READ_SIZE
-    while set_size is not None and size > 64 * 1024:
-        try:
-            fcntl.fcntl(pipe, set_size, size)
-            return
-        except OSError as e:
-            if e.errno not in (errno.EPERM, errno.EBUSY, errno.ENOMEM):
-                return
-            size //= 2

@@ -252,8 +252,10 @@ def main() -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     order = receive(lifeline)
     pid = spawn(order, status)
-    # Our own copies of the connector's stdout and stderr would keep them from ever ending.
+    # Our own copies of the connector's stdout and stderr would keep them from ever ending, that of
+    # its stdin whoever writes to it from hearing that nobody reads.
     null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.close(null)

@@ -222,6 +222,7 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf["spark.local.dir"] = str(scratch / _BLOCKS)
+        conf["spark.python.daemon.module"] = "penstock.spark.daemon"
         # a heartbeat that meets the end of the session holds it up for one interval
         conf["spark.executor.heartbeatInterval"] = "2s"
         # adaptive execution joins small partitions; more would only cost start-up

@@ -121,8 +121,8 @@ class SessionNeeds(msgspec.Struct, frozen=True):
     conf: dict[str, str] = {}
 
 
-class TableFormat(Protocol):
-    """One destination of one format, at one place."""
+class Place(Protocol):
+    """Where a pipeline's rows go, as far as its plan and its report need to know."""
 
     name: str
 
@@ -140,6 +140,10 @@ class TableFormat(Protocol):
         """Why loads of this mode must wait for the end of the sync (a sentence for ``plan``), or
         None where they may be committed while the source still reads."""
         ...
+
+
+class TableFormat(Place, Protocol):
+    """One destination of one format, at one place."""
 
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]

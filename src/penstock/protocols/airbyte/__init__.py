@@ -2,14 +2,17 @@
 
 ``messages`` and ``enums`` (the wire), ``source`` (conversation), ``state``, ``schema``; beside
 them what ``source`` is made of: ``conversation``, ``lines``, ``asides``, ``catalog``,
-``configure``.
+``configure``; and ``destination``: ``outgoing``, ``records``, ``replies``, ``acks``.
 """
 
 from penstock.model.types import ChangeWords, MetadataNames
+from penstock.protocols.airbyte.destination import AirbyteDestination
+from penstock.protocols.airbyte.destination import AirbyteDestination
 from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
+from penstock.protocols.contract import DestinationRole
 
 
 class AirbytePackage:
@@ -17,6 +20,7 @@ class AirbytePackage:
 
     name = PROTOCOL
     source = AirbyteSource()
+    destination: DestinationRole | None = AirbyteDestination()
     state = AirbyteState()
     schema = AirbyteSchema()
     metadata_names = MetadataNames(
@@ -29,8 +33,16 @@ class AirbytePackage:
     deleted_at_field: str | None = DELETED_AT
     secret_word = SECRET_WORD
 
+    prefixes = ("source-", "destination-")
+
     def command_name(self, name: str) -> str:
         return f"{PROTOCOL}-{name}"
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name),)
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name), name)
 
 
 PACKAGE = AirbytePackage()

@@ -7,12 +7,9 @@ RECORD and STATE.
 
 from collections.abc import Callable, Iterator
 
-import msgspec
-
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Control,
-    Counted,
     Error,
     Estimate,
     Event,
@@ -35,50 +32,23 @@ from penstock.protocols.airbyte.messages import (
     LineOther,
     StreamDescriptor,
 )
+from penstock.protocols.noise import Noise
 
-_LOGGED = 20  # of each kind of noise; the rest is only counted
-_SHOWN = 1000  # characters of a noise line
-_KINDS = 200  # distinct keys of Counted; a connector chooses some of their words
 _LEVELS = frozenset(LogLevel)
 _STATUSES = {s.value: s for s in Status}
 
 
-class Asides:
-    """Turns every line that is no answer into events; counts what is not taken.
-
-    Counts are given by :meth:`counted`, once a chunk, never one event a line.
-    """
+class Asides(Noise):
+    """Turns every line that is no answer into events; counts what is not taken (protocol,
+    AirbyteLogMessage: what is no message is treated as a log)."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._logged: dict[str, int] = {}
+        super().__init__()
         self._handlers: dict[str, Callable[[LineOther], Iterator[Event]]] = {
             MessageType.log: self._log,
             MessageType.trace: self._trace,
             MessageType.control: self._control,
         }
-
-    def count(self, what: str, number: int = 1) -> None:
-        if what not in self._logged and len(self._logged) >= _KINDS:
-            what = f"{what.partition(':')[0]}:others"
-        self._logged.setdefault(what, 0)
-        self._counts[what] = self._counts.get(what, 0) + number
-
-    def counted(self) -> Iterator[Event]:
-        counts, self._counts = self._counts, {}
-        for what, number in counts.items():
-            yield Counted(what, number)
-
-    def noise(self, what: str, raw: bytes | msgspec.Raw) -> Iterator[Event]:
-        """Count a line, and log it as text while there are few of its kind (protocol,
-        AirbyteLogMessage: what is no message is treated as a log)."""
-        self.count(what)
-        seen = self._logged.get(what, _LOGGED)
-        if seen < _LOGGED:
-            self._logged[what] = seen + 1
-            text = bytes(raw)[: _SHOWN * 4].decode(errors="replace").strip()[:_SHOWN]
-            more = " (further lines of this kind are only counted)" if seen + 1 == _LOGGED else ""
-            yield Log("INFO", f"{what}: {text}{more}")
 
     def other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
         """LOG, TRACE, CONTROL; anything else is counted: ``unexpected_type:X`` where the protocol

@@ -4,17 +4,18 @@ A chunk of nothing but plain records costs no Python step per record; one whose 
 good message is decoded in one call; any other chunk line by line.
 Records are grouped per stream until a state or status of their scope, or the end of a block.
 Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeouts and the process
-(``conversation``), logs and noise (``asides``).
+(``protocols.conversation``), logs and noise (``asides``).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 
+from penstock.codec.packed import Packed
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Error, Event, Log, Reject, State, StreamStatus
 from penstock.model.state import StateScope, StateType
@@ -27,34 +28,30 @@ from penstock.protocols.airbyte.messages import (
     LineMeta,
     LineOther,
     PlainLine,
+    PlainRecord,
 )
 from penstock.protocols.airbyte.state import scope_of
+from penstock.protocols.lines import (
+    FAULTS,
+    OPEN,
+    is_json,
+    masked,
+    streams_named,
+    the_one,
+    unmasked,
+)
 
 _LINE = msgspec.json.Decoder(Line)
 _PLAIN = msgspec.json.Decoder(PlainLine)
 _OTHER = msgspec.json.Decoder(LineOther)
 _META = msgspec.json.Decoder(LineMeta | None)
 _CHANGES = msgspec.json.Decoder(list[LineChange])
-_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_OPEN = ord("{")
-_FIRST = itemgetter(0)
-_RECORD_OF = attrgetter("record")
 _STREAM_OF = attrgetter("stream", "namespace")
-_DATA_OF, _TIME_OF = attrgetter("data"), attrgetter("emitted_at")
 _RECORD: str = MessageType.record.value
 
 # A line that holds either is never taken for text: it holds, or held, a record.
 _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
-_STREAM_MARK = re.compile(rb'"stream"\s*:\s*("(?:[^"\\]|\\.)*")')
-# What Python's json writes and JSON does not have: floats that are no numbers, half a surrogate
-# pair. The decoder of values (``codec``) knows what becomes of them.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b')
-_ESCAPE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
-    rb"|\\."
-)
-_HALF = 6  # bytes of one escape
 
 
 class _Group:
@@ -91,7 +88,7 @@ class Sorter:
             return
         try:
             lines = _LINE.decode_lines(data)
-        except _FAULTS:
+        except FAULTS:
             lines = None
         if lines is not None and _one_a_line(data, len(lines)):
             self._seen.append((lines, data))
@@ -128,16 +125,27 @@ class Sorter:
         """Take a chunk of plain records whole; False: it has something else, nothing was taken."""
         try:
             lines = _PLAIN.decode_lines(data)
-        except _FAULTS:
+        except FAULTS:
             return False
         if not lines or not _one_a_line(data, len(lines)):
             return False
         self._seen.append((lines, data))
-        for (name, namespace), run in groupby(map(_RECORD_OF, lines), _STREAM_OF):
-            group, records = self._group(name, namespace), list(run)
-            group.bodies.extend(map(_DATA_OF, records))
-            group.times.extend(map(_TIME_OF, records))
+        records = [line.record for line in lines]
+        of, count = records[0], len(records)
+        if [r.stream for r in records].count(of.stream) == count and (
+            [r.namespace for r in records].count(of.namespace) == count
+        ):
+            self._gather(records)
+        else:
+            for _, run in groupby(records, _STREAM_OF):
+                self._gather(list(run))
         return True
+
+    def _gather(self, records: list[PlainRecord]) -> None:
+        """Records of one stream."""
+        group = self._group(records[0].stream, records[0].namespace)
+        group.bodies += [r.data for r in records]
+        group.times += [r.emitted_at for r in records]
 
     def _take(self, lines: Sequence[Line]) -> Iterator[Event]:
         name: str | None = None
@@ -179,7 +187,7 @@ class Sorter:
             text = bytes(meta.changes)
             if text not in (b"null", b"[]") and _CHANGES.decode(text):
                 group.changes[len(group.bodies)] = text
-        except _FAULTS:
+        except FAULTS:
             self._asides.count("malformed:meta")
 
     def _flush_all(self) -> Iterator[Event]:
@@ -198,14 +206,16 @@ class Sorter:
             return
         if not group.bodies:
             return
-        if set(map(_FIRST, map(memoryview, group.bodies))) != {_OPEN}:
+        packed = Packed.of(group.bodies)
+        if packed.first_bytes() != {OPEN}:
             yield from self._reject_non_objects(group)
-        if group.bodies:
-            size = sum(map(len, group.bodies))
-            yield Batch(group.stream, group.bodies, group.times, group.changes, size)
+            if not group.bodies:
+                return
+            packed = Packed.of(group.bodies)
+        yield Batch(group.stream, packed, group.times, group.changes, packed.size)
 
     def _reject_non_objects(self, group: _Group) -> Iterator[Event]:
-        keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == _OPEN]
+        keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == OPEN]
         kept = set(keep)
         for i, body in enumerate(group.bodies):
             if i not in kept:
@@ -279,7 +289,7 @@ class Sorter:
     def _line(self, raw: bytes) -> Iterator[Event]:
         try:
             line = _LINE.decode(raw)
-        except _FAULTS as e:
+        except FAULTS as e:
             yield from self._odd(raw, str(e))
             return
         record = line.record
@@ -287,7 +297,7 @@ class Sorter:
             yield from self._other(line, raw)
         elif record is None:
             yield from self._reject(raw, "record is missing", None)
-        elif memoryview(record.data)[0] != _OPEN:
+        elif memoryview(record.data)[0] != OPEN:
             stream = StreamId.of(record.namespace, record.stream)
             yield from self._reject(raw, "data is not an object", stream)
         else:
@@ -301,7 +311,7 @@ class Sorter:
             return
         try:
             other = _OTHER.decode(raw)
-        except _FAULTS:
+        except FAULTS:
             yield from self._no_message(raw, fault)
             return
         if other.type == _RECORD:
@@ -311,7 +321,7 @@ class Sorter:
 
     def _no_message(self, raw: bytes, fault: str) -> Iterator[Event]:
         if not _RECORD_MARK.search(raw):
-            kind = "not_a_message" if _is_json(raw) else "text_line"
+            kind = "not_a_message" if is_json(raw) else "text_line"
             yield from self._asides.noise(kind, raw)
             return
         record = _with_python_values(raw)
@@ -333,61 +343,39 @@ class Sorter:
 
     def _told(self, raw: bytes) -> StreamId | None:
         """The stream of a broken record, where only one configured stream can be meant."""
-        try:
-            names = {msgspec.json.decode(m, type=str) for m in _STREAM_MARK.findall(raw)}
-        except _FAULTS:
-            return None
-        meant = [s for s in self._configured if s.name in names]
-        return meant[0] if len(meant) == 1 else None
+        return the_one(streams_named(raw), self._configured)
+
+
+def _one_a_line(data: bytes, messages: int) -> bool:
+    """Is every line exactly one of ``messages`` objects (as ``protocols.lines.one_a_line``)?
+    Without a copy of each line."""
+    begins, find, at = [0], data.find, 0
+    while at := find(b"\n", at) + 1:
+        begins.append(at)
+    if begins[-1] == len(data):
+        begins.pop()
+    return len(begins) == messages and set(map(data.__getitem__, begins)) == {OPEN}
 
 
 def _body(line: Line | PlainLine) -> msgspec.Raw | None:
     return None if line.record is None else line.record.data
 
 
-def _one_a_line(data: bytes, messages: int) -> bool:
-    """``decode_lines`` takes two values on a line and one over two lines; we do not (protocol,
-    Interface Invariants)."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return len(lines) == messages and all(lines) and set(map(_FIRST, lines)) == {_OPEN}
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        msgspec.json.decode(raw)
-    except _FAULTS:
-        return False
-    return True
-
-
 def _with_python_values(raw: bytes) -> Line | None:
     """A RECORD whose data holds what only Python calls JSON: decoded around it, its body as it
     came. None where that is not all that is wrong with the line."""
-    masked = _TOKEN.sub(_mask, raw)
+    cover = masked(raw)
+    if cover is None:
+        return None
     try:
-        line = _LINE.decode(masked)
-    except _FAULTS:
+        line = _LINE.decode(cover)
+    except FAULTS:
         return None
     record = line.record
-    if record is None or line.type != _RECORD or masked == raw:
+    if record is None or line.type != _RECORD:
         return None
-    body = bytes(record.data)
-    place = re.search(rb'"data"\s*:\s*(' + re.escape(body) + rb")", masked)
-    if place is None or not body.startswith(b"{"):
+    body = unmasked(raw, cover, bytes(record.data), b"data")
+    if body is None:
         return None
-    record.data = msgspec.Raw(raw[place.start(1) : place.end(1)])
+    record.data = msgspec.Raw(body)
     return line
-
-
-def _mask(match: re.Match[bytes]) -> bytes:
-    """A value of the same length, so that places in the line stay what they are."""
-    token = match.group()
-    if token.startswith(b'"'):
-        return _ESCAPE.sub(_mask_half, token) if b"\\u" in token else token
-    return b"-" + b"1" * (len(token) - 1) if token.startswith(b"-") else b"1" * len(token)
-
-
-def _mask_half(match: re.Match[bytes]) -> bytes:
-    return match.group() if len(match.group()) != _HALF else b"\\u0000"

@@ -1,7 +1,7 @@
 """An Airbyte source's conversation: spec, check, discover, configure, read.
 
 Written against a runtime, so that the same code talks to a process, a container or a recording.
-Not here: the lines of a read (``lines``), time limits (``conversation``), rules for modes
+Not here: the lines of a read (``lines``), time limits (``protocols.conversation``), rules for modes
 (``configure``). Source: specification, Source; protocol, Common Interface and Source.
 """
 
@@ -11,18 +11,19 @@ from typing import Any, NoReturn
 import msgspec
 
 from penstock.codec.framing import LineFramer
-from penstock.errors import SourceError
+from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
 from penstock.model.events import Event, Log
 from penstock.protocols import wire
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.configure import configure
-from penstock.protocols.airbyte.conversation import Answer, ask, read
+from penstock.protocols.airbyte.conversation import Answer, ask
 from penstock.protocols.airbyte.enums import CheckStatus, FailureType, MessageType
 from penstock.protocols.airbyte.lines import Sorter
 from penstock.protocols.airbyte.messages import AirbyteConnectionStatus, ConnectorSpecification
 from penstock.protocols.airbyte.state import state_file
 from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.conversation import read
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "airbyte"
@@ -88,6 +89,18 @@ class AirbyteSource:
         for event in odd:
             log(event)
         return catalog
+
+    def catalog_of(self, raw: Any) -> Catalog:
+        """An AirbyteCatalog, or the CATALOG message that holds one."""
+        inner = raw.get("catalog") if isinstance(raw, dict) else None
+        try:
+            return catalog_of(raw if inner is None else inner)[0]
+        except SourceError as e:
+            raise ConfigError(
+                "the catalog has no list `streams`",
+                code="config.catalog",
+                hint="give what the connector's `discover` prints",
+            ) from e
 
     def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
         return configure(stream, wish, DELETED_AT)

@@ -1,0 +1,132 @@
+"""Frames through WebAssembly guests, in MB/s: source, destination, transform, at several sizes.
+
+    python bench/wasm_frames.py [--mb MB_PER_CASE] [--runs N] [--json]
+
+In the same run, for the same frames: a plain memcpy, and wasmtime's stock interface (without the
+adapter; a little data suffices there, in pieces of 64 KB, because it refuses larger ones). The
+guests are the tests' C ones; they move bytes and compute nothing. A transform moves each byte
+twice; its figure is what goes in. On a machine that others use, MB per CPU second says more than
+the wall does.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.protocols.rapidbyte import destination, source, transform
+from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.lifecycle import Loaded, load
+from penstock.protocols.rapidbyte.messages import StreamContext, StreamLimits
+from penstock.protocols.rapidbyte.permissions import Effective
+from penstock.protocols.rapidbyte.told import Ended, Frame, Told
+from penstock.runtimes.wasm.compiled import CompileCache
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "rapidbyte"))
+from rapidbyte_guests import c_guest
+
+SIZES = {"64 KB": 64 << 10, "1 MB": 1 << 20, "16 MB": 16 << 20}
+STOCK_BYTES = 2 << 20
+STOCK_PIECE = 64 << 10
+ALLOWED = Effective(
+    hosts=(), variables=(), folders=(), max_memory=None, timeout_seconds=600, ruled=()
+)
+CONTEXT = StreamContext(
+    stream_name="numbers",
+    sync_mode="full_refresh",
+    limits=StreamLimits(max_batch_bytes=64 << 20),
+)
+
+
+def feed(size: int, frames: int) -> Iterator[bytes]:
+    data = os.urandom(size)
+    for _ in range(frames):
+        yield data
+
+
+def timed(told: Iterator[Told], expected: int | None) -> tuple[float, float]:
+    """Seconds on the wall and of CPU (all threads), compiling not included."""
+    began, used = time.perf_counter(), time.process_time()
+    seen = 0
+    for item in told:
+        if isinstance(item, Frame):
+            seen += len(item.data)
+        elif isinstance(item, Ended) and item.error is not None:
+            raise item.error
+    if expected is not None and seen != expected:
+        raise SystemExit(f"{seen} bytes instead of {expected}")
+    return time.perf_counter() - began, time.process_time() - used
+
+
+def run(loaded: Loaded, size: int, frames: int, piece: int) -> tuple[float, float]:
+    """MB/s on the wall, MB per CPU second."""
+    config: dict[str, Any] = {"light": 1, "same": 1, "frames": frames, "size": size, "chunk": piece}
+    stage = Stage(loaded, config, ALLOWED, loaded.role)
+    total = size * frames
+    if loaded.role == "source":
+        times = timed(source.read(stage, CONTEXT), total)
+    elif loaded.role == "destination":
+        times = timed(destination.write(stage, CONTEXT, feed(size, frames)), None)
+    else:
+        times = timed(transform.apply(stage, CONTEXT, feed(size, frames)), total)
+    return total / times[0] / 1e6, total / times[1] / 1e6
+
+
+def memcpy(size: int, frames: int) -> float:
+    data, into = os.urandom(size), bytearray(size)
+    began = time.perf_counter()
+    for _ in range(frames):
+        into[:] = data
+    return size * frames / (time.perf_counter() - began) / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mb", type=int, default=256)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cache = CompileCache(None)
+    rows: list[dict[str, Any]] = []
+    for role in ("source", "destination", "transform"):
+        wrapped = load(c_guest(role), role, cache)
+        stock = load(c_guest(role), role, cache, plain=True)
+        for label, size in SIZES.items():
+            frames = max(2, (options.mb << 20) // size)
+            fast = [run(wrapped, size, frames, 0) for _ in range(options.runs)]
+            copies = [memcpy(size, frames) for _ in range(options.runs)]
+            few = max(1, STOCK_BYTES // size)
+            slow, slow_cpu = run(stock, min(size, STOCK_BYTES), few, STOCK_PIECE)
+            rate, copy = statistics.median(f for f, _ in fast), statistics.median(copies)
+            per_cpu = statistics.median(c for _, c in fast)
+            rows.append(
+                {
+                    "role": role,
+                    "frame": label,
+                    "MB/s": round(rate),
+                    "all runs": [round(f) for f, _ in fast],
+                    "MB/CPU s": round(per_cpu),
+                    "memcpy MB/s": round(copy),
+                    "of memcpy": round(rate / copy, 3),
+                    "stock MB/s": round(slow, 2),
+                    "times stock": round(rate / slow),
+                    "times stock by CPU": round(per_cpu / slow_cpu),
+                }
+            )
+            if not options.json:
+                print(rows[-1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if options.json:
+        print(json.dumps({"rows": rows, "peak_rss_mb": peak}))
+    else:
+        print(f"peak memory {peak} MB")
+
+
+if __name__ == "__main__":
+    main()

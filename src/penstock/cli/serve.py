@@ -1,0 +1,214 @@
+"""``penstock serve``: Penstock as another platform's connector.
+
+Its stdout belongs to that platform; what is said beside the messages goes to stderr.
+
+Neighbours: ``engine.run.serve_input`` does the work; ``config.served`` reads the configuration that
+the platform gives; ``protocols.airbyte.serving`` words what an Airbyte host hears.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.command import Surface, group, verb
+from penstock.cli.faults import Fault
+from penstock.cli.progress import watching
+from penstock.cli.running import stoppable
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.config.served import AIRBYTE, SINGER, about, read_settings, schema
+from penstock.errors import ConfigError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.model.catalog import Catalog, ConfiguredStream
+    from penstock.model.report import Report
+
+serve = group(
+    "Penstock as another platform's connector: a Singer target, an Airbyte destination.",
+    "tap-x --config tap.json | penstock serve target --as singer --config target.json",
+    "penstock serve destination --as airbyte spec",
+)
+
+AsSinger = Annotated[str, typer.Option("--as", metavar="PROTOCOL", help="Whose target: singer.")]
+AsAirbyte = Annotated[
+    str, typer.Option("--as", metavar="PROTOCOL", help="Whose destination: airbyte.")
+]
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", show_default=False,
+        help="Where the rows go, as JSON: {\"destination\": \"delta:./lake\"}.",
+    ),
+]  # fmt: skip
+CatalogFile = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="FILE", help="The configured catalog.", show_default=False),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="DESTINATION", show_default=False,
+        help="parquet:PATH or delta:PATH, beside a config or in its place.",
+    ),
+]  # fmt: skip
+
+
+@verb(
+    "tap-x --config tap.json | penstock serve target --as singer --to delta:./lake > state.json",
+    "penstock serve target --as singer --about",
+    app=serve,
+)
+def target(
+    surface: Surface,
+    protocol: AsSinger = SINGER,
+    config: ConfigFile = None,
+    to: To = None,
+    tell: Annotated[
+        bool, typer.Option("--about", help="Say as JSON what this target is and takes.")
+    ] = False,
+    form: Annotated[str, typer.Option("--format", hidden=True)] = "json",
+) -> int:
+    """Messages on stdin; on stdout each state, once everything before it is committed."""
+    del form  # runners ask for `--about --format=json`; there is no other
+    _must_be(protocol, SINGER, "target")
+    if tell:
+        from penstock import __version__
+
+        surface.output.document(about(__version__))
+        return 0
+    from penstock.model.catalog import Catalog
+
+    pipeline = read_settings(config, to).pipeline_of(SINGER)
+    report = _run(surface, pipeline, SINGER, Catalog((), open=True), "{}")
+    _tell(surface, report)
+    return report.exit_code
+
+
+@verb(
+    "penstock serve destination --as airbyte spec",
+    "penstock serve destination --as airbyte check --config config.json",
+    "penstock serve destination --as airbyte write --config config.json --catalog catalog.json",
+    app=serve,
+)
+def destination(
+    surface: Surface,
+    command: Annotated[str, typer.Argument(metavar="spec|check|write")],
+    protocol: AsAirbyte = AIRBYTE,
+    config: ConfigFile = None,
+    catalog: CatalogFile = None,
+) -> int:
+    """An Airbyte destination that writes Penstock's tables."""
+    _must_be(protocol, AIRBYTE, "destination")
+    from penstock.protocols.airbyte import serving
+
+    out = surface.output.line
+    if command == "spec":
+        out(serving.spec(schema()))
+        return 0
+    if command == "check":
+        out(serving.status(_check(config)))
+        return 0
+    if command != "write":
+        raise ConfigError(
+            f"serve destination: there is no command {command!r}",
+            code="config.usage",
+            hint="spec, check or write",
+        )
+    try:
+        known, streams = serving.configured(_catalog(catalog))
+        pipeline = read_settings(config, None).pipeline_of(AIRBYTE, _options(streams))
+        report = _run(surface, pipeline, AIRBYTE, known, serving.STATE)
+    except PenstockError as e:
+        out(serving.error(e.message, e.hint))
+        surface.output.error(e)
+        return 1
+    if report.exit_code:
+        told = report.error or {}
+        out(serving.error(str(told.get("message", report.status)), told.get("hint")))
+    _tell(surface, report)
+    return 1 if report.exit_code else 0
+
+
+def _must_be(given: str, wanted: str, role: str) -> None:
+    if given != wanted:
+        raise ConfigError(
+            f"Penstock is no {role} of {given!r}",
+            code="config.usage",
+            hint=f"penstock serve {role} --as {wanted}",
+        )
+
+
+def _check(config: str | None) -> str | None:
+    """Why it would not work, or None."""
+    from penstock.engine.preparation import table_of
+
+    try:
+        table_of(read_settings(config, None).pipeline_of(AIRBYTE)).check()
+    except PenstockError as e:
+        return f"{e.message}; {e.hint}" if e.hint else e.message
+    return None
+
+
+def _catalog(path: str | None) -> bytes:
+    if path is None:
+        raise ConfigError(
+            "write needs a configured catalog", code="config.usage", hint="give --catalog FILE"
+        )
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise ConfigError(
+            f"the catalog {path} cannot be read: {e.strerror or e}",
+            code="config.not_found",
+            hint="give --catalog FILE",
+        ) from e
+
+
+def _options(streams: "tuple[ConfiguredStream, ...]") -> tuple[StreamOptions, ...]:
+    return tuple(
+        StreamOptions(
+            name=s.id.name,
+            namespace=s.id.namespace,
+            sync_mode=s.sync_mode,
+            destination_sync_mode=s.destination_sync_mode,
+            cursor_field=s.cursor_field or None,
+            primary_key=s.primary_key or None,
+        )
+        for s in streams
+    )
+
+
+def _run(
+    surface: Surface, pipeline: Pipeline, protocol: str, catalog: "Catalog", form: str
+) -> "Report":
+    """``form``: a line of stdout, with ``{}`` where the state goes."""
+    from penstock.engine.run import request_cancel, serve_input
+
+    head, _, tail = form.partition("{}")
+
+    def say(state: str) -> None:
+        surface.output.line(f"{head}{state}{tail}")
+
+    with stoppable(request_cancel), watching(surface.output) as observer:
+        return serve_input(
+            pipeline,
+            surface.home,
+            observer=observer,
+            protocol=protocol,
+            catalog=catalog,
+            say=say,
+        )
+
+
+def _tell(surface: Surface, report: "Report") -> None:
+    """The report, on stderr."""
+    from penstock.cli.reports import report_text
+
+    for part in report_text(report):
+        surface.output.say(part)
+    if report.error is not None:
+        fault = Fault.reported(report.error, report.exit_code)
+        for line in fault.lines(
+            surface.output.verbosity, str(surface.home.path / report.log), surface.output.safe
+        ):
+            surface.output.say(line)

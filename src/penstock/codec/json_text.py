@@ -1,0 +1,213 @@
+"""Typed columns to columns of JSON texts, exactly: what ``codec.values`` reads, it gives back.
+
+How values look:
+
+* boolean, integer: as JSON has them. number: the shortest text that reads as the same double; NaN
+  and infinities, which no part of ours holds, are null.
+* decimal: all its digits, never with an exponent; a number, or in quotes where asked.
+* date: "2024-02-29". timestamp: RFC 3339 in UTC, "2024-02-29T12:00:00Z"; timestamp_ntz: the same
+  without the Z. Microseconds are written, all six digits, where they are not zero.
+* string, time, time_tz: their text. binary: base64 with padding, in the standard alphabet.
+* json: the text itself; a line break in it, which can only be white space, becomes a space.
+* array, struct: arrays and objects by original names, every property present.
+
+Only ``"``, ``\\`` and U+0000 to U+001F are escaped. Neighbours: ``codec.lines_out`` asks.
+"""
+
+import json
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from penstock.codec.duck import ask
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.model.types import DataType, Kind
+
+Text = str | Array
+"""The same text for each row, or a column of texts in which NULL stands for ``null``."""
+
+Buffer = Any  # pyarrow.Buffer
+
+_JSON = DataType(Kind.json)
+_MAX_BYTES = (1 << 31) - 2  # of a string column
+# Backslashes first: the others bring some.
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [
+    (c, _SHORT.get(c, f"\\u{ord(c):04X}")) for c in map(chr, range(0x20))
+]
+_INSTANT_WIDTH = len("2024-02-29 12:00:00")
+
+
+def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[Text]:
+    """What, joined, is the column's JSON text: no intermediate copy where nothing is NULL.
+    ``quoted``: decimals are strings."""
+    match data_type.kind:
+        case Kind.struct:
+            return _struct(column, data_type, quoted)
+        case Kind.array:
+            return _array(column, data_type, quoted)
+        case Kind.boolean | Kind.integer:
+            return [pc.cast(column, pa.string())]
+        case Kind.number:
+            finite = pc.is_finite(column)
+            if pc.all(finite).as_py() is False:
+                column = pc.if_else(finite, column, pa.scalar(None, pa.float64()))
+            return [pc.cast(column, pa.string())]
+        case Kind.decimal:
+            text = _decimal(column)
+            return _around('"', text, '"') if quoted else [text]
+        case Kind.date:
+            return _around('"', pc.cast(column, pa.string()), '"')
+        case Kind.timestamp:
+            return _around('"', _time(column), 'Z"')
+        case Kind.timestamp_ntz:
+            return _around('"', _time(column), '"')
+        case Kind.binary:
+            return _around('"', _asked("to_base64(b)", column), '"')
+        case Kind.json:
+            return [_one_line(column)]
+        case Kind.string | Kind.time | Kind.time_tz:
+            return _around('"', _escaped(column), '"')
+
+
+def joined(parts: list[Text], rows: int) -> Array:
+    """One column of texts, none NULL."""
+    merged: list[Text] = []
+    for part in parts:
+        if merged and isinstance(part, str) and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    if all(isinstance(p, str) for p in merged):
+        return pa.repeat(pa.scalar("".join(merged), pa.string()), rows)
+    return pc.binary_join_element_wise(
+        *merged, "", null_handling="replace", null_replacement="null"
+    )
+
+
+def data_of(texts: Array) -> Buffer:
+    """The bytes of a string column's values, one after the other."""
+    _, ends, data = texts.buffers()
+    if data is None or len(texts) == 0:
+        return pa.py_buffer(b"")
+    bounds = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, ends], offset=texts.offset)
+    start, end = bounds[0].as_py(), bounds[-1].as_py()
+    return data.slice(start, end - start)
+
+
+def name(source: str) -> str:
+    """A property's name as a JSON string. Half a surrogate pair, which UTF-8 does not have, stays
+    an escape."""
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        return json.dumps(source)
+    return json.dumps(source, ensure_ascii=False)
+
+
+def _around(before: str, column: Array, after: str) -> list[Text]:
+    if column.null_count == 0:
+        return [before, column, after]
+    return [pc.binary_join_element_wise(before, column, after, "")]
+
+
+def _struct(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
+    parts: list[Text] = []
+    children = column.flatten()
+    for child, known in zip(children, data_type.fields, strict=True):
+        parts.append(("," if parts else "{") + name(known.source) + ":")
+        parts += pieces(child, known.type, quoted=quoted)
+    parts.append("}" if parts else "{}")
+    if column.null_count == 0:
+        return parts
+    return [_where_valid(column, joined(parts, len(column)))]
+
+
+def _array(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
+    values = column.flatten()
+    if len(values) == 0 and column.null_count == 0:
+        return ["[]"]
+    items = joined(pieces(values, data_type.item or _JSON, quoted=quoted), len(values))
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    zero = pa.array([0], pa.int32())
+    ends = pa.concat_arrays([zero, pc.cumulative_sum(lengths).cast(pa.int32())])
+    texts = pc.binary_join(pa.ListArray.from_arrays(ends, items), ",")
+    if column.null_count == 0:
+        return ["[", texts, "]"]
+    return [_where_valid(column, pc.binary_join_element_wise("[", texts, "]", ""))]
+
+
+def _where_valid(column: Array, texts: Array) -> Array:
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
+
+
+def _decimal(column: Array) -> Array:
+    texts = pc.cast(column, pa.string())
+    if b"E" in memoryview(data_of(texts)).tobytes():  # Arrow's form of what is very small
+        texts = _asked("b::VARCHAR", column)
+        texts = pc.replace_substring_regex(texts, r"^(-?)\.", r"\10.")  # DECIMAL(p,p) lacks the 0
+    return texts
+
+
+def _time(column: Array) -> Array:
+    """``2024-02-29T12:00:00`` with the microseconds of those that have some."""
+    wall = pc.cast(column, pa.timestamp("us"))
+    seconds = pc.floor_temporal(wall, unit="second")
+    whole = pc.equal(wall, seconds)
+    if pc.all(whole).as_py() is not False:
+        return _with_t(seconds.cast(pa.timestamp("s")), _INSTANT_WIDTH)
+    micros = _with_t(wall, _INSTANT_WIDTH + 7)
+    if pc.any(whole).as_py() is not True:
+        return micros
+    return pc.if_else(whole, _with_t(seconds.cast(pa.timestamp("s")), _INSTANT_WIDTH), micros)
+
+
+def _with_t(column: Array, width: int) -> Array:
+    """Arrow's text of timestamps, all ``width`` bytes long, with T for its space."""
+    rows = len(column)
+    filled = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))
+    texts = bytearray(data_of(pc.cast(filled, pa.string())))
+    texts[10::width] = b"T" * rows
+    ends = pc.cumulative_sum(pa.repeat(pa.scalar(width, pa.int32()), rows))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    written = pa.StringArray.from_buffers(rows, ends.buffers()[1], pa.py_buffer(texts))
+    return _where_valid(column, written) if column.null_count else written
+
+
+def _one_line(column: Array) -> Array:
+    data = memoryview(data_of(column)).tobytes()
+    if b"\n" not in data and b"\r" not in data:
+        return column
+    return pc.replace_substring(pc.replace_substring(column, "\n", " "), "\r", " ")
+
+
+def _escaped(column: Array) -> Array:
+    data = data_of(column)
+    if len(data) == 0:
+        return column
+    codes = pa.Array.from_buffers(pa.uint8(), len(data), [None, data])
+    control = pc.min_max(codes)["min"].as_py() < 0x20
+    text = data.to_pybytes()
+    if not control and b'"' not in text and b"\\" not in text:
+        return column
+    size = len(text)
+    for char, escape in _ESCAPES if control else _ESCAPES[:2]:
+        found = text.count(char.encode())
+        size += found * (len(escape) - 1)
+        # Arrow would not notice that offsets overflow here.
+        if size > _MAX_BYTES:
+            raise pa.ArrowCapacityError(f"{size} bytes of text in one column")
+        if found:
+            column = pc.replace_substring(column, char, escape)
+    return column
+
+
+def _asked(expression: str, column: Array) -> Array:
+    """DuckDB's answer: a text per value, NULL for NULL."""
+    try:
+        answer = ask(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
+    except duckdb.InvalidInputException as e:  # more than offsets of 32 bits can tell
+        raise pa.ArrowCapacityError(str(e)) from None
+    return answer.combine_chunks().cast(pa.string())

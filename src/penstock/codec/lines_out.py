@@ -1,0 +1,123 @@
+"""The rows of a part to JSON lines, by column: the opposite of ``codec.decode``.
+
+Every column becomes a column of JSON texts, and one join puts the texts of a row, with the words of
+a template around them, into a line. No Python object stands for a record. Knows no protocol: the
+template is a parameter. Neighbours: ``codec.json_text`` writes single values, ``protocols`` make
+the templates of their messages. ``bench/encode.py`` compares this way with the others.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec import json_text
+from penstock.codec.arrow import arrow_type
+from penstock.codec.json_text import Buffer, Text
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.errors import DestinationError
+from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema
+
+RecordBatch = Any  # pyarrow.RecordBatch
+
+BLOCK_BYTES = 64 << 20  # of columns encoded in one go: their text is held twice
+
+_CHANGES = DataType(
+    Kind.array,
+    item=DataType(
+        Kind.struct,
+        fields=tuple(Field(n, n, DataType(Kind.string)) for n in ("field", "change", "reason")),
+    ),
+)
+
+
+class Slot(Enum):
+    """What a template is filled with. ``data``: the record, an object. ``extracted_ms``: epoch
+    milliseconds, a number. ``extracted_text``: RFC 3339 in UTC, quoted. ``changes``: an array of
+    {field, change, reason}."""
+
+    data = "data"
+    extracted_ms = "extracted_ms"
+    extracted_text = "extracted_text"
+    changes = "changes"
+
+
+class LineEncoder:
+    """Encodes the batches of one stream under one schema. One thread at a time.
+
+    ``template``: the parts of a line in order, literal JSON text and slots; the newline is ours.
+    ``decimals_as_text``: decimals in quotes, for protocols that want them so.
+
+    A record has every property of the schema, under its original name and in the schema's order;
+    NULL is null (a part does not tell missing from null). What values look like is
+    ``codec.json_text``'s business: one value has one text, whatever stands beside it.
+    """
+
+    def __init__(
+        self,
+        schema: RowSchema,
+        template: Sequence[str | Slot],
+        *,
+        decimals_as_text: bool = False,
+    ) -> None:
+        self._template = [*template, "\n"]
+        self._columns = [
+            (json_text.name(f.source) + ":", f.name, f.type, arrow_type(f.type))
+            for f in schema.fields
+        ]
+        self._quoted = decimals_as_text
+
+    def encode(self, batch: RecordBatch) -> Buffer:
+        """All lines of ``batch``, which has the columns of ``codec.arrow.part_schema``.
+
+        Raises ``DestinationError`` (``codec.line_too_long``) for a row of 2 GiB or more of text."""
+        if batch.num_rows == 0:
+            return pa.py_buffer(b"")
+        if batch.num_rows > 1 and batch.nbytes > BLOCK_BYTES:
+            return self._halves(batch)
+        try:
+            return json_text.data_of(self._lines(batch))
+        except pa.ArrowCapacityError as e:
+            too_long = str(e)
+        if batch.num_rows > 1:
+            return self._halves(batch)
+        raise DestinationError(
+            f"a row cannot be written as one line of JSON: {too_long}",
+            code="codec.line_too_long",
+            hint="leave its largest column out with `columns`",
+        )
+
+    def _halves(self, batch: RecordBatch) -> Buffer:
+        middle = batch.num_rows // 2
+        first, second = self.encode(batch.slice(0, middle)), self.encode(batch.slice(middle))
+        return pa.py_buffer(b"".join((first, second)))
+
+    def _lines(self, batch: RecordBatch) -> Array:
+        pieces: list[Text] = []
+        for part in self._template:
+            match part:
+                case str():
+                    pieces.append(part)
+                case Slot.data:
+                    pieces += self._data(batch)
+                case Slot.extracted_ms:
+                    at = pc.cast(batch.column(EXTRACTED_AT), pa.int64())
+                    pieces.append(pc.cast(pc.divide(at, 1000), pa.string()))
+                case Slot.extracted_text:
+                    at = batch.column(EXTRACTED_AT)
+                    pieces += json_text.pieces(at, DataType(Kind.timestamp))
+                case Slot.changes:
+                    pieces += json_text.pieces(batch.column(CHANGES), _CHANGES)
+        return json_text.joined(pieces, batch.num_rows)
+
+    def _data(self, batch: RecordBatch) -> list[Text]:
+        pieces: list[Text] = []
+        for key, name, data_type, arrow in self._columns:
+            column = batch.column(name)
+            if column.type != arrow:
+                column = pc.cast(column, arrow)
+            pieces.append(("," if pieces else "{") + key)
+            pieces += json_text.pieces(column, data_type, quoted=self._quoted)
+        return [*pieces, "}" if pieces else "{}"]

@@ -1,0 +1,173 @@
+"""What both roles of a connector have in common: asked for its spec and a check, its config
+validated against its own schema, its secrets masked in every answer, error and line (L10).
+
+Neighbours: ``source`` and ``destination`` say which role answers; ``install``
+builds environments.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from penstock.connectors.environments import Installed
+from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.masked import mask_error, masked_sink
+from penstock.connectors.reference import ConnectorRef
+from penstock.errors import PenstockError
+from penstock.model.catalog import CheckResult, ConnectorSpec
+from penstock.model.events import Event, Log
+from penstock.protocols.contract import EventSink, ProtocolPackage
+from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.runtimes.masking import Masker
+
+SPEC_TIMEOUTS = Timeouts(total=300.0)
+CHECK_TIMEOUTS = Timeouts(total=600.0)
+
+_SPEC_FORMAT = 1
+A = TypeVar("A")
+
+
+def silent(event: Event, /) -> None:
+    """A sink where nobody listens."""
+
+
+class Asked(Protocol):
+    """The questions that either role answers."""
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult: ...
+
+
+class _CachedSpec(msgspec.Struct):
+    format: int
+    spec: ConnectorSpec
+
+
+class Connector:
+    """A connector that can be run. ``log`` hears what it says beside its answers, stderr as INFO;
+    it is called from another thread too. ``extra_secrets``: values that are secret wherever they
+    stand, whatever the connector's schema says of them."""
+
+    SPEC_FILE = "spec.json"
+
+    def __init__(
+        self,
+        ref: ConnectorRef,
+        protocol: ProtocolPackage,
+        launch: Launch,
+        *,
+        entry: Installed | None = None,
+        log: EventSink = silent,
+        extra_secrets: Sequence[str] = (),
+    ) -> None:
+        self.ref = ref
+        self.protocol = protocol
+        self._launch = launch
+        self._entry = entry
+        self._log = log
+        self._extra_secrets = tuple(extra_secrets)
+        self._spec: ConnectorSpec | None = None
+
+    def _role(self) -> Asked:
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """``{"connector", "version", "path", "lock"}``; version and lock are None for a local
+        command. ``lock``: the hash that names its environment."""
+        if self._entry is None:
+            path = self._launch.command[0]
+            return {"connector": self.ref.text, "version": None, "path": path, "lock": None}
+        return describe_installed(self._entry)
+
+    def launch(self) -> Launch:
+        return self._launch
+
+    def spec(self, timeouts: Timeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
+        """Asked once; of an installed connector once for its environment's life, which its lock
+        decides. Raises what its role does."""
+        self._spec = self._spec or self._stored_spec()
+        if self._spec is None:
+            secrets = self._extra_secrets
+            self._spec = self._answer(
+                secrets, lambda runtime, log: self._role().spec(runtime, timeouts, log)
+            )[1]
+            self._store_spec(self._spec)
+        return self._spec
+
+    def validate(self, config: dict[str, Any]) -> None:
+        """Raises ``ConfigError`` with every fault and its path."""
+        from penstock.protocols.config_schema import validate_config
+
+        for note in validate_config(self.spec(), config, self.protocol.secret_word):
+            self._log(Log("WARN", note))
+
+    def secrets(self, config: dict[str, Any]) -> list[str]:
+        """The secret values of a config and the extra ones, for ``runtime_for`` and a
+        ``Masker``."""
+        from penstock.protocols.config_schema import secret_values
+
+        found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
+        return [*found, *self._extra_secrets]
+
+    def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
+        """Raises ``ConfigError`` (config does not fit), and what its role does."""
+        self.validate(config)
+        masker, result = self._answer(
+            self.secrets(config),
+            lambda runtime, log: self._role().check(runtime, config, timeouts, log),
+        )
+        return CheckResult(result.succeeded, result.message and masker.mask(result.message))
+
+    def _answer(
+        self, secrets: Sequence[str], question: Callable[[Runtime, EventSink], A]
+    ) -> tuple[Masker, A]:
+        masker = Masker(secrets)
+        try:
+            runtime = runtime_for(self._launch, secrets, self._heard)
+            return masker, question(runtime, masked_sink(masker, self._log))
+        except PenstockError as e:
+            mask_error(masker, e)
+            raise
+
+    def _heard(self, line: str) -> None:
+        self._log(Log("INFO", line))
+
+    def _spec_file(self) -> Path | None:
+        return None if self._entry is None else Path(self._entry.path) / self.SPEC_FILE
+
+    def _stored_spec(self) -> ConnectorSpec | None:
+        file = self._spec_file()
+        if file is None:
+            return None
+        try:
+            cached = msgspec.json.decode(file.read_bytes(), type=_CachedSpec)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return cached.spec if cached.format == _SPEC_FORMAT else None
+
+    def _store_spec(self, spec: ConnectorSpec) -> None:
+        file = self._spec_file()
+        if file is None:
+            return
+        temporary = file.with_suffix(".new")
+        try:
+            temporary.write_bytes(msgspec.json.encode(_CachedSpec(_SPEC_FORMAT, spec)))
+            temporary.replace(file)
+        except OSError:
+            return  # a cache: a home that cannot be written to is asked each time
+
+
+def describe_installed(entry: Installed) -> dict[str, Any]:
+    """One element of ``list``, the answer of ``add`` and ``remove``."""
+    environment = entry.environment
+    return {
+        "connector": f"{environment.protocol}:{entry.name}",
+        "version": environment.version,
+        "path": entry.path,
+        "lock": environment.key,
+    }

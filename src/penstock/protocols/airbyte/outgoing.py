@@ -1,0 +1,181 @@
+"""What a destination is sent beside records: the configured catalog, states, statuses. Pure.
+
+The catalog describes what really comes: its JSON schemas are made of the row schemas of the parts,
+in the protocol's own types (protocol, Data Types). Not here: records (``records``), the
+conversation (``destination``), matching what comes back (``acks``).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.model.catalog import StreamId, SyncMode
+from penstock.model.state import SavedState, StateType
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols import wire
+from penstock.protocols.airbyte.enums import MessageType, TraceType, WireStreamStatus
+from penstock.protocols.contract import WriteStream
+
+WRAPPED = "penstock"
+"""The key of a shared state that holds the text of a state of another protocol."""
+
+_SIMPLE: dict[Kind, dict[str, Any]] = {
+    Kind.string: {"type": "string"},
+    Kind.boolean: {"type": "boolean"},
+    Kind.integer: {"type": "integer"},
+    Kind.number: {"type": "number"},
+    Kind.date: {"type": "string", "format": "date"},
+    Kind.timestamp: {
+        "type": "string",
+        "format": "date-time",
+        "airbyte_type": "timestamp_with_timezone",
+    },
+    Kind.timestamp_ntz: {
+        "type": "string",
+        "format": "date-time",
+        "airbyte_type": "timestamp_without_timezone",
+    },
+    Kind.time: {"type": "string", "format": "time", "airbyte_type": "time_without_timezone"},
+    Kind.time_tz: {"type": "string", "format": "time", "airbyte_type": "time_with_timezone"},
+    Kind.binary: {"type": "string", "contentEncoding": "base64"},
+}
+_ANYTHING = ["null", "object", "array", "string", "number", "boolean"]
+_DEFINITIONS = ("definitions", "$defs")
+
+
+def catalog(streams: Sequence[WriteStream]) -> dict[str, Any]:
+    """The ConfiguredAirbyteCatalog of ``write --catalog``, as JSON data.
+
+    ``overwrite`` stays so beside the generations: destinations that know generations replace where
+    the minimum equals the generation, the others know only this word."""
+    return {"streams": [_configured(s) for s in streams]}
+
+
+def _configured(stream: WriteStream) -> dict[str, Any]:
+    configured, raw = stream.configured, stream.configured.stream
+    own: dict[str, Any] = {
+        **descriptor(stream.target),
+        "json_schema": json_schema(stream.schemas[stream.latest], raw.json_schema),
+        "supported_sync_modes": ["full_refresh", "incremental"],
+        "source_defined_cursor": raw.source_defined_cursor,
+        "is_resumable": raw.is_resumable,
+    }
+    if raw.default_cursor_field:
+        own["default_cursor_field"] = list(raw.default_cursor_field)
+    if raw.source_defined_primary_key:
+        own["source_defined_primary_key"] = [list(p) for p in raw.source_defined_primary_key]
+    full = configured.sync_mode is SyncMode.full_refresh
+    entry: dict[str, Any] = {
+        "stream": own,
+        "sync_mode": "full_refresh" if full else "incremental",
+        "destination_sync_mode": configured.destination_sync_mode.value,
+    }
+    if configured.cursor_field:
+        entry["cursor_field"] = list(configured.cursor_field)
+    if configured.primary_key:
+        entry["primary_key"] = [list(path) for path in configured.primary_key]
+    for name in ("generation_id", "minimum_generation_id", "sync_id"):
+        value = getattr(configured, name)
+        if value is not None:
+            entry[name] = value
+    return entry
+
+
+def descriptor(target: StreamId) -> dict[str, Any]:
+    """``{"name", "namespace"}``, without a namespace where there is none."""
+    named = {"name": target.name}
+    return named if target.namespace is None else {**named, "namespace": target.namespace}
+
+
+# -- schemas
+
+
+def json_schema(schema: RowSchema, original: Mapping[str, Any]) -> dict[str, Any]:
+    """Of records with the columns of ``schema``. Where a column holds JSON text, the property's
+    schema is the original one. Every property may be null."""
+    made: dict[str, Any] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "additionalProperties": True,
+        "properties": _properties(schema.fields, original),
+    }
+    for word in _DEFINITIONS:
+        if word in original:
+            made[word] = original[word]
+    return made
+
+
+def _properties(fields: Sequence[Field], original: Any) -> dict[str, Any]:
+    known = _inside(original, "properties")
+    return {f.source: _property(f.type, _inside(known, f.source)) for f in fields}
+
+
+def _property(data_type: DataType, original: Any) -> dict[str, Any]:
+    match data_type.kind:
+        case Kind.json:
+            if isinstance(original, dict) and original:
+                return cast(dict[str, Any], original)
+            return {"type": _ANYTHING}
+        case Kind.decimal:
+            made: dict[str, Any] = {"type": "number" if data_type.scale else "integer"}
+        case Kind.array:
+            item = data_type.item or DataType(Kind.json)
+            made = {"type": "array", "items": _property(item, _inside(original, "items"))}
+        case Kind.struct:
+            made = {
+                "type": "object",
+                "additionalProperties": True,
+                "properties": _properties(data_type.fields, original),
+            }
+        case kind:
+            made = _SIMPLE[kind]
+    return {**made, "type": ["null", made["type"]]}
+
+
+def _inside(schema: Any, word: str) -> Any:
+    return cast(dict[str, Any], schema).get(word) if isinstance(schema, dict) else None
+
+
+# -- states and statuses
+
+
+def state(saved: SavedState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
+    """The AirbyteStateMessage for a saved state, as JSON data: the source's own with our ``id`` and
+    count; a state of another protocol as text, inside. ``rows``: sent since the scope's last."""
+    message: dict[str, Any]
+    if source == "airbyte":
+        message = cast(dict[str, Any], wire.exact(saved.blob))
+        message.pop("state_type", None)
+        message["type"] = saved.scope.type.value
+        if saved.scope.type is not StateType.legacy:
+            message.pop("data", None)
+        if saved.scope.type is StateType.stream and target is not None:
+            message["stream"] = {**message["stream"], "stream_descriptor": descriptor(target)}
+    elif target is not None:
+        body = {"stream_descriptor": descriptor(target), "stream_state": {WRAPPED: saved.blob}}
+        message = {"type": StateType.stream.value, "stream": body}
+    else:
+        body = {"shared_state": {WRAPPED: saved.blob}, "stream_states": []}
+        message = {"type": StateType.global_.value, "global": body}
+    stats = message.get("sourceStats")
+    known = cast(dict[str, Any], stats) if isinstance(stats, dict) else {}
+    message["sourceStats"] = {**known, "recordCount": float(rows)}
+    message["id"] = seq
+    return message
+
+
+def state_line(message: Mapping[str, Any]) -> bytes:
+    return wire.exact_text({"type": MessageType.state.value, "state": message}) + b"\n"
+
+
+def status_line(target: StreamId, status: WireStreamStatus) -> bytes:
+    """COMPLETE: from here on the destination may replace an older generation. INCOMPLETE: it must
+    not, and keeps what it was sent; without a status some give up what they have not written."""
+    trace = {
+        "type": TraceType.stream_status.value,
+        "emitted_at": time.time_ns() // 1_000_000,
+        "stream_status": {"stream_descriptor": descriptor(target), "status": status.value},
+    }
+    return msgspec.json.encode({"type": MessageType.trace.value, "trace": trace}) + b"\n"

@@ -1,0 +1,141 @@
+"""The frames of one instance: byte blocks behind handles, with bounds on all of them together.
+
+A frame is writable, then sealed, then spent (emitted or dropped). Handles count from 1 and are
+never used again. Errors are the connector's to handle: each is a ``Refusal``. Source: the protocol,
+sections 4.1 and 6.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.protocols.rapidbyte.messages import Refusal, refusal
+
+
+class FrameBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """``frames`` alive at once; bytes of one and of all of them."""
+
+    frames: int = 1024
+    frame_bytes: int = 512 << 20
+    all_bytes: int = 1 << 30
+
+
+@dataclass(slots=True)
+class _Frame:
+    data: bytearray | memoryview = field(default_factory=bytearray)
+    sealed: bool = False
+    fault: Refusal | None = None
+
+
+class FrameTable:
+    def __init__(self, bounds: FrameBounds | None = None) -> None:
+        self._bounds = bounds or FrameBounds()
+        self._frames: dict[int, _Frame] = {}
+        self._last = 0
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of all frames."""
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def new(self) -> int:
+        return self._add(_Frame(), "FRAME_NEW_FAILED")
+
+    def receive(self, data: bytes | bytearray | memoryview) -> int:
+        """A sealed frame of data that came from the stage before."""
+        handle = self._add(_Frame(memoryview(data).cast("B"), sealed=True), "NEXT_BATCH_FAILED")
+        self._held += len(data)
+        return handle
+
+    def write(self, handle: int, chunk: bytes | memoryview) -> int:
+        frame = self._get(handle, "FRAME_WRITE_FAILED")
+        if frame.sealed or not isinstance(frame.data, bytearray):
+            raise refusal(
+                "frame", "FRAME_WRITE_FAILED", f"frame {handle} is already sealed", scope="batch"
+            )
+        size = len(frame.data) + len(chunk)
+        if size > self._bounds.frame_bytes:
+            raise self._broken(frame, handle, f"more than {self._bounds.frame_bytes} bytes")
+        if self._held + len(chunk) > self._bounds.all_bytes:
+            raise self._broken(
+                frame, handle, f"with the other frames more than {self._bounds.all_bytes} bytes"
+            )
+        frame.data += chunk
+        self._held += len(chunk)
+        return size
+
+    def seal(self, handle: int) -> None:
+        frame = self._get(handle, "FRAME_SEAL_FAILED")
+        if frame.sealed:
+            raise refusal(
+                "frame", "FRAME_SEAL_FAILED", f"frame {handle} is already sealed", scope="batch"
+            )
+        frame.sealed = True
+
+    def length(self, handle: int) -> int:
+        return len(self._get(handle, "FRAME_LEN_FAILED").data)
+
+    def read(self, handle: int, offset: int, length: int) -> memoryview:
+        """A view: nothing is copied."""
+        frame = self._get(handle, "FRAME_READ_FAILED")
+        if not frame.sealed:
+            raise refusal(
+                "frame", "FRAME_READ_FAILED", f"frame {handle} is not sealed", scope="batch"
+            )
+        if offset + length > len(frame.data):
+            raise refusal(
+                "frame",
+                "FRAME_READ_FAILED",
+                f"out of bounds: offset={offset}, len={length}, frame_len={len(frame.data)}",
+                scope="batch",
+            )
+        return memoryview(frame.data)[offset : offset + length]
+
+    def take(self, handle: int) -> bytearray | memoryview:
+        """The content of a sealed frame, for the next stage; the handle is spent."""
+        frame = self._get(handle, "EMIT_BATCH_FAILED")
+        if not frame.sealed:
+            raise refusal(
+                "frame", "EMIT_BATCH_FAILED", f"frame {handle} is not sealed", scope="batch"
+            )
+        self.drop(handle)
+        return frame.data
+
+    def drop(self, handle: int) -> None:
+        frame = self._frames.pop(handle, None)
+        if frame is not None:
+            self._held -= len(frame.data)
+
+    def clear(self) -> None:
+        self._frames.clear()
+        self._held = 0
+
+    def _add(self, frame: _Frame, code: str) -> int:
+        if len(self._frames) >= self._bounds.frames:
+            raise refusal(
+                "frame", code, f"{len(self._frames)} frames are alive: drop or emit some",
+                scope="batch",
+            )  # fmt: skip
+        self._last += 1
+        self._frames[self._last] = frame
+        return self._last
+
+    def _get(self, handle: int, code: str) -> _Frame:
+        frame = self._frames.get(handle)
+        if frame is None:
+            raise refusal("frame", code, f"invalid frame handle: {handle}", scope="batch")
+        if frame.fault is not None:
+            raise frame.fault
+        return frame
+
+    @staticmethod
+    def _broken(frame: _Frame, handle: int, grew: str) -> Refusal:
+        """Kept with the frame: gathered writes are told of it by the next call that names it."""
+        frame.fault = refusal(
+            "frame", "FRAME_WRITE_FAILED", f"frame {handle} would hold {grew}", scope="batch"
+        )
+        return frame.fault

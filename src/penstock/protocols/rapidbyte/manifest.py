@@ -1,0 +1,209 @@
+"""What a connector says of itself, in custom sections of its own binary.
+
+Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
+module; the last one counts. A manifest that cannot be read is no manifest: its problem is told, and
+nothing is granted (``permissions``). Not here: what is granted in the end. Source: the protocol,
+sections 8 and 9.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.config.values import parse_size
+from penstock.errors import ConfigError
+from penstock.protocols.rapidbyte.abi import PROTOCOL_VERSION
+from penstock.protocols.rapidbyte.binary import Malformed, custom_sections
+from penstock.protocols.rapidbyte.messages import Role
+
+MANIFEST_SECTION = "rapidbyte_manifest_v1"
+SCHEMA_SECTION = "rapidbyte_config_schema_v1"
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """``allowed_domains``: exact, ``*.domain`` or ``*``. ``allow_runtime_config_domains``: also the
+    hosts that its configuration names."""
+
+    allowed_domains: tuple[str, ...] | None = None
+    allow_runtime_config_domains: bool = False
+
+
+class Folders(msgspec.Struct, frozen=True, kw_only=True):
+    preopens: tuple[str, ...] = ()
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    allowed_vars: tuple[str, ...] = ()
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The permissions that it asks for."""
+
+    network: Network = Network()
+    fs: Folders = Folders()
+    env: Variables = Variables()
+
+
+class DeclaredLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """``max_memory``: a size (``128mb``) or bytes."""
+
+    max_memory: str | int | None = None
+    min_memory: str | int | None = None
+    timeout_seconds: int | None = None
+
+
+class SourceAbilities(msgspec.Struct, frozen=True, kw_only=True):
+    supported_sync_modes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+
+class SupportedWriteMode(msgspec.Struct, frozen=True, kw_only=True):
+    mode: str
+
+
+class DestinationAbilities(msgspec.Struct, frozen=True, kw_only=True):
+    supported_write_modes: tuple[SupportedWriteMode, ...]
+    features: tuple[str, ...] = ()
+
+
+class Roles(msgspec.Struct, frozen=True, kw_only=True):
+    source: SourceAbilities | None = None
+    destination: DestinationAbilities | None = None
+    transform: dict[str, Any] | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    version: str
+    protocol_version: str
+    description: str = ""
+    author: str | None = None
+    license: str | None = None
+    permissions: Declared = Declared()
+    limits: DeclaredLimits = DeclaredLimits()
+    roles: Roles = Roles()
+    config_schema: Any = None
+
+    @property
+    def max_memory(self) -> int | None:
+        return parse_size(self.limits.max_memory)
+
+    @property
+    def timeout_seconds(self) -> int | None:
+        return self.limits.timeout_seconds
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """``manifest`` None: there is none, or it cannot be used; ``problem`` says why. ``warnings``:
+    what is used all the same. ``assumed``: the user's word stands in for the connector's."""
+
+    manifest: Manifest | None = None
+    problem: str | None = None
+    warnings: tuple[str, ...] = ()
+    assumed: bool = False
+
+
+def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
+    """The manifest of a component. ``assume``: what stands in for one that is missing or broken
+    (the pipeline's ``assume_manifest``). Raises ``ConfigError`` where that itself is broken."""
+    found = _in_binary(binary)
+    if found.manifest is not None or assume is None:
+        return found
+    try:
+        manifest, warnings = _parsed(msgspec.json.encode(assume))
+    except ValueError as e:
+        raise ConfigError(
+            f"assume_manifest is no manifest: {e}",
+            code="config.assume_manifest",
+            hint="it takes id, name, version, protocol_version, roles, permissions and limits",
+        ) from None
+    said = found.problem or "it has no manifest"
+    warnings = (f"{said}: the pipeline's assume_manifest stands in for it", *warnings)
+    return Found(manifest=manifest, problem=found.problem, warnings=warnings, assumed=True)
+
+
+def _in_binary(binary: bytes) -> Found:
+    text: bytes | None = None
+    schema: bytes | None = None
+    try:
+        for name, content in custom_sections(binary):
+            if name == MANIFEST_SECTION:
+                text = bytes(content)
+            elif name == SCHEMA_SECTION:
+                schema = bytes(content)
+    except Malformed as e:
+        return Found(problem=f"its binary cannot be read: {e}")
+    if text is None:
+        return Found(problem="it has no manifest")
+    try:
+        manifest, warnings = _parsed(text)
+    except ValueError as e:
+        return Found(problem=f"its manifest cannot be used: {e}")
+    if schema is not None:
+        try:
+            replaced = msgspec.json.decode(schema)
+            manifest = msgspec.structs.replace(manifest, config_schema=replaced)
+        except ValueError as e:
+            warnings = (*warnings, f"its section {SCHEMA_SECTION} is ignored: {e}")
+    return Found(manifest=manifest, warnings=warnings)
+
+
+def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
+    """Raises ``ValueError`` (also for a limit that says nothing: what cannot be read must not be
+    taken for unlimited)."""
+    manifest = msgspec.json.decode(text, type=Manifest)
+    memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
+    if memory is not None and not manifest.max_memory:
+        raise ValueError(f"limits.max_memory {memory!r} is no size")
+    if seconds is not None and seconds < 1:
+        raise ValueError(f"limits.timeout_seconds {seconds} is no number of seconds")
+    warnings: tuple[str, ...] = ()
+    if manifest.protocol_version != PROTOCOL_VERSION:
+        warnings = (
+            f"it was made for protocol version {manifest.protocol_version}, not "
+            f"{PROTOCOL_VERSION}: it is used as it is",
+        )
+    return manifest, warnings
+
+
+def role_problems(manifest: Manifest, role: Role) -> list[str]:
+    """Why it cannot play this role (section 9)."""
+    if getattr(manifest.roles, role) is None:
+        has = [r for r in ("source", "destination", "transform") if getattr(manifest.roles, r)
+               is not None]  # fmt: skip
+        said = f"it is a {' and a '.join(has)}" if has else "its manifest names no role"
+        return [f"connector '{manifest.name}' does not support the {role} role: {said}"]
+    return []
+
+
+def mode_problems(
+    manifest: Manifest, role: Role, *, sync_modes: Sequence[str] = (), write_mode: str | None = None
+) -> list[str]:
+    """Which of the wanted modes its manifest does not name. A sync mode ``cdc`` may also be named
+    as a feature."""
+    problems: list[str] = []
+    source, destination = manifest.roles.source, manifest.roles.destination
+    if role == "source" and source is not None:
+        able = set(source.supported_sync_modes) | ({"cdc"} & set(source.features))
+        problems += [
+            f"connector '{manifest.name}' does not support sync_mode {mode} (it names "
+            f"{', '.join(sorted(able)) or 'none'})"
+            for mode in dict.fromkeys(sync_modes)
+            if mode not in able
+        ]
+    if role == "destination" and destination is not None and write_mode is not None:
+        modes = [m.mode for m in destination.supported_write_modes]
+        if write_mode not in modes:
+            problems.append(
+                f"connector '{manifest.name}' does not support write_mode {write_mode} (it names "
+                f"{', '.join(modes) or 'none'})"
+            )
+    return problems
+
+
+def config_schema(manifest: Manifest | None) -> dict[str, Any] | None:
+    """JSON Schema of its configuration; None: nothing is checked."""
+    schema = manifest.config_schema if manifest is not None else None
+    return cast(dict[str, Any], schema) if isinstance(schema, dict) else None

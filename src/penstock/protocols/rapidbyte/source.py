@@ -1,0 +1,33 @@
+"""A source's conversation: check, discover, and one stream at a time read into frames.
+
+What is yielded is ``told``'s, in the order in which the connector said it, so that a checkpoint
+covers exactly the frames before it. Not here: frames into columns and rows (the lane's business).
+Source: the protocol, section 3.1.
+"""
+
+from collections.abc import Callable, Iterator
+
+from penstock.protocols.rapidbyte.conversation import Stage, ask, converse
+from penstock.protocols.rapidbyte.messages import (
+    Catalog,
+    RunRequest,
+    StreamContext,
+    ValidationReport,
+)
+from penstock.protocols.rapidbyte.told import Logged, Told
+
+
+def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+    """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
+    return ask(stage, lambda session: session.validate(), log)
+
+
+def discover(stage: Stage, log: Callable[[Logged], None]) -> Catalog:
+    """Raises ``SourceError``."""
+    return ask(stage, lambda session: session.discover(), log)
+
+
+def read(stage: Stage, context: StreamContext) -> Iterator[Told]:
+    """The last item is ``Ended``, also after a failure. Closing the generator ends the connector:
+    its next emit is refused, and what was yielded stands."""
+    return converse(stage, RunRequest(phase="read", context=context))

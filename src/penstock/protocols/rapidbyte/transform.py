@@ -1,0 +1,30 @@
+"""A transform's conversation: check, and one stream at a time from frames to frames.
+
+Frames go in and come out through bounded queues; how many come out for one that goes in is the
+connector's business. Whoever iterates lands what comes as parts, so that no retry asks twice.
+Source: the protocol, section 3.3.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.protocols.rapidbyte.conversation import Stage, ask, converse
+from penstock.protocols.rapidbyte.ipc import fitting
+from penstock.protocols.rapidbyte.messages import (
+    RunRequest,
+    StreamContext,
+    StreamLimits,
+    ValidationReport,
+)
+from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.told import Logged, Told
+
+
+def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+    """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
+    return ask(stage, lambda session: session.validate(), log)
+
+
+def apply(stage: Stage, context: StreamContext, feed: Iterable[Bytes]) -> Iterator[Told]:
+    """As ``destination.write``, with the frames that it emits among what is yielded."""
+    limit = (context.limits or StreamLimits()).max_batch_bytes
+    return converse(stage, RunRequest(phase="transform", context=context), fitting(feed, limit))

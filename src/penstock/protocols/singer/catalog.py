@@ -1,0 +1,283 @@
+"""Singer's catalogs to and from the model's. Pure.
+
+A stream is named by its ``tap_stream_id``: it is the key of bookmarks and unique, while ``stream``
+is what messages call it and may come twice. There is no namespace: Singer has none, and taps that
+read databases put the schema into the identity. An entry travels through untouched (``Stream.raw``)
+and reaches the tap again with its selection written in. Not here: which modes are chosen
+(``configure``), names in messages (``names``).
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any, cast
+
+from penstock.errors import SourceError
+from penstock.model.catalog import Catalog, ConfiguredStream, FieldPath, Stream, StreamId, SyncMode
+from penstock.model.events import Counted, Event, Log
+from penstock.protocols.singer.messages import Inclusion, ReplicationMethod
+from penstock.protocols.singer.metadata import (
+    ROOT,
+    Breadcrumb,
+    Metadata,
+    boolean,
+    children,
+    item_of,
+    text,
+    texts,
+)
+
+METHODS = {
+    SyncMode.full_refresh: ReplicationMethod.full_table,
+    SyncMode.incremental: ReplicationMethod.incremental,
+    SyncMode.cdc: ReplicationMethod.log_based,
+}
+_MODES = {method.value: mode for mode, method in METHODS.items()}
+_DATABASE = ("schema-name", "database-name", "is-view", "row-count", "table-key-properties")
+_DEPTH = 64
+
+
+def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
+    """A catalog as decoded JSON -> the model's, and what was odd in it. An entry that cannot be
+    read or comes twice is left out. Raises ``SourceError`` where it is no catalog."""
+    given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
+    if not isinstance(given, list):
+        raise SourceError(
+            "the catalog has no list `streams`",
+            code="source.bad_catalog",
+            hint="report this to the tap's maintainers",
+        )
+    entries = [e for e in cast(list[Any], given) if isinstance(e, dict)]
+    anything_said = any(_said(cast(dict[str, Any], e)) is True for e in entries)
+    found: dict[StreamId, Stream] = {}
+    odd: list[Event] = []
+    for index, raw in enumerate(cast(list[Any], given)):
+        stream = _stream(raw, anything_said)
+        if stream is None:
+            words = f"stream {index + 1} of the catalog is left out: it has no name"
+            odd += [Counted("malformed_stream"), Log("WARN", words)]
+        elif stream.id in found:
+            words = f"stream {stream.id} comes twice in the catalog; the first is taken"
+            odd += [Counted("repeated_stream"), Log("WARN", words)]
+        else:
+            found[stream.id] = stream
+    return Catalog(tuple(found.values())), odd
+
+
+def _stream(raw: Any, anything_said: bool) -> Stream | None:
+    entry = cast(dict[str, Any], raw) if isinstance(raw, dict) else {}
+    name = text(entry.get("tap_stream_id")) or text(entry.get("stream"))
+    if name is None:
+        return None
+    metadata = Metadata(entry)
+    root = metadata.of(ROOT)
+    given = entry.get("schema")
+    schema = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    possible = texts(root.get("valid-replication-keys"))
+    keys = texts(root.get("table-key-properties")) or texts(root.get("view-key-properties"))
+    keys = keys or texts(entry.get("key_properties"))
+    cursor = _default_cursor(entry, root, possible)
+    said = _said(entry)
+    return Stream(
+        id=StreamId(None, name),
+        json_schema=offered(schema, metadata),
+        sync_modes=_sync_modes(entry, root, cursor),
+        default_cursor_field=cursor,
+        source_defined_primary_key=tuple((k,) for k in keys) or None,
+        raw=entry,
+        selected=not anything_said if said is None else said,
+    )
+
+
+def _said(entry: dict[str, Any]) -> bool | None:
+    """Whether the stream is selected, where its entry says so in any way."""
+    metadata, schema = Metadata(entry), entry.get("schema")
+    if metadata.inclusion(ROOT, schema) == Inclusion.unsupported:
+        return False
+    said = metadata.said(ROOT, schema)
+    said = boolean(entry.get("selected")) if said is None else said
+    return boolean(metadata.of(ROOT).get("selected-by-default")) if said is None else said
+
+
+def forced(stream: Stream) -> SyncMode | None:
+    """The mode that the tap insists on."""
+    root = Metadata(stream.raw).of(ROOT)
+    return _MODES.get(text(root.get("forced-replication-method")) or "")
+
+
+def preset(stream: Stream) -> SyncMode | None:
+    """The mode that the catalog already names."""
+    root = Metadata(stream.raw).of(ROOT)
+    method = text(root.get("replication-method")) or text(stream.raw.get("replication_method"))
+    return forced(stream) or _MODES.get(method or "")
+
+
+def valid_cursors(stream: Stream) -> tuple[str, ...]:
+    return texts(Metadata(stream.raw).of(ROOT).get("valid-replication-keys"))
+
+
+def reads_tables(stream: Stream) -> bool:
+    """True of a tap that reads a database: it needs to be told its replication key."""
+    return any(key in Metadata(stream.raw).of(ROOT) for key in _DATABASE)
+
+
+def _default_cursor(
+    entry: dict[str, Any], root: dict[str, Any], possible: tuple[str, ...]
+) -> FieldPath | None:
+    key = text(root.get("replication-key")) or text(entry.get("replication_key"))
+    if key is None:
+        key = next(iter(texts(entry.get("bookmark_properties"))), None)
+    if key is None and len(possible) == 1:
+        key = possible[0]
+    return None if key is None else (key,)
+
+
+def _sync_modes(
+    entry: dict[str, Any], root: dict[str, Any], cursor: FieldPath | None
+) -> tuple[SyncMode, ...]:
+    """Every stream can be read anew, without its bookmark. Beside that: what the tap insists on;
+    where it insists on nothing, incremental, and cdc where a database is read."""
+    only = _MODES.get(text(root.get("forced-replication-method")) or "")
+    if only is not None:
+        return tuple(dict.fromkeys([SyncMode.full_refresh, only]))
+    method = text(root.get("replication-method")) or text(entry.get("replication_method"))
+    modes = [SyncMode.full_refresh, SyncMode.incremental]
+    if method == ReplicationMethod.log_based or any(key in root for key in _DATABASE):
+        modes.append(SyncMode.cdc)
+    return tuple(modes)
+
+
+def offered(schema: dict[str, Any], metadata: Metadata) -> dict[str, Any]:
+    """The schema without what never comes: unsupported fields, nested ones that are deselected. Its
+    marks of selection are left out too: they are no part of a schema."""
+    return cast(dict[str, Any], _offered(schema, metadata, ROOT, 0))
+
+
+def _offered(node: Any, metadata: Metadata, crumb: Breadcrumb, depth: int) -> Any:
+    if not isinstance(node, dict) or depth > _DEPTH:
+        return node
+    here = {
+        k: v for k, v in cast(dict[str, Any], node).items() if k not in ("selected", "inclusion")
+    }
+    properties = here.get("properties")
+    if isinstance(properties, dict):
+        kept: dict[str, Any] = {}
+        for name, inner in cast(dict[str, Any], properties).items():
+            place = (*crumb, "properties", name)
+            comes = metadata.inclusion(place, inner) != Inclusion.unsupported
+            if crumb:
+                comes = metadata.selected(place, inner, True)
+            if comes:
+                kept[name] = _offered(inner, metadata, place, depth + 1)
+        here["properties"] = kept
+    if isinstance(here.get("items"), dict):
+        here["items"] = _offered(here["items"], metadata, (*crumb, "items"), depth + 1)
+    return here
+
+
+def default_columns(stream: Stream) -> tuple[str, ...] | None:
+    """The top-level properties that the catalog does not deselect, those among them that only
+    messages tell of; None: all that are offered."""
+    metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
+    known = cast(dict[str, Any], stream.json_schema.get("properties") or {})
+    left_out = {
+        name
+        for crumb, name, node in children(schema, ROOT)
+        if len(crumb) == 2 and not metadata.selected(crumb, node, True)
+    }
+    chosen = tuple(name for name in known if name not in left_out)
+    return None if len(chosen) == len(known) else chosen
+
+
+# -- the catalog that a read is given
+
+
+def selected_catalog(
+    streams: Iterable[ConfiguredStream], unchosen: Iterable[Stream] = ()
+) -> dict[str, Any]:
+    """The content of ``--catalog``: the tap's own entries, these streams and fields selected, the
+    others deselected."""
+    chosen = [_chosen(s) for s in streams]
+    return {"streams": [*chosen, *(_deselected(s) for s in unchosen)]}
+
+
+def _entry(stream: Stream) -> dict[str, Any]:
+    entry = copy.deepcopy(stream.raw)
+    entry.setdefault("tap_stream_id", stream.id.name)
+    entry.setdefault("stream", stream.id.name)
+    entry.setdefault("schema", stream.json_schema)
+    return entry
+
+
+def _deselected(stream: Stream) -> dict[str, Any]:
+    entry = _entry(stream)
+    _mark(entry, ROOT, {"selected": False})
+    entry["selected"] = False
+    if isinstance(entry["schema"], dict):
+        entry["schema"]["selected"] = False
+    return entry
+
+
+def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
+    entry = _entry(configured.stream)
+    metadata = Metadata(entry)
+    legacy = _is_legacy(entry)
+    method = METHODS[forced(configured.stream) or configured.sync_mode]
+    root: dict[str, Any] = {"selected": True, "replication-method": method.value}
+    entry["selected"], entry["replication_method"] = True, method.value
+    if configured.cursor_field and configured.sync_mode is SyncMode.incremental:
+        root["replication-key"] = entry["replication_key"] = configured.cursor_field[0]
+    own = configured.stream.source_defined_primary_key
+    if configured.primary_key and not own:
+        key = [path[0] for path in configured.primary_key]
+        root["view-key-properties"] = entry["key_properties"] = key
+    _mark(entry, ROOT, root)
+    schema = entry["schema"]
+    if legacy and isinstance(schema, dict):
+        schema["selected"] = True
+    kept = _kept(configured)
+    for crumb, name, node in list(children(schema, ROOT)):
+        inclusion = metadata.inclusion(crumb, node)
+        wanted = inclusion == Inclusion.automatic or kept is None or name in kept
+        _select(entry, metadata, crumb, node, wanted, legacy)
+    return entry
+
+
+def _kept(configured: ConfiguredStream) -> frozenset[str] | None:
+    if configured.columns is None:
+        return None
+    needed = [p[0] for p in (*configured.primary_key, configured.cursor_field) if p]
+    return frozenset([*configured.columns, *needed])
+
+
+def _select(
+    entry: dict[str, Any], metadata: Metadata, crumb: Breadcrumb, node: Any, on: bool, legacy: bool
+) -> None:
+    """Say of a field and of everything in it whether it is selected."""
+    on = on and metadata.inclusion(crumb, node) != Inclusion.unsupported
+    _mark(entry, crumb, {"selected": on})
+    inside = [(c, n, metadata.selected(c, n, on)) for c, _, n in children(node, crumb)]
+    if legacy and isinstance(node, dict):
+        node["selected"] = on
+    for inner, schema, selected in inside:
+        _select(entry, metadata, inner, schema, selected, legacy)
+
+
+def _is_legacy(entry: dict[str, Any]) -> bool:
+    """True of an entry whose selection stands inside its schema, or nowhere yet."""
+    schema = entry.get("schema")
+    marks = isinstance(schema, dict) and not schema.keys().isdisjoint({"selected", "inclusion"})
+    return marks or not entry.get("metadata")
+
+
+def _mark(entry: dict[str, Any], crumb: Breadcrumb, words: dict[str, Any]) -> None:
+    given = entry.get("metadata")
+    items = cast(list[Any], given) if isinstance(given, list) else []
+    entry["metadata"] = items
+    marked = False
+    for item in items:
+        found = item_of(item)
+        if found is not None and found[0] == crumb:
+            found[1].update(words)
+            marked = True
+    if not marked:
+        items.append({"breadcrumb": list(crumb), "metadata": words})

@@ -1,0 +1,211 @@
+"""A Singer target's conversation: spec, check, write.
+
+Not here: what is sent (``outgoing``), what comes back (``replies``, ``acks``), threads and limits
+(``protocols.feeding``), questions (``abilities``). Source: specification, Targets; reference §0,
+§1.1, §1.8.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.errors import SourceError
+from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
+from penstock.model.events import Error, Exited, Log
+from penstock.model.types import DataType, Kind
+from penstock.protocols.contract import (
+    END,
+    Ack,
+    Acks,
+    Answer,
+    EventSink,
+    Feed,
+    WriteRequest,
+    WriteStream,
+)
+from penstock.protocols.feeding import converse
+from penstock.protocols.singer.abilities import about, ask, last_words, started_badly
+from penstock.protocols.singer.acks import Marks, marks_for
+from penstock.protocols.singer.dialect import DECIMAL_FORMAT
+from penstock.protocols.singer.invocation import abilities_of, config_schema, unknown_schema
+from penstock.protocols.singer.outgoing import Outgoing, key_properties, name_of
+from penstock.protocols.singer.replies import Replies
+from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
+
+PROTOCOL = "singer"
+ACTIVATE_VERSION = "activate-version"
+"""The capability, in the words of ``--about``."""
+
+
+class SingerTarget:
+    """``DestinationRole`` of ``protocols.contract``."""
+
+    told_once = False
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        """A target that does not know ``--about`` takes any configuration."""
+        said = about(runtime, timeouts)
+        if said is None:
+            log(Log("INFO", "the target does not describe itself (--about): any config is taken"))
+            return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema())
+        return ConnectorSpec(
+            protocol=PROTOCOL,
+            config_schema=config_schema(said.settings) if said.settings else unknown_schema(),
+            abilities=abilities_of(said),
+        )
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult:
+        """A run without input, which writes nothing: it proves that the target starts and takes
+        its configuration, and that it reaches its database only where it asks for it at once."""
+        said = ask(runtime, _arguments(config), timeouts)
+        if said.code == 0:
+            text = "it starts and takes its configuration; whether it can write, rows will show"
+            return CheckResult(True, text)
+        words = last_words(said.stderr_tail) or "it said nothing on stderr"
+        if said.code is None:
+            return CheckResult(False, f"without any input it does not end: {words}")
+        return CheckResult(False, f"without any input it exits with code {said.code}: {words}")
+
+    def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
+        found: list[str] = []
+        names: dict[str, WriteStream] = {}
+        for stream in streams:
+            first = names.setdefault(name_of(stream.target), stream)
+            if first is not stream:
+                found.append(
+                    f"streams {first.id} and {stream.id} would both be {name_of(stream.target)!r}"
+                    " at the target: set a namespace or a prefix that keeps them apart"
+                )
+            found += _key_problems(stream)
+        return found
+
+    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+        notes = [
+            "delivery is at least once: rows after the last state that the target gave back are"
+            " sent again by the next run",
+            "a property that a record lacks is sent as null",
+        ]
+        if source_protocol != PROTOCOL:
+            notes.append(
+                f"states of the {source_protocol} source stay here: the target is given numbers in"
+                " their place"
+            )
+        return [*notes, *(n for s in streams for n in _stream_notes(s))]
+
+    def write(
+        self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
+    ) -> Iterator[Answer]:
+        """See ``DestinationRole.write``. A failure comes as an ``Error`` whose ``raw`` has its
+        ``code``: ``destination.exited`` in the target's last words, or those of
+        ``protocols.feeding``. Exit code 0 after the whole input acks everything where nothing is
+        left unacked, or where ``acks`` is ``at_end``."""
+        at_end = request.acks is Acks.at_end
+        outgoing: Outgoing
+
+        marks = marks_for(
+            request.source_protocol,
+            lambda stream: outgoing.name(stream),
+            strict=request.acks is Acks.strict,
+        )
+        outgoing = Outgoing(request.streams, marks, lambda: _takes_versions(runtime, request))
+        hearing = Replies(None if at_end else marks)
+        arguments = _arguments(request.config)
+        chunks = outgoing.chunks(feed)
+        try:
+            answers = converse(
+                runtime, arguments, request.timeouts, request.tick, chunks, hearing, at_end=at_end
+            )
+            yield from _concluded(answers, None if at_end else marks)
+        except SourceError as e:
+            raise started_badly(e) from None
+
+
+def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
+    if request.activate_version is not None:
+        return request.activate_version
+    said = about(runtime, request.timeouts)
+    return said is not None and ACTIVATE_VERSION in said.capabilities
+
+
+def _arguments(config: dict[str, Any]) -> list[Argument]:
+    return ["--config", PrivateFile("config.json", msgspec.json.encode(config))]
+
+
+def _concluded(answers: Iterator[Answer], marks: Marks | None) -> Iterator[Answer]:
+    """The answers, and what follows from the exit."""
+    failed = False
+    for answer in answers:
+        failed = failed or isinstance(answer, Error)
+        if isinstance(answer, Exited) and not failed:
+            if answer.code != 0:
+                yield _died(answer)
+            elif marks is not None and marks.complete():
+                yield Ack(END)
+        yield answer
+
+
+def _died(exited: Exited) -> Error:
+    words = last_words(exited.stderr_tail)
+    how = f"exited with code {exited.code}"
+    if exited.code is not None and exited.code < 0:
+        how = f"was killed by signal {-exited.code}"
+    said = f": {words}" if words else " and said nothing on stderr"
+    return Error(f"the target {how}{said}", raw={"code": "destination.exited"})
+
+
+def _key_problems(stream: WriteStream) -> Iterator[str]:
+    configured = stream.configured
+    dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
+    if dedup and not configured.primary_key:
+        yield f"stream {stream.id}: append_dedup needs a primary key"
+    nested = [path for path in configured.primary_key if len(path) != 1]
+    if nested and key_properties(stream):
+        yield (
+            f"stream {stream.id}: a Singer target takes top-level properties as its key, not"
+            f" {'.'.join(nested[0])}"
+        )
+        return
+    known = {f.source for f in stream.schemas[stream.latest].fields}
+    missing = [name for name in key_properties(stream) if name not in known]
+    if missing:
+        yield f"stream {stream.id}: its key {', '.join(missing)} is not a property of its schema"
+
+
+def _stream_notes(stream: WriteStream) -> Iterator[str]:
+    configured, fields = stream.configured, stream.schemas[stream.latest].fields
+    kinds = {k for f in fields for k in _kinds(f.type)}
+    if stream.target.namespace is not None:
+        yield f"{stream.id}: its name at the target is {name_of(stream.target)}"
+    if Kind.decimal in kinds:
+        yield (
+            f"{stream.id}: decimals are sent as text ({DECIMAL_FORMAT}) with all their digits; a"
+            " target that does not know the format stores text"
+        )
+    if Kind.timestamp_ntz in kinds:
+        yield f"{stream.id}: times without a zone are sent so; a target may take them for UTC"
+    if Kind.binary in kinds:
+        yield f"{stream.id}: binary values are sent as base64 text"
+    if Kind.json in kinds:
+        yield f"{stream.id}: values of no one type are sent as they are; a target may refuse them"
+    match configured.destination_sync_mode:
+        case DestinationSyncMode.overwrite:
+            yield (
+                f"{stream.id}: old rows go by ACTIVATE_VERSION, once all new ones are sent; a"
+                f" target without the capability {ACTIVATE_VERSION} keeps them"
+            )
+        case DestinationSyncMode.append if configured.primary_key:
+            yield f"{stream.id}: its key is not sent, for a target merges rows of the same key"
+        case DestinationSyncMode.append_dedup:
+            yield f"{stream.id}: rows of the same key are merged only by a target that upserts"
+        case _:
+            return
+
+
+def _kinds(data_type: DataType, depth: int = 0) -> Iterator[Kind]:
+    yield data_type.kind
+    inner = [f.type for f in data_type.fields] + ([data_type.item] if data_type.item else [])
+    for one in inner if depth < 32 else []:
+        yield from _kinds(one, depth + 1)

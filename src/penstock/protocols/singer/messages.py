@@ -1,0 +1,74 @@
+"""Singer's wire structs: the messages of specification 0.3.0 and the two that practice added.
+
+Nothing else lives here: what messages mean is ``lines``' and ``state``'s business. Shapes are loose
+on purpose: a field of a wrong type must not make a whole line unreadable. Types of messages are
+case-insensitive (specification, Output), so they are compared through :func:`word`.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class MessageType(StrEnum):
+    record = "RECORD"
+    schema = "SCHEMA"
+    state = "STATE"
+    activate_version = "ACTIVATE_VERSION"
+    batch = "BATCH"
+
+
+class ReplicationMethod(StrEnum):
+    full_table = "FULL_TABLE"
+    incremental = "INCREMENTAL"
+    log_based = "LOG_BASED"
+
+
+class Inclusion(StrEnum):
+    available = "available"
+    automatic = "automatic"
+    unsupported = "unsupported"
+
+
+ABSENT = msgspec.Raw(b"null")  # the default of every Raw field: compare by identity
+
+
+class Line(msgspec.Struct, gc=False):
+    """Any message as far as a RECORD needs it: ``record`` stays bytes, a slice of its chunk.
+    ``time_extracted``: RFC 3339 text."""
+
+    type: str
+    stream: Any = None
+    record: msgspec.Raw = ABSENT
+    version: Any = None
+    time_extracted: Any = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """A message that is no RECORD. ``schema``: JSON Schema; ``value``: a state, exactly as sent;
+    ``encoding`` and ``manifest``: of a BATCH."""
+
+    type: str
+    stream: Any = None
+    schema: msgspec.Raw = ABSENT
+    key_properties: Any = None
+    bookmark_properties: Any = None
+    value: msgspec.Raw = ABSENT
+    version: Any = None
+    encoding: Any = None
+    manifest: Any = None
+
+
+class About(msgspec.Struct):
+    """What ``--about --format=json`` prints. ``settings``: JSON Schema of the config."""
+
+    capabilities: list[Any] = []
+    settings: dict[str, Any] = {}
+    name: Any = None
+    version: Any = None
+    sdk_version: Any = None
+
+
+def word(type_: str) -> str:
+    return type_.upper()

@@ -1,0 +1,101 @@
+"""A catalog entry's metadata and legacy marks: what is included, what is selected.
+
+Pure. A breadcrumb is a list, because names hold dots and spaces; it is never joined. Neighbours:
+``catalog`` reads and writes entries with it. Source: the discovery and field selection guides of
+singer-io's getting-started documents, and the rule that the Singer SDK and Meltano agree on.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from penstock.protocols.singer.messages import Inclusion
+
+Breadcrumb = tuple[str, ...]
+ROOT: Breadcrumb = ()
+
+_DEPTH = 64
+
+
+def boolean(value: Any) -> bool | None:
+    """True, False, and the words for them that the documents' own example has; else None."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
+def text(value: Any) -> str | None:
+    """A text with something in it: real taps write ``""`` for "not set"."""
+    return value if isinstance(value, str) and value else None
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of texts, or one text in the place of such a list."""
+    if isinstance(value, str):
+        return (value,) if value else ()
+    given = cast(list[Any], value) if isinstance(value, list) else []
+    return tuple(v for v in given if isinstance(v, str) and v)
+
+
+class Metadata:
+    """By breadcrumb; of two entries with one breadcrumb the later keys win."""
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self._by: dict[Breadcrumb, dict[str, Any]] = {}
+        given = entry.get("metadata")
+        for item in cast(list[Any], given) if isinstance(given, list) else []:
+            found = item_of(item)
+            if found is not None:
+                crumb, words = found
+                self._by[crumb] = {**self._by.get(crumb, {}), **words}
+
+    def of(self, crumb: Breadcrumb) -> dict[str, Any]:
+        return self._by.get(crumb, {})
+
+    def inclusion(self, crumb: Breadcrumb, node: Any) -> str | None:
+        return text(self.of(crumb).get("inclusion")) or text(_word(node, "inclusion"))
+
+    def said(self, crumb: Breadcrumb, node: Any) -> bool | None:
+        """``selected``, here or as the legacy mark inside the schema; None: nothing is said."""
+        found = boolean(self.of(crumb).get("selected"))
+        return boolean(_word(node, "selected")) if found is None else found
+
+    def selected(self, crumb: Breadcrumb, node: Any, parent: bool) -> bool:
+        """Of a field whose parent is selected or not: unsupported never, automatic always, then
+        what is said, the tap's default, the parent."""
+        inclusion = self.inclusion(crumb, node)
+        if not parent or inclusion == Inclusion.unsupported:
+            return False
+        if inclusion == Inclusion.automatic:
+            return True
+        said = self.said(crumb, node)
+        if said is None:
+            said = boolean(self.of(crumb).get("selected-by-default"))
+        return parent if said is None else said
+
+
+def item_of(item: Any) -> tuple[Breadcrumb, dict[str, Any]] | None:
+    """(breadcrumb, words) of an element of a metadata list; None for what is none."""
+    if not isinstance(item, dict):
+        return None
+    given = cast(dict[str, Any], item)
+    crumb, words = given.get("breadcrumb"), given.get("metadata")
+    if not isinstance(crumb, list) or not isinstance(words, dict):
+        return None
+    return tuple(map(str, cast(list[Any], crumb))), cast(dict[str, Any], words)
+
+
+def children(node: Any, crumb: Breadcrumb, depth: int = 0) -> Iterator[tuple[Breadcrumb, str, Any]]:
+    """(breadcrumb, name, schema) of the properties of an object, or of the objects in an array."""
+    if not isinstance(node, dict) or depth > _DEPTH:
+        return
+    here = cast(dict[str, Any], node)
+    properties = here.get("properties")
+    for name, inner in cast(
+        dict[str, Any], properties if isinstance(properties, dict) else {}
+    ).items():
+        yield (*crumb, "properties", name), name, inner
+    yield from children(here.get("items"), (*crumb, "items"), depth + 1)
+
+
+def _word(node: Any, key: str) -> Any:
+    return cast(dict[str, Any], node).get(key) if isinstance(node, dict) else None

@@ -1,0 +1,166 @@
+"""What a Singer target is sent: SCHEMA, RECORD, STATE and ACTIVATE_VERSION lines.
+
+Types are in upper case only, and there are no others: targets refuse or silently skip the rest
+(reference §0.1). Runs in the thread that feeds. Not here: which state an echo stands for
+(``acks``), the schema's dialect (``dialect``), threads (``protocols.feeding``).
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import Defect
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
+from penstock.model.events import Tick
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
+from penstock.protocols.feeding import Chunk
+from penstock.protocols.singer.acks import Marks
+from penstock.protocols.singer.dialect import json_schema
+
+if TYPE_CHECKING:
+    from penstock.codec.lines_out import LineEncoder
+
+CHUNK_BYTES = 8 << 20  # of columns; their text is about as large
+
+
+def name_of(target: StreamId) -> str:
+    """A stream's name in messages. Singer has no namespaces; targets that write tables take what
+    stands before the last ``-`` for the schema."""
+    return target.name if target.namespace is None else f"{target.namespace}-{target.name}"
+
+
+def key_properties(stream: WriteStream) -> list[str]:
+    """None where rows are to be appended: a target merges rows of the same key."""
+    if stream.configured.destination_sync_mode is DestinationSyncMode.append:
+        return []
+    return [path[0] for path in stream.configured.primary_key if path]
+
+
+def version_of(stream: ConfiguredStream) -> int | None:
+    """The version that its records belong to: the generation, where one replaces those before."""
+    generation, oldest = stream.generation_id, stream.minimum_generation_id
+    if generation is None:
+        return None
+    replaces = stream.destination_sync_mode is DestinationSyncMode.overwrite
+    return generation if (replaces if oldest is None else oldest == generation) else None
+
+
+class Outgoing:
+    """The feed as chunks of lines. ``versions``: does the target follow ACTIVATE_VERSION? Asked
+    once, and only where a stream has a version."""
+
+    def __init__(
+        self, streams: tuple[WriteStream, ...], marks: Marks, versions: Callable[[], bool]
+    ) -> None:
+        self._marks, self._versions = marks, cache(versions)
+        self._streams = {s.id: s for s in streams}
+        self._encoders: dict[tuple[StreamId, int], LineEncoder] = {}
+        self._told: dict[StreamId, bytes] = {}  # the SCHEMA line that holds
+
+    def name(self, stream: StreamId) -> str:
+        known = self._streams.get(stream)
+        return name_of(stream if known is None else known.target)
+
+    def chunks(self, feed: Iterator[Feed]) -> Generator[Chunk | None]:
+        for item in feed:
+            match item:
+                case Rows():
+                    yield from self._rows(item)
+                case StateMark():
+                    yield _state(self._marks.mark(item))
+                case StreamDone(stream):
+                    yield from self._done(stream)
+                case WriteStream():
+                    self._changed(item)
+                case Tick():
+                    yield None
+        closing = self._marks.closing()
+        if closing is not None:
+            yield _state(closing)
+
+    def _rows(self, rows: Rows) -> Iterator[Chunk]:
+        yield from self._schema(rows.stream, rows.version)
+        encoder = self._encoder(rows.stream, rows.version)
+        size = max(1, rows.batch.num_rows * CHUNK_BYTES // max(1, rows.batch.nbytes))
+        for start in range(0, rows.batch.num_rows, size):
+            chunk = encoder.encode(rows.batch.slice(start, size))
+            self._marks.fed(rows.stream)
+            yield chunk
+
+    def _done(self, stream: StreamId) -> Iterator[Chunk]:
+        """A stream without rows has a table all the same."""
+        of = self._stream(stream)
+        if stream not in self._told:
+            yield from self._schema(stream, of.latest)
+        version = self._version(of)
+        if version is not None:
+            yield _line(type="ACTIVATE_VERSION", stream=name_of(of.target), version=version)
+
+    def _schema(self, stream: StreamId, version: int) -> Iterator[Chunk]:
+        of = self._stream(stream)
+        schema = json_schema(self._row_schema(of, version))
+        message: dict[str, Any] = {
+            "type": "SCHEMA",
+            "stream": name_of(of.target),
+            "schema": schema,
+            "key_properties": key_properties(of),
+        }
+        cursor = of.configured.cursor_field
+        if len(cursor) == 1 and cursor[0] in schema["properties"]:
+            message["bookmark_properties"] = list(cursor)
+        line = _line(**message)
+        if self._told.get(stream) != line:
+            self._told[stream] = line
+            yield line
+
+    def _encoder(self, stream: StreamId, version: int) -> "LineEncoder":
+        from penstock.codec.lines_out import LineEncoder, Slot  # DuckDB: only where rows are fed
+
+        found = self._encoders.get((stream, version))
+        if found is None:
+            of = self._stream(stream)
+            number = self._version(of)
+            words = "" if number is None else f',"version":{number}'
+            start = f'{{"type":"RECORD","stream":{_text(name_of(of.target))},"record":'
+            template = [start, Slot.data, words + ',"time_extracted":', Slot.extracted_text, "}"]
+            schema = self._row_schema(of, version)
+            found = LineEncoder(schema, template, decimals_as_text=True)
+            self._encoders[stream, version] = found
+        return found
+
+    def _changed(self, stream: WriteStream) -> None:
+        self._streams[stream.id] = stream
+        self._encoders = {k: e for k, e in self._encoders.items() if k[0] != stream.id}
+
+    def _version(self, stream: WriteStream) -> int | None:
+        version = version_of(stream.configured)
+        return version if version is not None and self._versions() else None
+
+    def _stream(self, stream: StreamId) -> WriteStream:
+        if stream not in self._streams:
+            raise Defect(f"stream {stream} was not announced", code="singer.stream")
+        return self._streams[stream]
+
+    def _row_schema(self, stream: WriteStream, version: int) -> RowSchema:
+        if version not in stream.schemas:
+            raise Defect(f"stream {stream.id} has no schema {version}", code="singer.schema")
+        return stream.schemas[version]
+
+
+def _state(value: str) -> bytes:
+    return b'{"type":"STATE","value":' + value.encode() + b"}\n"
+
+
+def _line(**message: Any) -> bytes:
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair in a property's name
+        return json.dumps(message).encode() + b"\n"
+
+
+def _text(name: str) -> str:
+    return msgspec.json.encode(name).decode()

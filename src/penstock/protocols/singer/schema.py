@@ -1,0 +1,43 @@
+"""Singer's dialect of JSON Schema: decimals that are written as text.
+
+Not here: everything that plain JSON Schema says, draft-4 habits included (``codec.json_schema``).
+Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
+``precision`` and ``scale`` beside it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from penstock.codec import json_schema
+from penstock.model.types import DataType, Kind
+
+_FORMATS = ("singer.decimal", "x-singer.decimal")
+_STANDS_ON = frozenset({"string", "number", "integer", "null"})
+_MAX = 38
+_SCALE = 18  # where nothing is said: half of the digits
+
+
+def annotated(schema: Mapping[str, Any]) -> DataType | None:
+    """The hook for ``codec.json_schema``."""
+    if schema.get("format") not in _FORMATS:
+        return None
+    given = schema.get("type", "string")
+    names = set(map(str, cast(list[Any], given) if isinstance(given, list) else [given]))
+    if not names <= _STANDS_ON:
+        return None
+    precision, scale = _digits(schema, "precision"), _digits(schema, "scale")
+    precision = _MAX if precision is None else max(1, min(precision, _MAX))
+    scale = min(_SCALE, precision) if scale is None else min(scale, precision)
+    return DataType(Kind.decimal, precision=precision, scale=scale)
+
+
+def _digits(schema: Mapping[str, Any], word: str) -> int | None:
+    value = schema.get(word)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class SingerSchema:
+    """``SchemaRole`` of ``protocols.contract``."""
+
+    def data_type(self, schema: Any) -> DataType:
+        return json_schema.data_type(schema, annotated)

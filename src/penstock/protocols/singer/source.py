@@ -1,0 +1,210 @@
+"""A Singer tap's conversation: spec, check, discover, configure, read.
+
+Written against a runtime, so that the same code talks to a process, a container or a recording.
+Not here: the lines of a read (``lines``), time limits (``protocols.conversation``), options
+(``invocation``), rules for modes (``configure``). A tap reports no status: exit code 0 says that
+all its streams are complete (L6), and an exit after we stopped it says nothing, whatever its code.
+Source: specification; the practice of taps where it disagrees.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Any, NoReturn
+
+import msgspec
+
+from penstock.codec.framing import LineFramer
+from penstock.errors import ConfigError, SourceError
+from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
+from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.conversation import read
+from penstock.protocols.singer.catalog import catalog_of, selected_catalog
+from penstock.protocols.singer.commands import Answer, ask, document
+from penstock.protocols.singer.configure import configure
+from penstock.protocols.singer.invocation import (
+    abilities_of,
+    abilities_of_help,
+    about_of,
+    catalog_files,
+    catalog_options,
+    config_file,
+    config_schema,
+    last_words,
+    refused,
+    unknown_schema,
+)
+from penstock.protocols.singer.lines import Sorter
+from penstock.protocols.singer.state import state_file
+from penstock.protocols.singer.writeback import WriteBack
+from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, Timeouts
+
+PROTOCOL = "singer"
+DELETED_AT = "_sdc_deleted_at"
+
+_SHORT = 60.0  # seconds for what a tap says of itself, and for its first words in a check
+_DISCOVER = "--discover"
+_USAGE = 200  # events of a usage text on stdout
+
+
+class SingerSource:
+    """``SourceRole`` of ``protocols.contract``."""
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        """By ``--about``, which the Singer SDK has; else a schema that allows anything, and the
+        options that ``--help`` names."""
+        brief = _at_most(timeouts, _SHORT)
+        said = ask(runtime, ["--about", "--format=json"], brief, log)
+        about = about_of(said.text) if said.code == 0 else None
+        if about is not None:
+            schema = config_schema(about.settings) if about.settings else unknown_schema()
+            return ConnectorSpec(
+                protocol=PROTOCOL, config_schema=schema, abilities=abilities_of(about)
+            )
+        usage = ask(runtime, ["--help"], brief, log)
+        abilities = abilities_of_help(usage.text.decode(errors="replace"))
+        if not abilities:
+            log(Log("WARN", f"the tap says nothing of itself: {usage.words}"))
+        return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema(), abilities=abilities)
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult:
+        """Its discovery succeeds; a tap without one starts and sends a message, or ends well."""
+        answer = _discovery(runtime, config, timeouts, log)
+        if not answer.speaks and _has_none(answer):
+            brief = _at_most(timeouts, _SHORT)
+            answer = ask(runtime, config_file(config), brief, log, WriteBack(config))
+        ok = answer.speaks or answer.code == 0
+        return CheckResult(ok, None if ok else answer.words)
+
+    def discover(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> Catalog:
+        """An open catalog where the tap has no discovery. A catalog of a discovery that failed is
+        not taken: it may lack streams."""
+        answer = _discovery(runtime, config, timeouts, log)
+        if answer.speaks or _has_none(answer):
+            return Catalog((), open=True)
+        if answer.code != 0:
+            _failed("discover", answer)
+        found = document(answer, log)
+        if found is None:
+            raise SourceError(
+                "discover: the tap ended with exit code 0 and printed no catalog",
+                code="source.no_answer",
+                hint="is this a Singer tap? run its command by hand; a catalog of your own can be"
+                " given with `catalog`",
+            )
+        catalog, odd = catalog_of(found)
+        for event in odd:
+            log(event)
+        return catalog
+
+    def catalog_of(self, raw: Any) -> Catalog:
+        """The content of a catalog file."""
+        try:
+            return catalog_of(raw)[0]
+        except SourceError as e:
+            raise ConfigError(
+                e.message, code="config.catalog", hint="give what the tap's `--discover` prints"
+            ) from e
+
+    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
+        return configure(stream, wish, DELETED_AT)
+
+    def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
+        """See ``SourceRole.read``; limits come as Airbyte's do. Raises ``ConfigError`` where
+        nothing is selected."""
+        if not request.streams and not request.open:
+            raise ConfigError(
+                "no stream is selected: the tap would send nothing and end with exit code 0",
+                code="config.no_streams",
+                hint="select at least one stream",
+            )
+        tries = [()] if request.open else catalog_options(request.abilities)
+        for options in tries[:-1]:
+            events = self._one_read(runtime, request, options)
+            refusal = yield from _unless_refused(events, options)
+            if refusal is None:
+                return
+        yield from self._one_read(runtime, request, tries[-1])
+
+    def _one_read(
+        self, runtime: Runtime, request: ReadRequest, options: tuple[str, ...]
+    ) -> Iterator[Event]:
+        arguments = config_file(request.config)
+        catalog = msgspec.json.encode(selected_catalog(request.streams, request.unchosen))
+        arguments += catalog_files(options, catalog)
+        state = state_file(request.states)
+        if state is not None:
+            arguments += ["--state", PrivateFile("state.json", state)]
+        sorter = Sorter(request)
+        config = WriteBack(request.config)
+
+        def beside(channel: ByteChannel, exited: Exited | None) -> Iterator[Event]:
+            changed = config.changed(channel)
+            if changed is not None:
+                yield Control(changed)
+            if exited is not None and exited.code == 0:
+                sorter.unheard()
+            elif exited is not None:
+                yield from sorter.finished()
+                yield from _complaint(exited)
+
+        framer = LineFramer(request.max_record_bytes, request.spool_folder)
+        yield from read(runtime, arguments, request.timeouts, sorter, framer, request.tick, beside)
+
+
+def _unless_refused(
+    events: Iterator[Event], options: tuple[str, ...]
+) -> Generator[Event, None, Exited | None]:
+    """A read's events; nothing but ticks, and its exit as the answer, where the tap ended at once
+    because it does not know its options."""
+    held: list[Event] = []
+    for event in events:
+        if isinstance(event, Tick):
+            yield event
+            continue
+        held.append(event)
+        if isinstance(event, Exited) and event.code and refused(options, event.stderr_tail):
+            return event
+        if not isinstance(event, Error | Log | Counted) or len(held) > _USAGE:
+            break
+    yield from held
+    yield from events
+    return None
+
+
+def _complaint(exited: Exited) -> Iterator[Event]:
+    """The error that a failed tap itself points at."""
+    said = last_words(exited.stderr_tail)
+    if said is not None and exited.code is not None:
+        how = f"signal {-exited.code}" if exited.code < 0 else f"exit code {exited.code}"
+        yield Error(f"{said} ({how})", "system_error", raw={"code": "source.exited"})
+
+
+def _discovery(
+    runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+) -> Answer:
+    arguments: list[Argument] = [*config_file(config), _DISCOVER]
+    return ask(runtime, arguments, timeouts, log, WriteBack(config))
+
+
+def _has_none(answer: Answer) -> bool:
+    """True of a tap that does not know ``--discover``."""
+    return bool(answer.code) and refused((_DISCOVER,), answer.stderr_tail)
+
+
+def _failed(command: str, answer: Answer) -> NoReturn:
+    raise SourceError(
+        f"{command}: {answer.words}",
+        code="source.exited" if answer.timed_out is None else answer.timed_out.code,
+        hint="correct what it names, then try `penstock check`"
+        if answer.timed_out is None
+        else "raise the limit, or see why the tap hangs",
+    )
+
+
+def _at_most(timeouts: Timeouts, seconds: float) -> Timeouts:
+    total = seconds if timeouts.total is None else min(timeouts.total, seconds)
+    return msgspec.structs.replace(timeouts, total=total)

@@ -1,0 +1,243 @@
+"""One instance of a component in a store of its own: open, run, close; then it is gone.
+
+A fault of a host function belongs to the instance that called it: it is kept here and raised by the
+call that ran it, never through wasmtime's own memory of the last exception, which all threads
+share. Time is bounded by epochs, memory by the store's limits.
+"""
+
+import contextlib
+import functools
+import math
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from wasmtime import Store, WasmtimeError
+from wasmtime.component import Component, ExportIndex, Func, Linker
+from wasmtime.component import Instance as WasmInstance
+
+from penstock.errors import PenstockError
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.contract import Bounds, Grants, Imports, Trap, TrapKind
+from penstock.runtimes.wasm.engine import TICK, clocked
+from penstock.runtimes.wasm.outputs import Stderr
+from penstock.runtimes.wasm.wasi import wasi_of
+
+_TABLE_ELEMENTS = 1 << 20
+_TABLES = 64
+_INSTANCES = 1000
+
+# wasmtime-py keeps callbacks in tables that all threads share, without a lock.
+_registering = threading.Lock()
+
+_MEMORY_SIGNS = ("memory allocation of ", "MemoryError", "out of memory", "Out of memory")
+
+
+def _ignore(_: str) -> None:
+    return
+
+
+class Instance:
+    """``CallChannel`` of the contract. ``transfer_trap``: the name of a function of the caller's
+    own whose presence in a trace means that memory ran out."""
+
+    def __init__(
+        self,
+        component: Component,
+        imports: Imports,
+        *,
+        grants: Grants | None = None,
+        bounds: Bounds | None = None,
+        masker: Masker | None = None,
+        log: Callable[[str], None] = _ignore,
+        transfer_trap: str | None = None,
+    ) -> None:
+        self._bounds = bounds or Bounds()
+        self._stderr = Stderr(masker or Masker(()), log)
+        self._transfer_trap = transfer_trap
+        self._functions: dict[tuple[str, str], Func] = {}
+        self._failure: BaseException | None = None
+        self._trap: Trap | None = None
+        self._used = 0.0
+        self._since: float | None = None
+        self._waited = 0.0
+        self._waits = 0
+        self._closed = False
+        clock = clocked()
+        self._clock = clock.ticking()
+        self._store = Store(clock.engine)
+        self._linker = Linker(clock.engine)
+        self._clock.__enter__()
+        try:
+            self._limit()
+            self._store.set_wasi(wasi_of(grants or Grants(), self._stderr, log))
+            self._link(imports)
+            with self._running():
+                self._instance = self._guarded(
+                    lambda: self._linker.instantiate(self._store, component)
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, interface: str, function: str, *arguments: Any) -> Any:
+        if self._trap is not None:
+            raise self._trap
+        if self._closed:
+            raise Trap(TrapKind.crashed, "it was closed")
+        found = self._function(interface, function)
+        with self._running():
+            return self._guarded(lambda: found(self._store, *arguments))
+
+    def exports(self, interface: str, function: str) -> bool:
+        with contextlib.suppress(Trap):
+            self._function(interface, function)
+            return True
+        return False
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        began = time.monotonic()
+        self._waits += 1
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits:
+                self._waited += time.monotonic() - began
+                self._set_deadline()
+
+    def stderr_tail(self) -> str:
+        return self._stderr.tail()
+
+    @property
+    def dead(self) -> bool:
+        """It trapped: no call reaches it any more."""
+        return self._trap is not None
+
+    @property
+    def seconds(self) -> float:
+        """Of guest work so far."""
+        return self._used + self._elapsed()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._functions.clear()
+        with _registering:
+            self._linker.close()
+            self._store.close()
+        self._clock.__exit__(None, None, None)
+
+    # -- limits
+
+    def _limit(self) -> None:
+        bounds = self._bounds
+        memory = -1 if bounds.memory is None else bounds.memory // bounds.memories
+        self._store.set_limits(
+            memory_size=memory,
+            table_elements=_TABLE_ELEMENTS,
+            instances=_INSTANCES,
+            tables=_TABLES,
+            memories=bounds.memories + bounds.transfer_memories,
+        )
+
+    def _elapsed(self) -> float:
+        return 0.0 if self._since is None else time.monotonic() - self._since - self._waited
+
+    def _set_deadline(self) -> None:
+        left = self._bounds.seconds - self._used - self._elapsed()
+        self._store.set_epoch_deadline(max(1, math.ceil(left / TICK) + 1))
+
+    @contextmanager
+    def _running(self) -> Generator[None]:
+        self._since, self._waited = time.monotonic(), 0.0
+        self._set_deadline()
+        try:
+            yield
+        finally:
+            self._used += self._elapsed()
+            self._since = None
+
+    # -- calls
+
+    def _link(self, imports: Imports) -> None:
+        with _registering:
+            self._linker.add_wasip2()
+            with self._linker.root() as root:
+                for interface, functions in imports.items():
+                    with root.add_instance(interface) as instance:
+                        for name, function in functions.items():
+                            instance.add_func(name, self._kept(name, function))
+
+    def _kept(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(_store: Any, *arguments: Any) -> Any:
+            if self._failure is not None:
+                raise WasmtimeError(f"host function {name}: the instance failed before")
+            try:
+                return function(*arguments)
+            except BaseException as e:
+                self._failure = e
+                raise WasmtimeError(f"host function {name} failed") from None
+
+        return run
+
+    def _function(self, interface: str, function: str) -> Func:
+        known = self._functions.get((interface, function))
+        if known is not None:
+            return known
+        instance: WasmInstance = self._instance
+        index: ExportIndex | None = instance.get_export_index(self._store, interface)
+        inner = index and instance.get_export_index(self._store, function, index)
+        found = inner and instance.get_func(self._store, inner)
+        if not found:
+            raise Trap(TrapKind.refused, f"it does not export {interface}#{function}")
+        self._functions[interface, function] = found
+        return found
+
+    def _guarded(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except WasmtimeError as e:
+            failure, self._failure = self._failure, None
+            self._trap = self._explained(str(e), failure)
+            if isinstance(failure, PenstockError) or (
+                failure is not None and not isinstance(failure, Exception)
+            ):
+                raise failure from self._trap
+            raise self._trap from (failure or e)
+
+    def _explained(self, detail: str, failure: BaseException | None) -> Trap:
+        kind, message = self._verdict(detail, failure)
+        return Trap(kind, message, detail=detail, stderr=self.stderr_tail())
+
+    def _verdict(self, detail: str, failure: BaseException | None) -> tuple[TrapKind, str]:
+        limit = self._bounds.memory
+        if failure is not None:
+            return TrapKind.host, f"a function of its host failed: {failure!r}"
+        if "wasm trap: interrupt" in detail:
+            return TrapKind.timeout, f"it worked longer than {self._bounds.seconds:g} seconds"
+        if "exceeds memory limits" in detail:
+            return TrapKind.memory, f"it needs more than the {limit} bytes it may use to start"
+        if self._transfer_trap and self._transfer_trap in detail:
+            return TrapKind.memory, "what it handed over did not fit into the memory it may use"
+        if any(sign in self.stderr_tail() for sign in _MEMORY_SIGNS):
+            return TrapKind.memory, "it ran out of memory"
+        if limit is not None and "wasm trap: wasm `unreachable`" in detail:
+            return TrapKind.memory, f"it gave up, maybe for want of memory (limit: {limit} bytes)"
+        if "Exited with i32 exit status" in detail:
+            return TrapKind.exited, "it ended itself: " + detail.rpartition("\n")[2].strip()
+        return TrapKind.crashed, f"it crashed: {_reason(detail)}"
+
+
+def _reason(detail: str) -> str:
+    """The cause in a message of wasmtime's, without the trace."""
+    lines = [line.strip() for line in detail.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "wasm trap:" in line:
+            return line.partition("wasm trap:")[2].strip()
+    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,29 @@
+"""What a guest sees of the system: the variables and folders that were granted; clocks and
+randomness; no arguments, no input, no network."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from wasmtime import WasiConfig, WasmtimeError
+
+from penstock.runtimes.wasm.contract import Grants, Trap, TrapKind
+from penstock.runtimes.wasm.outputs import Stderr
+
+
+def wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> WasiConfig:
+    """A granted folder that does not exist is left out with a warning. Raises :class:`Trap`
+    (``refused``) for one that cannot be opened."""
+    config = WasiConfig()
+    config.env = [(name, value) for name, value in sorted(grants.env.items())]
+    config.stderr_custom = stderr.write
+    for folder in grants.folders:
+        if not Path(folder).is_dir():
+            warn(f"the folder {folder} does not exist here: the connector will not see it")
+            continue
+        try:
+            config.preopen_dir(folder, folder)
+        except WasmtimeError as e:
+            raise Trap(
+                TrapKind.refused, f"the folder {folder} cannot be opened", detail=str(e)
+            ) from e
+    return config

@@ -1,0 +1,59 @@
+"""Bodies side by side: a sequence like any other, and one Arrow column without a copy of each."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.codec.bodies import pack
+from penstock.codec.packed import Packed
+from penstock.errors import Defect
+
+BODIES = st.lists(st.binary(max_size=6), max_size=8)
+
+
+@settings(deadline=None)
+@given(st.lists(BODIES, max_size=5))
+def test_packed_is_the_sequence_of_its_bodies(parts: list[list[bytes]]) -> None:
+    whole = [body for part in parts for body in part]
+    packed = Packed.joined(Packed.of(part) for part in parts)
+    assert len(packed) == len(whole) and list(packed) == whole
+    assert [packed[i] for i in range(len(whole))] == whole
+    assert [packed[i - len(whole)] for i in range(len(whole))] == whole
+    assert packed[1:4] == whole[1:4] and packed[::-2] == whole[::-2]
+    assert packed.size == sum(map(len, whole))
+    with pytest.raises(IndexError):
+        packed[len(whole)]
+    with pytest.raises(IndexError):
+        packed[-len(whole) - 1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.binary(min_size=1, max_size=6), max_size=8), max_size=5))
+def test_first_bytes(parts: list[list[bytes]]) -> None:
+    packed = Packed.joined(Packed.of(part) for part in parts)
+    assert packed.first_bytes() == {body[0] for part in parts for body in part}
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.text(max_size=6), max_size=8), max_size=5))
+def test_pack_gives_the_same_column_however_bodies_come(parts: list[list[str]]) -> None:
+    whole = [text for part in parts for text in part]
+    packed = Packed.joined(Packed.of([t.encode() for t in part]) for part in parts)
+    assert pack(packed).to_pylist() == whole
+    assert pack([t.encode() for t in whole]).to_pylist() == whole
+
+
+class Huge(bytes):
+    """Says that it is larger than it is."""
+
+    def __len__(self) -> int:
+        return 1 << 30
+
+
+def test_more_than_two_gigabytes_in_one_batch_is_refused() -> None:
+    with pytest.raises(Defect, match="2147483648 bytes"):
+        Packed.of([Huge(), Huge()])
+    packed = Packed.of([b"x" * (1 << 20)])
+    with pytest.raises(Defect) as refused:
+        pack(Packed.joined([packed] * 2048))
+    assert refused.value.code == "codec.batch"

@@ -1,0 +1,87 @@
+"""The facade of the destination role, over the stub destination: a real process, no network."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.errors import ConfigError, DestinationError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Event, Log
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import WriteStream
+
+STUB = Path(__file__).parents[1] / "stubs" / "stub_destination.py"
+SECRET = "s3cr3t-k3y"
+
+
+def stub(tmp_path: Path, log: list[Event] | None = None, **options: object) -> DestinationConnector:
+    words = f"airbyte:{sys.executable} {STUB} --with '{json.dumps(options)}'"
+    heard = [] if log is None else log
+    return resolve_destination(words, tmp_path / "connectors", log=heard.append, base=tmp_path)
+
+
+def stream(mode: DestinationSyncMode) -> WriteStream:
+    configured = ConfiguredStream(
+        stream=Stream(id=StreamId(None, "s"), json_schema={}),
+        sync_mode=SyncMode.full_refresh,
+        destination_sync_mode=mode,
+    )
+    return WriteStream(
+        configured=configured, target=configured.id, schemas={1: RowSchema(())}, latest=1
+    )
+
+
+def test_spec_check_problems_and_fidelity_of_a_command(tmp_path: Path) -> None:
+    destination = stub(tmp_path, modes=["append"])
+    assert destination.spec().abilities["supported_destination_sync_modes"] == ["append"]
+    assert destination.check({}).succeeded
+    assert destination.problems([stream(DestinationSyncMode.append)]) == []
+    refused = destination.problems([stream(DestinationSyncMode.overwrite)])
+    assert "overwrite" in refused[0] and "append" in refused[0]
+    assert any("at least once" in n for n in destination.fidelity("airbyte", []))
+    assert destination.describe()["path"] == sys.executable
+
+
+def test_config_is_validated_and_a_failed_check_hides_the_secret(tmp_path: Path) -> None:
+    """L10."""
+    heard: list[Event] = []
+    destination = stub(tmp_path, heard, check="FAILED")
+    result = destination.check({"api_key": SECRET})
+    assert not result.succeeded and result.message == "no such place, and **** is wrong"
+    with pytest.raises(ConfigError):
+        destination.check({"api_key": 5})
+    assert destination.secrets({"api_key": SECRET}) == [SECRET]
+
+
+def test_failures_are_a_destinations_with_its_exit_code(tmp_path: Path) -> None:
+    broken = resolve_destination("airbyte:'sh -c \"exit 4\"'", tmp_path, base=tmp_path)
+    with pytest.raises(DestinationError) as told:
+        broken.spec()
+    assert told.value.code == "destination.exited" and told.value.exit_code == 5
+    missing = resolve_destination("airbyte:./nothing", tmp_path, base=tmp_path)
+    with pytest.raises(DestinationError) as gone:
+        missing.spec()
+    assert gone.value.code == "connector.not_found" and str(tmp_path) in gone.value.message
+
+
+def test_stderr_is_heard(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    words = f"airbyte:sh -c 'echo hello >&2; exec {sys.executable} {STUB} spec'"
+    resolve_destination(words, tmp_path, log=heard.append, base=tmp_path).spec()
+    assert any(isinstance(e, Log) and e.message == "hello" for e in heard)
+
+
+@pytest.mark.parametrize("words", ["parquet:./lake", "airbyte:source-faker"])
+def test_what_is_no_destination_is_refused(words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as told:
+        resolve_destination(words, tmp_path)
+    assert told.value.code == "connector.not_a_destination"

@@ -1,0 +1,474 @@
+"""A source and its lane in memory: what it holds is a script of records and of what it says between
+them.
+
+Real: ``engine.child.Lane``'s way with events (schemas, versions, activations), the sealer, the
+planner's versions. Twins: the source, the mailbox, planning. Neighbour: ``simulation``.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from penstock.engine.child import Lane
+from penstock.engine.epochs import LaneStart, SyncStream
+from penstock.engine.job import LaneEnd, LaneResult, StreamJob
+from penstock.engine.mailbox import Ask
+from penstock.engine.planner import Planner
+from penstock.engine.sealer import Bounds, LaneStream, Sealer
+from penstock.engine.sync import Planned
+from penstock.errors import LogError, PenstockError, SchemaError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Activate, Batch, Event, Schema, State, Status, StreamStatus
+from penstock.model.segments import Shape
+from penstock.model.state import StateScope, StateType
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.state.contract import Lease, Store
+
+
+class LaneLost(BaseException):
+    """The lane's process is gone."""
+
+
+class _Unanswered(Exception):
+    """The lane waits for the driver: the event is taken again once it is told."""
+
+
+# What a stream's script may hold beside records, which are (id, version) pairs.
+
+
+@dataclass(frozen=True)
+class New:
+    """Another schema: its columns, as ``name`` or ``name:type``."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ver:
+    """Records from here on belong to this version."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Act:
+    """ACTIVATE_VERSION of the version in force, or of ``number``."""
+
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A record that no row can be made of."""
+
+
+def rows_of(items: Sequence[Any]) -> list[tuple[int, int]]:
+    """The records that become rows."""
+    return [i for i in items if isinstance(i, tuple)]
+
+
+class Rows(tuple[tuple[int, int, int], ...]):
+    """Of one part: (id, version, arrival). ``schema``: the version that they were made under."""
+
+    schema: int = 0
+
+
+@dataclass
+class SimDecoded:
+    rows: Rows
+    rejects: tuple[tuple[int, str, str | None], ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+
+class SimPlanner(Planner):
+    """``engine.planner.Planner`` but for the planning of a schema. ``current``, ``schemas``: what a
+    prepared run holds."""
+
+    def __init__(self, scenario: Any, store: Store, lease: Lease) -> None:
+        prepared = SimpleNamespace(sync_id=1)
+        name = SimpleNamespace(pipeline="sim")
+        super().__init__(name, prepared, store, lease, lambda planned: None)  # type: ignore[arg-type]
+        self._scenario = scenario
+        self.current: dict[StreamId, SyncStream] = {}
+        self.schemas: dict[StreamId, RowSchema] = {}
+
+    def remember(self) -> tuple[SyncStream, ...]:
+        """The plan, as discovery has it."""
+        scenario = self._scenario
+        names = () if scenario.open else scenario.records
+        for index, name in enumerate(names):
+            stream = StreamId(None, name)
+            self._keep(stream, _schema(scenario.first), index % scenario.lanes, scenario.first)
+        return tuple(self.current.values())
+
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+        if ask.stream.name in self._scenario.unwanted:
+            return None
+        columns = tuple((ask.json_schema or {})["columns"])
+        schema, before = _schema(columns), self.schemas.get(ask.stream)
+        if filling and before is not None:
+            now = {f.name: f for f in schema.fields}
+            if any(f.name in now and now[f.name] != f for f in before.fields):
+                raise SchemaError("changed in the middle of a full refresh", code="schema.changed")
+            gone = tuple(f for f in before.fields if f.name not in now)
+            schema = RowSchema((*schema.fields, *gone))
+        return self._keep(ask.stream, schema, lane, columns)
+
+    def _keep(
+        self, stream: StreamId, schema: RowSchema, lane: int, told: tuple[str, ...]
+    ) -> SyncStream:
+        if self._scenario.dynamic:
+            self._store.grow_names(self._lease, {"tables": {stream.key: stream.name}})
+            schema = self._store.schema_version(self._lease, stream, schema)
+        else:
+            schema = RowSchema(schema.fields, 1)
+        self.schemas[stream] = schema
+        self.current[stream] = _sync_stream(self._scenario, stream, schema.version, lane, told)
+        return self.current[stream]
+
+    def job(self, planned: Planned) -> StreamJob:
+        lane = self.lane_stream(planned.stream.id, planned.generation)
+        if planned.version is not None:
+            lane = msgspec.structs.replace(
+                lane, fills_generation=planned.fills, version=planned.version
+            )
+        return self._job(planned.stream.id, lane)
+
+    def first_job(self, stream: StreamId, generation: int) -> StreamJob:
+        return self._job(stream, self.lane_stream(stream, generation))
+
+    def _job(self, stream: StreamId, lane: LaneStream) -> StreamJob:
+        configured = self.current[stream].configured
+        return StreamJob(configured=configured, lane=lane, schema=self.schemas[stream])
+
+    def lane_stream(self, stream: StreamId, generation: int) -> LaneStream:
+        known = self.current[stream]
+        return LaneStream(
+            stream=stream,
+            shape=known.shape,
+            schema_version=self.schemas[stream].version,
+            generation=generation,
+            fills_generation=known.configured.fills_generation,
+        )
+
+
+def _schema(columns: Sequence[str]) -> RowSchema:
+    return RowSchema(tuple(_field(*c.partition(":")[::2]) for c in columns))
+
+
+def _field(name: str, kind: str) -> Field:
+    return Field(name, name, DataType(Kind(kind or "integer")))
+
+
+def _sync_stream(
+    scenario: Any, stream: StreamId, schema: int, lane: int, columns: tuple[str, ...]
+) -> SyncStream:
+    mode: DestinationSyncMode = scenario.mode
+    key = (("id",),) if mode is DestinationSyncMode.append_dedup else ()
+    return SyncStream(
+        configured=ConfiguredStream(
+            stream=Stream(
+                id=stream,
+                json_schema={"columns": list(columns)},
+                is_resumable=scenario.resumable,
+            ),
+            sync_mode=scenario.sync_mode,
+            destination_sync_mode=mode,
+            primary_key=key,
+        ),
+        shape=Shape(mode=mode, primary_key=key, cursor=("version",) if key else ()),
+        schema_version=schema,
+        lane=lane,
+        held=scenario.held,
+    )
+
+
+class SimSource:
+    """What a source given these states says; an int at the end is its exit code. Its cursor is the
+    position in the script; streams take turns, item by item. A version that was begun anew has
+    another number in each epoch, where the scenario says ``renumber``."""
+
+    def __init__(self, scenario: Any, start: LaneStart, known: Mapping[StreamId, Any]) -> None:
+        self._scenario, self._epoch = scenario, start.epoch
+        names = scenario.records if scenario.open else [s.id.name for s in start.streams]
+        self._streams = [StreamId(None, n) for n in names]
+        self._known = known
+        cursors = _cursors(scenario, start)
+        self._at = {s: self._begin(s, cursors.get(s, 0)) for s in self._streams}
+        self._version = {s: self._in_force(s, Ver) for s in self._streams}
+
+    def _items(self, stream: StreamId) -> list[Any]:
+        return self._scenario.records[stream.name]
+
+    def _in_force(self, stream: StreamId, kind: type[Any]) -> Any:
+        passed = self._items(stream)[: self._at[stream]]
+        return next((i for i in reversed(passed) if isinstance(i, kind)), None)
+
+    def _begin(self, stream: StreamId, at: int) -> int:
+        """A version that is not whole begins anew under another number."""
+        if not self._scenario.renumber:
+            return at
+        passed = list(enumerate(self._items(stream)[:at]))
+        for index, item in reversed(passed):
+            if isinstance(item, Act):
+                return at
+            if isinstance(item, Ver):
+                return index
+        return at
+
+    def _number(self, version: Ver | None) -> int | None:
+        if version is None:
+            return None
+        return version.number * 100 + (self._epoch if self._scenario.renumber else 0)
+
+    def events(self) -> Iterator[Event | int]:
+        scenario = self._scenario
+        since = dict.fromkeys(self._streams, 0)
+        said = dict.fromkeys(self._streams, 0)
+        for stream in self._streams:
+            yield from self._announced(stream)
+        while left := [s for s in self._streams if self._at[s] < len(self._items(s))]:
+            for stream in left:
+                item = self._items(stream)[self._at[stream]]
+                record = isinstance(item, tuple | Bad)
+                if record and sum(said.values()) == scenario.fail_after:
+                    yield 1
+                    return
+                self._at[stream] += 1
+                said[stream] += record
+                since[stream] += record
+                yield from self._said(stream, item)
+                ended = self._at[stream] == len(self._items(stream))
+                due = record and since[stream] >= scenario.every
+                if due or (ended and scenario.last_state):
+                    since[stream] = 0
+                    yield from self._state(stream)
+                if ended and scenario.statuses:
+                    yield StreamStatus(stream, Status.complete)
+        for stream in self._streams:
+            if scenario.statuses and not said[stream]:
+                yield from self._state(stream)
+                yield StreamStatus(stream, Status.complete)
+        yield 0
+
+    def _announced(self, stream: StreamId) -> Iterator[Event]:
+        new = self._in_force(stream, New)
+        columns = self._scenario.first if new is None else new.columns
+        told = self._known.get(stream)
+        if told is None or tuple(told.configured.stream.json_schema["columns"]) != columns:
+            yield Schema(stream, {"columns": list(columns)})
+
+    def _said(self, stream: StreamId, item: Any) -> Iterator[Event]:
+        match item:
+            case New(columns):
+                yield Schema(stream, {"columns": list(columns)})
+            case Ver():
+                self._version[stream] = item
+            case Act(number):
+                version = self._version[stream] if number is None else Ver(number)
+                yield Activate(stream, self._number(version) or 0)
+            case _:
+                body = b"!" if isinstance(item, Bad) else json.dumps(item).encode()
+                version = self._number(self._version[stream])
+                yield Batch(stream, [body], [0], {}, len(body), version)
+
+    def _state(self, stream: StreamId) -> Iterator[Event]:
+        kind, at = self._scenario.state, self._at
+        if self._scenario.no_states:
+            return
+        if kind is StateType.legacy:
+            blob: dict[str, Any] = {"bookmarks": {s.name: {"at": n} for s, n in at.items()}}
+            yield State(StateScope(kind), json.dumps(blob))
+            return
+
+        def one(s: StreamId) -> dict[str, Any]:
+            return {"stream_descriptor": {"name": s.name}, "stream_state": {"at": at[s]}}
+
+        if kind is StateType.stream:
+            message = {"type": "STREAM", "stream": one(stream)}
+            yield State(StateScope(kind, stream), json.dumps(message))
+            return
+        shared = {"shared_state": {}, "stream_states": [*map(one, at)]}
+        yield State(StateScope(kind), json.dumps({"type": "GLOBAL", "global": shared}))
+
+
+def positions(blobs: Sequence[str]) -> dict[str, int]:
+    """What states claim, per stream."""
+    found: dict[str, int] = {}
+    for blob in blobs:
+        message = json.loads(blob)
+        if "bookmarks" in message:
+            found |= {n: mark["at"] for n, mark in message["bookmarks"].items()}
+            continue
+        parts = (
+            [message["stream"]]
+            if message["type"] == "STREAM"
+            else message["global"]["stream_states"]
+        )
+        for one in parts:
+            if one.get("stream_state"):
+                found[one["stream_descriptor"]["name"]] = one["stream_state"]["at"]
+    return found
+
+
+def _cursors(scenario: Any, start: LaneStart) -> dict[StreamId, int]:
+    """Full refreshes go on only where they can resume."""
+    if scenario.sync_mode is SyncMode.full_refresh and not scenario.resumable:
+        return {}
+    given = positions([s.blob for s in start.states])
+    return {StreamId(None, name): at for name, at in given.items()}
+
+
+class _Lane(Lane):
+    """The real one's way with events; what it asks is answered between two events."""
+
+    def __init__(self, epoch: int, jobs: Mapping[StreamId, StreamJob]) -> None:
+        self._job: Any = SimpleNamespace(limit=None, shared_states=True, epoch=epoch, served=False)
+        self._jobs = dict(jobs)
+        self._read = dict.fromkeys(self._jobs, 0)
+        self._bytes = dict.fromkeys(self._jobs, 0)
+        self._counted: dict[str, int] = {}
+        self._decoders: dict[StreamId, Any] = {}
+        self._versions: dict[StreamId, int] = {}
+        self._states = None
+        self._asked = 0
+        self.waits_for: Ask | None = None
+        self.told: list[StreamJob | PenstockError | None] = []
+
+    def _asking(self, ask: Ask, sealer: Sealer) -> StreamJob | None:
+        if not self.told:
+            self.waits_for = ask
+            raise _Unanswered
+        self._asked = ask.number
+        answer = self.told.pop()
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer
+
+    def take(self, event: Event, sealer: Sealer) -> bool:
+        """False: take it again, an answer is missing."""
+        if self.waits_for is not None:
+            return False
+        try:
+            self._take(event, sealer)
+        except _Unanswered:
+            return False
+        return True
+
+    def schema_of(self, stream: StreamId) -> int:
+        return self._jobs[stream].schema.version
+
+    def read(self) -> list[tuple[StreamId, int]]:
+        return sorted(self._read.items())
+
+
+class SimHandle:
+    """A lane that advances ``quantum`` events at each poll."""
+
+    def __init__(self, world: Any, scenario: Any, planner: SimPlanner, start: LaneStart) -> None:
+        self._world, self._scenario, self._start = world, scenario, start
+        self._planner = planner
+        self._result: LaneResult | None = None
+        self._cancelled = False
+        generations = dict(start.generations)
+        jobs = {s.id: planner.first_job(s.id, generations[s.id]) for s in start.streams}
+        self._lane = _Lane(start.epoch, jobs)
+        self._source = SimSource(scenario, start, jobs)
+        self._steps = self._work([job.lane for job in jobs.values()])
+
+    def poll(self) -> LaneResult | None:
+        if self._result is not None:
+            return self._result
+        self._world.in_lane = True
+        try:
+            for _ in range(self._scenario.quantum):
+                self._result = next(self._steps)
+                if self._result is not None:
+                    break
+        except LaneLost:
+            self._result = LaneResult(end=LaneEnd.lost)
+        except LogError as e:  # another driver dropped the epoch under our feet
+            self._result = LaneResult(end=LaneEnd.lost, errors=[e.as_dict()])
+        finally:
+            self._world.in_lane = False
+        return self._result
+
+    def new_config(self) -> None:
+        return None
+
+    def ask(self) -> Ask | None:
+        return self._lane.waits_for
+
+    def answer(self, ask: Ask, answer: Planned | PenstockError | None) -> None:
+        told = self._planner.job(answer) if isinstance(answer, Planned) else answer
+        self._lane.told, self._lane.waits_for = [told], None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def _work(self, streams: Sequence[LaneStream]) -> Iterator[LaneResult | None]:
+        start = self._start
+        self._world.log.claim(start.epoch, "sim")
+        sealer = Sealer(
+            self._world.log,
+            epoch=start.epoch,
+            lane=start.lane,
+            streams=streams,
+            decode=self._decode,
+            clock=lambda: 0.0,
+            bounds=Bounds(seal_bytes=self._scenario.seal_bytes, seal_seconds=1e9, part_bytes=40),
+        )
+        for event in self._source.events():
+            if isinstance(event, int):
+                yield self._ended(sealer, LaneEnd.finished if event == 0 else LaneEnd.failed)
+                return
+            try:
+                while not self._lane.take(event, sealer):
+                    yield None
+                    if self._cancelled:
+                        break
+            except PenstockError as e:
+                yield self._ended(sealer, LaneEnd.failed, [e.as_dict()])
+                return
+            if self._cancelled:
+                yield self._ended(sealer, LaneEnd.cancelled)
+                return
+            yield None
+
+    def _ended(
+        self, sealer: Sealer, end: LaneEnd, errors: list[dict[str, Any]] | None = None
+    ) -> LaneResult:
+        complete = sealer.finish(clean=end is LaneEnd.finished)
+        return LaneResult(
+            end=end,
+            complete=sorted(s for s, c in complete.items() if c),
+            read=self._lane.read(),
+            errors=errors or [],
+        )
+
+    def _decode(
+        self,
+        stream: StreamId,
+        bodies: Sequence[bytes],
+        seq: int,
+        times: Sequence[int],
+        changes: Mapping[int, bytes],
+    ) -> SimDecoded:
+        first = (self._start.epoch << 40) + seq
+        good = Rows((*json.loads(b), first + i) for i, b in enumerate(bodies) if bytes(b) != b"!")
+        good.schema = self._lane.schema_of(stream)
+        bad = tuple((i, "bad", None) for i, b in enumerate(bodies) if bytes(b) == b"!")
+        return SimDecoded(good, bad)

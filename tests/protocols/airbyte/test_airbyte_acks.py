@@ -1,0 +1,151 @@
+"""Which echo is an ack (L1), without a process: ``protocols.airbyte.acks`` and ``replies``."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model.catalog import StreamId
+from penstock.model.events import Counted, Error
+from penstock.protocols.airbyte.acks import Marks
+from penstock.protocols.airbyte.replies import Replies
+from penstock.protocols.contract import Ack
+
+A, B = StreamId(None, "a"), StreamId("ns", "b")
+TARGETS = {StreamId(None, "to_a"): A, StreamId("to", "b"): B}
+NAMES = {source: target for target, source in TARGETS.items()}
+
+
+def state(of: StreamId, cursor: Any, number: int | None = None) -> dict[str, Any]:
+    target = NAMES[of]
+    named = {"name": target.name, **({"namespace": target.namespace} if target.namespace else {})}
+    body = {"stream_descriptor": named, "stream_state": cursor}
+    made: dict[str, Any] = {"type": "STREAM", "stream": body, "sourceStats": {"recordCount": 1.0}}
+    return made if number is None else {**made, "id": number}
+
+
+def sent(*cursors: tuple[StreamId, Any], strict: bool = False) -> tuple[Marks, Replies]:
+    marks = Marks(TARGETS, strict=strict)
+    for number, (of, cursor) in enumerate(cursors, 1):
+        marks.sent(number, of.key, state(of, cursor, number))
+    return marks, Replies(marks)
+
+
+def hear(replies: Replies, *messages: Any, whole: bool = True) -> list[Any]:
+    given = [{"type": "STATE", "state": m} if whole else m for m in messages]
+    block = b"".join(json.dumps(m).encode() + b"\n" for m in given)
+    return [*replies.take(block), *replies.finish()]
+
+
+def acks(answers: list[Any]) -> list[int]:
+    return [a.seq for a in answers if isinstance(a, Ack)]
+
+
+def test_equal_states_in_a_row_are_told_apart_by_their_order() -> None:
+    """Reference, airbyte §2 (state hash collision)."""
+    _, replies = sent((A, 1), (A, 1), (A, 1))
+    assert acks(hear(replies, state(A, 1))) == [1]
+    assert acks(hear(replies, state(A, 1), state(A, 1))) == [2, 3]
+
+
+def test_numbers_nulls_and_order_of_keys_do_not_matter() -> None:
+    _, replies = sent((A, {"x": 1.0, "y": [1, 2.50], "z": None}))
+    assert acks(hear(replies, state(A, {"y": [1.0, 2.5], "x": 1}))) == [1]
+
+
+def test_an_id_as_a_float_is_the_id() -> None:
+    _, replies = sent((A, 1), (A, 2))
+    assert acks(hear(replies, {**state(A, "lost"), "id": 1.0})) == [1]
+
+
+def test_an_id_of_another_scope_or_of_nobody_is_no_ack() -> None:
+    for number in (2, 77):
+        _, replies = sent((A, 1), (B, 2))
+        answers = hear(replies, state(A, 1, number))
+        assert acks(answers) == []
+        assert [e.raw["code"] for e in answers if isinstance(e, Error)] == [
+            "destination.state_unknown"
+        ]
+
+
+def test_a_skip_is_made_good_by_the_missing_echo() -> None:
+    _, replies = sent((A, 1), (A, 2), (A, 3))
+    skipped = hear(replies, state(A, 2, 2))
+    assert acks(skipped) == [] and replies.failed
+    assert acks(hear(replies, state(A, 1, 1))) == [2], "both were given back"
+    assert acks(hear(replies, state(A, 3, 3))) == [3]
+
+
+def test_a_thousand_faults_are_one_error_and_counted() -> None:
+    _, replies = sent((A, 1))
+    answers = hear(replies, *[state(A, 1, 100 + i) for i in range(1000)])
+    assert sum(isinstance(a, Error) for a in answers) == 1
+    counted = [a for a in answers if isinstance(a, Counted) and a.what == "unknown_state"]
+    assert sum(a.count for a in counted) == 1000
+
+
+def test_a_bare_state_without_a_type_is_taken() -> None:
+    _, replies = sent((B, {"c": 1}))
+    bare = {k: v for k, v in state(B, {"c": 1}).items() if k == "stream"}
+    assert acks(hear(replies, {**bare, "type": None}, whole=False)) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"STREAM"}',
+        b'{"type":"STATE","state":null}',
+        b'{"type":"STATE","state":[]}',
+        b'{"type":"STATE","state":{"type":"STREAM","stream":{}}}',
+        b'{"type":"STATE","state":{"type":"STREAM","stream":{"stream_descriptor":{}}}}',
+        b'{"stream":{"stream_descriptor":5}}',
+        b'{"type":"STATE","state":{}}',
+        b'{"data":{"a":1}}',
+        b'{"stream":"a"}',
+        b"[]",
+        b"\xff\xfe",
+        b'{"type":"STATE","state":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    ],
+)
+def test_no_odd_line_is_an_ack_or_a_crash(line: bytes) -> None:
+    _, replies = sent((A, 1))
+    assert acks([*replies.take(line + b"\n"), *replies.finish()]) == []
+
+
+def test_global_with_another_name_and_nothing_else_told() -> None:
+    marks = Marks(TARGETS, strict=False)
+    body = {"shared_state": {"lsn": 5}, "stream_states": []}
+    marks.sent(1, "*", {"type": "GLOBAL", "global": body, "id": 1})
+    marks.sent(2, "*", {"type": "GLOBAL", "global": body, "id": 2})
+    replies = Replies(marks)
+    assert acks(hear(replies, {"global_": body}, whole=False)) == [1]
+    assert acks(hear(replies, {"type": "GLOBAL", "global_": {"shared_state": 0}}, whole=False)) == [
+        2
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 2)), max_size=8),
+    st.data(),
+)
+def test_l1_whatever_comes_back_an_ack_never_passes_a_state_that_did_not(
+    given_: list[tuple[StreamId, int]], data: st.DataObject
+) -> None:
+    """Echoes by id in any order, some of them missing: what is acked in a scope is always a prefix
+    of it, and each of that was given back."""
+    _, replies = sent(*given_)
+    order = data.draw(st.permutations(range(1, len(given_) + 1)))
+    kept = order[: data.draw(st.integers(0, len(order)))]
+    heard: set[int] = set()
+    for number in kept:
+        heard.add(number)
+        of, cursor = given_[number - 1]
+        for acked in acks(hear(replies, state(of, cursor, number))):
+            scope = given_[acked - 1][0]
+            before = {i for i, (s, _) in enumerate(given_, 1) if s == scope and i <= acked}
+            assert before <= heard
+    if len(kept) == len(given_) and given_:
+        assert not replies._marks or all(not w for w in replies._marks._waiting.values())

@@ -1,0 +1,527 @@
+"""A write's whole conversation with a real process, the scriptable stub destination (L1, L11)."""
+
+import json
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.codec.decode import RowDecoder
+from penstock.codec.json_schema import row_schema
+from penstock.errors import DestinationError
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
+from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.model.names import clean_columns
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import ChangeWords, RowSchema
+from penstock.protocols import feeding
+from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.contract import (
+    END,
+    Ack,
+    Acks,
+    Answer,
+    Feed,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+)
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.memory import MemoryRuntime, NextLine, Step
+from penstock.runtimes.process import ProcessRuntime
+
+STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"
+LIMITS = Timeouts(start=30, heartbeat=30, stop=1)
+DESTINATION = PACKAGE.destination
+assert DESTINATION is not None
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "full name": {"type": ["null", "string"]},
+        "price": {"type": "number", "multipleOf": 0.01},
+        "at": {"type": "string", "format": "date-time"},
+        "local": {
+            "type": "string",
+            "format": "date-time",
+            "airbyte_type": "timestamp_without_timezone",
+        },
+        "day": {"type": "string", "format": "date"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "address": {"type": "object", "properties": {"street no": {"type": "integer"}}},
+        "any": {"oneOf": [{"type": "string"}, {"type": "object"}]},
+    },
+}
+A, B = StreamId(None, "a"), StreamId("old", "b")
+
+
+def schema_of(schema: dict[str, Any]) -> RowSchema:
+    record = PACKAGE.schema.data_type(schema)
+    return row_schema(record, clean_columns(f.source for f in record.fields), None)
+
+
+def stream(
+    of: StreamId,
+    target: StreamId | None = None,
+    mode: DestinationSyncMode = DestinationSyncMode.append,
+    schema: dict[str, Any] = SCHEMA,
+    **configured: Any,
+) -> WriteStream:
+    return WriteStream(
+        configured=ConfiguredStream(
+            stream=Stream(id=of, json_schema=schema),
+            sync_mode=SyncMode.incremental,
+            destination_sync_mode=mode,
+            generation_id=3,
+            minimum_generation_id=0,
+            sync_id=9,
+            **configured,
+        ),
+        target=target or of,
+        schemas={1: schema_of(schema)},
+        latest=1,
+    )
+
+
+STREAMS = (stream(A), stream(B, StreamId("new", "pre_b")))
+
+
+def rows(of: StreamId, first: int, count: int, **more: Any) -> Rows:
+    bodies = [json.dumps({"id": first + i, **more}).encode() for i in range(count)]
+    decoder = RowDecoder(schema_of(SCHEMA), words=ChangeWords("NULLED", "TYPE_MISFIT"))
+    table = decoder.decode(bodies, 1, [1_700_000_000_123] * count).table
+    return Rows(of, 1, table.combine_chunks().to_batches()[0])
+
+
+def mark(seq: int, of: StreamId, cursor: Any) -> StateMark:
+    named = {"name": of.name, **({"namespace": of.namespace} if of.namespace else {})}
+    body = {"stream_descriptor": named, "stream_state": cursor}
+    blob = json.dumps({"type": "STREAM", "stream": body})
+    return StateMark(seq, SavedState(StateScope(StateType.stream, of), blob))
+
+
+def shared(seq: int, cursor: Any, kind: StateType = StateType.global_) -> StateMark:
+    body: dict[str, Any] = {"type": "LEGACY", "data": cursor}
+    if kind is StateType.global_:
+        body = {"type": "GLOBAL", "global": {"shared_state": cursor, "stream_states": []}}
+    return StateMark(seq, SavedState(StateScope(kind), json.dumps(body)))
+
+
+BASIC: list[Feed] = [
+    rows(A, 1, 3),
+    mark(1, A, {"cursor": 3}),
+    rows(B, 1, 2),
+    mark(2, B, {"cursor": 2}),
+    rows(A, 4, 2),
+    mark(3, A, {"cursor": 5}),
+    StreamDone(A),
+    StreamDone(B),
+]
+
+# More than any pipe and any reader's buffer holds.
+BIG: list[Feed] = [rows(A, i * 2000, 2000, **{"full name": "x" * 500}) for i in range(4)]
+
+
+def runtime(config: dict[str, Any]) -> ProcessRuntime:
+    return ProcessRuntime([str(STUB)], secrets=[config.get("api_key", "")])
+
+
+def write(
+    config: dict[str, Any],
+    feed: Sequence[Feed] | Iterator[Feed] = BASIC,
+    streams: tuple[WriteStream, ...] = STREAMS,
+    acks: Acks = Acks.echo,
+    source: str = "airbyte",
+    timeouts: Timeouts = LIMITS,
+) -> list[Answer]:
+    request = WriteRequest(
+        config=config,
+        streams=streams,
+        source_protocol=source,
+        timeouts=timeouts,
+        acks=acks,
+        tick=0.05,
+    )
+    answers = list(DESTINATION.write(runtime(config), request, iter(feed)))
+    assert isinstance(answers[-1], Exited)
+    return answers
+
+
+def acked(answers: list[Answer]) -> list[int]:
+    return [a.seq for a in answers if isinstance(a, Ack)]
+
+
+def errors(answers: list[Answer]) -> list[str]:
+    return [str(a.raw.get("code", a.message)) for a in answers if isinstance(a, Error)]
+
+
+def counts(answers: list[Answer]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for a in answers:
+        if isinstance(a, Counted):
+            found[a.what] = found.get(a.what, 0) + a.count
+    return found
+
+
+def exit_code(answers: list[Answer]) -> int | None:
+    return next(a.code for a in answers if isinstance(a, Exited))
+
+
+def got(sink: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    head, *lines = [json.loads(x) for x in sink.read_bytes().splitlines()]
+    return head["run"], lines
+
+
+# -- spec, check, plan
+
+
+def ignore(_: Event) -> None: ...
+
+
+def test_spec_and_check_and_their_failures_are_a_destinations() -> None:
+    spec = DESTINATION.spec(runtime({}), LIMITS, ignore)
+    assert spec.abilities["supported_destination_sync_modes"][0] == "append"
+    assert DESTINATION.check(runtime({}), {}, LIMITS, ignore).succeeded
+    failed = DESTINATION.check(runtime({}), {"check": "FAILED"}, LIMITS, ignore)
+    assert not failed.succeeded and "no such place" in (failed.message or "")
+    with pytest.raises(DestinationError) as told:
+        DESTINATION.spec(ProcessRuntime(["sh", "-c", "echo no >&2; exit 3"]), LIMITS, ignore)
+    assert told.value.code == "destination.exited"
+    assert "no" in told.value.message and "destination" in (told.value.hint or "")
+    with pytest.raises(DestinationError) as missing:
+        DESTINATION.spec(ProcessRuntime(["./not-there"]), LIMITS, ignore)
+    assert missing.value.code == "connector.not_found" and missing.value.exit_code == 5
+
+
+def test_a_refused_sync_mode_and_other_problems_are_told_before_a_row_moves() -> None:
+    """Bad input: a destination that refuses the sync mode."""
+    some = ProcessRuntime([str(STUB), "--with", json.dumps({"modes": ["append"]})])
+    spec = DESTINATION.spec(some, LIMITS, ignore)
+    dedup = stream(A, mode=DestinationSyncMode.append_dedup)
+    told = DESTINATION.problems(spec, (dedup, stream(B)))
+    assert len(told) == 2
+    assert "does not support destination_sync_mode append_dedup" in told[0]
+    assert "primary key" in told[1]
+    said: list[Event] = []
+    unsaid = ProcessRuntime([str(STUB), "--with", json.dumps({"modes": None})])
+    spec = DESTINATION.spec(unsaid, LIMITS, said.append)
+    assert DESTINATION.problems(spec, (stream(A),)) == []
+    assert any(isinstance(e, Log) and e.level == "WARN" for e in said)
+
+
+def test_fidelity_says_what_narrows() -> None:
+    notes = DESTINATION.fidelity("singer", (stream(A, mode=DestinationSyncMode.overwrite),))
+    text = "\n".join(notes)
+    for words in ("at least once", "inside a GLOBAL state", "decimals", "UTC", "empties its table"):
+        assert words in text
+    assert "GLOBAL" not in "\n".join(DESTINATION.fidelity("airbyte", STREAMS))
+
+
+# -- what is sent
+
+
+def test_catalog_has_the_types_of_the_parts_and_the_target_names(tmp_path: Path) -> None:
+    """Protocol, Data Types; reference, airbyte §1.8."""
+    keyed = stream(A, None, DestinationSyncMode.append_dedup, primary_key=(("id",),))
+    write({"sink": str(tmp_path / "sink")}, [], (keyed, STREAMS[1]))
+    run, _ = got(tmp_path / "sink")
+    first, second = run["catalog"]["streams"]
+    properties = first["stream"]["json_schema"]["properties"]
+    assert properties["id"] == {"type": ["null", "integer"]}
+    assert properties["full name"] == {"type": ["null", "string"]}
+    assert properties["price"] == {"type": ["null", "number"]}
+    assert properties["at"]["airbyte_type"] == "timestamp_with_timezone"
+    assert properties["local"]["airbyte_type"] == "timestamp_without_timezone"
+    assert properties["day"] == {"type": ["null", "string"], "format": "date"}
+    assert properties["tags"]["items"] == {"type": ["null", "string"]}
+    assert properties["address"]["properties"] == {"street no": {"type": ["null", "integer"]}}
+    assert properties["any"] == SCHEMA["properties"]["any"]  # type: ignore[index]
+    assert first["primary_key"] == [["id"]] and first["destination_sync_mode"] == "append_dedup"
+    assert (first["generation_id"], first["minimum_generation_id"], first["sync_id"]) == (3, 0, 9)
+    assert "namespace" not in first["stream"]
+    assert (second["stream"]["namespace"], second["stream"]["name"]) == ("new", "pre_b")
+
+
+def test_messages_come_in_order_under_the_target_names(tmp_path: Path) -> None:
+    """Reference, airbyte §2: namespace and prefix, state id and counts; COMPLETE comes last."""
+    answers = write({"sink": str(tmp_path / "sink")})
+    assert acked(answers) == [1, 2, 3] and errors(answers) == [] and exit_code(answers) == 0
+    _, lines = got(tmp_path / "sink")
+    kinds = [x["type"] for x in lines]
+    assert kinds == ["RECORD"] * 3 + ["STATE"] + ["RECORD"] * 2 + ["STATE"] + ["RECORD"] * 2 + [
+        "STATE",
+        "TRACE",
+        "TRACE",
+    ]
+    record = lines[4]["record"]
+    assert (record["namespace"], record["stream"], record["data"]["id"]) == ("new", "pre_b", 1)
+    assert record["emitted_at"] == 1_700_000_000_123
+    assert record["meta"] == {"changes": []}
+    assert "namespace" not in lines[0]["record"]
+    state = lines[6]["state"]
+    assert state["stream"]["stream_descriptor"] == {"name": "pre_b", "namespace": "new"}
+    assert state["stream"]["stream_state"] == {"cursor": 2}
+    assert state["id"] == 2 and isinstance(state["sourceStats"]["recordCount"], float)
+    assert b'"recordCount":2.0' in (tmp_path / "sink").read_bytes()
+    assert lines[9]["state"]["sourceStats"]["recordCount"] == 2
+    status = lines[-1]["trace"]["stream_status"]
+    assert status == {
+        "stream_descriptor": {"name": "pre_b", "namespace": "new"},
+        "status": "COMPLETE",
+    }
+
+
+def test_a_stream_that_is_not_done_is_never_told_complete(tmp_path: Path) -> None:
+    """L6: without COMPLETE a destination keeps the old generation."""
+    write({"sink": str(tmp_path / "sink")}, BASIC[:7])
+    told = [x["trace"]["stream_status"] for x in got(tmp_path / "sink")[1] if x["type"] == "TRACE"]
+    assert [(t["stream_descriptor"]["name"], t["status"]) for t in told] == [
+        ("a", "COMPLETE"),
+        ("pre_b", "INCOMPLETE"),
+    ]
+
+
+def test_values_keep_their_type_and_misfits_are_told_in_the_protocols_words(tmp_path: Path) -> None:
+    """L9: the change list crosses; words that Airbyte lacks become its own."""
+    config = {"sink": str(tmp_path / "sink")}
+    more = {"full name": 'é"\n', "price": 12.50, "at": "2024-02-29T01:02:03+01:00", "any": {"b": 1}}
+    feed = [rows(A, 1, 1, **more), rows(A, 2, 1, day="not a day")]
+    assert acked(write(config, [*feed, mark(1, A, 1)])) == [1]
+    first, second = [x["record"] for x in got(tmp_path / "sink")[1][:2]]
+    assert first["data"]["full name"] == 'é"\n' and first["data"]["any"] == {"b": 1}
+    assert first["data"]["price"] == 12.5 and first["data"]["at"] == "2024-02-29T00:02:03Z"
+    assert first["data"]["tags"] is None
+    assert second["data"]["day"] is None
+    change = {"field": "day", "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
+    assert second["meta"]["changes"] == [change]
+
+
+@pytest.mark.parametrize("how", ["echo", "mangled", "changed"])
+def test_global_and_legacy_and_foreign_states_cross_and_are_acked(how: str, tmp_path: Path) -> None:
+    config = {"sink": str(tmp_path / how), "acks": how}
+    feed = [rows(A, 1, 2), shared(1, {"lsn": 1}), rows(B, 1, 1), shared(2, {"lsn": 1})]
+    assert acked(write(config, feed)) == [1, 2]
+    states = [x["state"] for x in got(tmp_path / how)[1] if x["type"] == "STATE"]
+    assert [s["sourceStats"]["recordCount"] for s in states] == [2, 1]
+    assert states[0]["global"] == {"shared_state": {"lsn": 1}, "stream_states": []}
+    foreign = shared(1, {"bookmarks": {"x": None}}, StateType.legacy)
+    assert acked(write({**config, "sink": str(tmp_path / "2")}, [foreign], source="singer")) == [1]
+    told = got(tmp_path / "2")[1][0]["state"]
+    assert told["type"] == "GLOBAL"
+    assert told["global"]["shared_state"] == {"penstock": foreign.state.blob}
+    if how != "changed":
+        legacy = shared(1, {"old": 1.50}, StateType.legacy)
+        assert acked(write(config, [legacy])) == [1]
+
+
+# -- what comes back
+
+
+@pytest.mark.parametrize("how", ["echo", "late", "bare", "nulls", "mangled", "changed", "twice"])
+def test_every_form_of_an_echo_in_order_is_an_ack(how: str) -> None:
+    """Reference, airbyte §0.2: bare states, nulls added, ``global_``, other content."""
+    answers = write({"acks": how})
+    assert sorted(acked(answers)) == [1, 2, 3] and errors(answers) == []
+    warnings = [a for a in answers if isinstance(a, Log) and a.level == "WARN"]
+    assert len(warnings) == (1 if how in ("bare", "mangled", "changed") else 0)
+    assert counts(answers).get("repeated_state", 0) == (3 if how == "twice" else 0)
+
+
+def test_l1_strict_takes_whole_messages_only() -> None:
+    assert acked(write({"acks": "echo"}, acks=Acks.strict)) == [1, 2, 3]
+    assert acked(write({"acks": "nulls"}, acks=Acks.strict)) == [1, 2, 3]
+    bare = write({"acks": "bare"}, acks=Acks.strict)
+    assert acked(bare) == [] and counts(bare)["bare_state"] == 3
+    changed = write({"acks": "changed"}, acks=Acks.strict)
+    assert acked(changed) == [] and errors(changed) == ["destination.state_unknown"]
+
+
+def test_l1_a_destination_that_never_acks_acks_nothing() -> None:
+    assert acked(write({"acks": "none"})) == []
+
+
+def test_l1_a_skipped_state_holds_back_what_follows_it_in_its_scope() -> None:
+    """Protocol, State principles: skipped is an error. Stream b goes on."""
+    answers = write({"acks": "skip_first"})
+    assert acked(answers) == [2]
+    assert errors(answers) == ["destination.state_skipped"]
+    newest = write({"acks": "newest"})
+    assert acked(newest) == [2] and errors(newest) == ["destination.state_skipped"]
+
+
+def test_l1_states_in_reverse_are_an_error_and_acked_once_all_came() -> None:
+    answers = write({"acks": "reversed"})
+    assert errors(answers) == ["destination.state_skipped"]
+    assert acked(answers) == [2, 3], "the ack of 3 covers 1: both were given back"
+
+
+def test_l1_an_echo_under_another_stream_or_unasked_is_no_ack() -> None:
+    wrong = write({"acks": "wrong_stream"})
+    assert acked(wrong) == [] and errors(wrong) == ["destination.state_unknown"]
+    unasked = write({"acks": "unasked"})
+    assert acked(unasked) == [1, 2, 3] and errors(unasked) == ["destination.state_unknown"]
+
+
+def test_l1_at_end_only_a_good_end_counts() -> None:
+    for how in ("none", "newest", "echo", "wrong_stream"):
+        good = write({"acks": how}, acks=Acks.at_end)
+        assert acked(good) == [END] and errors(good) == []
+    assert acked(write({"exit_code": 1}, acks=Acks.at_end)) == []
+    assert acked(write({"exit_at": 4, "exit_code": 0}, BIG, acks=Acks.at_end)) == []
+    assert acked(write({"exit_now": True}, acks=Acks.at_end)) == [], "it read nothing"
+    told = write({"trace": "half of it", "trace_always": True}, acks=Acks.at_end)
+    assert acked(told) == [] and exit_code(told) == 0
+
+
+def test_asides_are_treated_as_a_sources() -> None:
+    answers = write({"noise": True, "log": "hello", "control": {"token": "new"}})
+    assert acked(answers) == [1, 2, 3]
+    assert any(isinstance(a, Log) and a.message == "hello" for a in answers)
+    assert [a.config for a in answers if isinstance(a, Control)] == [{"token": "new"}]
+    told = counts(answers)
+    assert told["text_line"] == 1 and told["unknown_type:NEW_THING"] == 1
+    assert told["unexpected_type:RECORD"] == 1
+
+
+# -- how it ends
+
+
+def test_exit_1_after_half_keeps_the_acks_before_it() -> None:
+    answers = write({"exit_at": 4, "trace": "disk full", "say": "last words"})
+    assert acked(answers) == [1] and errors(answers) == ["disk full"]
+    last = answers[-1]
+    assert isinstance(last, Exited) and last.code == 1 and "last words" in last.stderr_tail
+
+
+@pytest.mark.parametrize("config", [{"exit_now": True}, {"exit_at": 4, "exit_code": 0}])
+def test_exit_0_before_the_end_of_its_input_is_an_error(config: dict[str, Any]) -> None:
+    """Bad input: a target that exits at once."""
+    answers = write({**config, "say": "bye"}, BIG)
+    assert errors(answers) == ["destination.ended_early"] and exit_code(answers) == 0
+
+
+def test_a_death_while_nothing_is_fed_is_heard_at_once() -> None:
+    """The source may be silent for hours."""
+    fed = threading.Event()
+
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1, 4)
+        fed.set()
+        while True:
+            time.sleep(0.02)
+            yield Tick()
+
+    began = time.monotonic()
+    answers = write({"exit_at": 4, "exit_code": 0}, feed())
+    assert fed.is_set() and time.monotonic() - began < 15
+    assert errors(answers) == ["destination.ended_early"]
+
+
+def test_a_destination_that_closes_its_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad input: a target that closes stdin, and then ends, or does not."""
+    answers = write({"close_at": 10, "exit_code": 3}, BIG)
+    assert exit_code(answers) == 3 and acked(answers) == []
+    monkeypatch.setattr(feeding, "CLOSED_INPUT_SECONDS", 0.3)
+    answers = write({"close_at": 10, "close_sleep": 60}, BIG)
+    assert errors(answers) == ["destination.closed_input"] and exit_code(answers) is None
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_l11_one_that_neither_reads_nor_answers_is_stopped(stubborn: bool) -> None:
+    short = Timeouts(start=30, heartbeat=1.0, stop=0.5)
+    began = time.monotonic()
+    answers = write({"hang_at": 10, "hang_stubborn": stubborn}, BIG, timeouts=short)
+    assert errors(answers) == ["destination.heartbeat"] and exit_code(answers) is None
+    assert time.monotonic() - began < 20
+
+
+def test_l11_one_that_does_not_end_is_stopped() -> None:
+    short = Timeouts(start=30, heartbeat=1.0, stop=0.5)
+    answers = write({"hang_at_end": True}, timeouts=short)
+    assert acked(answers) == [1, 2, 3], "what it gave back stays acked"
+    assert errors(answers) == ["destination.no_exit"]
+    total = Timeouts(start=30, heartbeat=60, total=1.0, stop=0.5)
+    assert errors(write({"hang_at_end": True}, timeouts=total)) == ["destination.timeout"]
+
+
+def test_a_destination_that_talks_before_it_reads_does_not_deadlock() -> None:
+    """Two full pipes: 8 MB of logs out while megabytes wait to go in."""
+    answers = write({"huge_logs": 8000}, [*BIG, mark(1, A, 1)])
+    assert acked(answers) == [1]
+    assert sum(isinstance(a, Log) for a in answers) == 8000
+
+
+def test_closing_the_conversation_ends_the_destination(tmp_path: Path) -> None:
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1, 4)
+        yield mark(1, A, 1)
+        while True:
+            time.sleep(0.02)
+            yield Tick()
+
+    config = {"sink": str(tmp_path / "sink")}
+    request = WriteRequest(
+        config=config, streams=STREAMS, source_protocol="airbyte", timeouts=LIMITS, tick=0.05
+    )
+    answers = DESTINATION.write(runtime(config), request, feed())
+    for answer in answers:
+        if isinstance(answer, Ack):
+            break
+    pid = got(tmp_path / "sink")[0]["pid"]
+    answers.close()  # type: ignore[attr-defined]
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_failure_of_the_feed_is_raised_and_ends_the_destination(tmp_path: Path) -> None:
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1, 4)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        write({}, feed())
+    with pytest.raises(DestinationError) as told:
+        write({}, [rows(StreamId(None, "new"), 1, 1)])
+    assert told.value.code == "destination.new_stream"
+
+
+def test_a_schema_that_grew_is_used_from_then_on(tmp_path: Path) -> None:
+    """The catalog is fixed when it starts; records carry the new property (protocol: extra fields
+    are ignored)."""
+    grown = stream(A)
+    wider = {"type": "object", "properties": {"id": {"type": "integer"}, "z": {"type": "string"}}}
+    decoder = RowDecoder(schema_of(wider))
+    batch = decoder.decode([b'{"id":2,"z":"q"}'], 1, [5]).table.to_batches()[0]
+    told = WriteStream(
+        configured=grown.configured,
+        target=grown.target,
+        schemas={1: grown.schemas[1], 2: schema_of(wider)},
+        latest=2,
+    )
+    sink = tmp_path / "sink"
+    write({"sink": str(sink)}, [rows(A, 1, 1), told, Rows(A, 2, batch), rows(A, 3, 1)], (grown,))
+    data = [x["record"]["data"] for x in got(sink)[1] if x["type"] == "RECORD"]
+    assert data[1] == {"id": 2, "z": "q"} and data[2]["id"] == 3
+
+
+def test_the_same_conversation_over_the_in_memory_twin() -> None:
+    """DESIGN §2: a role's code runs over a process or a test double alike."""
+    seen: list[dict[str, Any]] = []
+
+    def script(arguments: list[str | bytes]) -> Generator[Step, bytes, None]:
+        assert [a for a in arguments if isinstance(a, str)] == ["write", "--config", "--catalog"]
+        while line := (yield NextLine()):
+            seen.append(json.loads(line))
+            if seen[-1]["type"] == "STATE":
+                yield line
+
+    request = WriteRequest(
+        config={}, streams=STREAMS, source_protocol="airbyte", timeouts=LIMITS, tick=0.05
+    )
+    answers = list(DESTINATION.write(MemoryRuntime(script), request, iter(BASIC)))
+    assert acked(answers) == [1, 2, 3] and exit_code(answers) == 0 and errors(answers) == []
+    assert len(seen) == 12

@@ -1,0 +1,57 @@
+"""Guests, compiled once per process, and the stages that run them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rapidbyte_guests
+
+from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.lifecycle import Loaded, load
+from penstock.protocols.rapidbyte.permissions import Effective
+from penstock.runtimes.wasm.compiled import CompileCache
+
+COMPILED = rapidbyte_guests.CACHE / "compiled"
+
+
+@pytest.fixture(scope="session")
+def cache() -> CompileCache:
+    return CompileCache(COMPILED)
+
+
+@pytest.fixture(scope="session")
+def guest(cache: CompileCache) -> Callable[..., Loaded]:
+    def loaded(role: str, *, plain: bool = False) -> Loaded:
+        return load(rapidbyte_guests.c_guest(role), role, cache, plain=plain)  # type: ignore[arg-type]
+
+    return loaded
+
+
+def allowed(**more: Any) -> Effective:
+    fields: dict[str, Any] = {
+        "hosts": (),
+        "variables": (),
+        "folders": (),
+        "max_memory": None,
+        "timeout_seconds": 60,
+        "ruled": (),
+    }
+    return Effective(**{**fields, **more})
+
+
+@pytest.fixture(scope="session")
+def stage(guest: Callable[..., Loaded]) -> Callable[..., Stage]:
+    """``stage(role, config, plain=False, allow={...}, **Stage fields)``."""
+
+    def made(
+        role: str,
+        config: dict[str, Any],
+        *,
+        plain: bool = False,
+        allow: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Stage:
+        loaded = guest(role, plain=plain)
+        return Stage(loaded, config, allowed(**(allow or {})), role, **more)
+
+    return made

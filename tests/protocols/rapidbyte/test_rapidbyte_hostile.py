@@ -1,0 +1,178 @@
+"""Hostile guests: each ends with the right error, and the process and its neighbours go on
+(issue 5, "Must be shown"; L10, L11)."""
+
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.protocols.rapidbyte import source
+from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.frames import FrameBounds
+from penstock.protocols.rapidbyte.host import HostBounds
+from penstock.protocols.rapidbyte.messages import StreamContext
+from penstock.protocols.rapidbyte.retries import may_retry
+from penstock.protocols.rapidbyte.sockets import SocketBounds
+from penstock.protocols.rapidbyte.told import Ended, Frame, Logged
+
+Stages = Callable[..., Stage]
+CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
+
+
+def last(stage: Stage) -> Ended:
+    *_, told = source.read(stage, CONTEXT)
+    assert isinstance(told, Ended)
+    return told
+
+
+def code(ended: Ended) -> str:
+    assert ended.error is not None
+    return ended.error.code
+
+
+@pytest.fixture(autouse=True)
+def neighbour(stage: Stages) -> Iterator[None]:
+    """An honest guest in the same process sees nothing of it."""
+    results: list[Ended] = []
+    config = {"frames": 5, "size": 50_000}
+    beside = threading.Thread(target=lambda: results.append(last(stage("source", config))))
+    beside.start()
+    yield
+    beside.join(60)
+    results.append(last(stage("source", config)))
+    for ended in results:
+        assert ended.error is None and ended.frames_out == 5
+    assert len(results) == 2
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("mode", ["spin", "spin-through-host"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_endless_loop(stage: Stages, mode: str, plain: bool):
+    ended = last(stage("source", {"mode": mode}, plain=plain, allow={"timeout_seconds": 1}))
+    assert code(ended) == "connector.timeout"
+    assert ended.error is not None and "timeout_seconds" in (ended.error.hint or "")
+    assert ended.worked < 30
+
+
+def test_endless_memory(stage: Stages):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ended = last(stage("source", {"mode": "hog"}, allow={"max_memory": 32 << 20}))
+    assert code(ended) == "connector.memory"
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 200 << 10  # KiB
+
+
+def test_a_million_log_lines(stage: Stages):
+    """50,000 here: a line costs the same whatever its number."""
+    told = list(source.read(stage("source", {"mode": "logs", "n": 50_000}), CONTEXT))
+    lines = [t.message for t in told if isinstance(t, Logged)]
+    assert len(lines) == 10_001
+    assert lines[-1] == "40001 more lines of the connector's log were dropped"  # and "closed"
+    assert isinstance(told[-1], Ended) and told[-1].error is None
+
+
+def test_ten_thousand_frames_never_dropped(stage: Stages):
+    ended = last(stage("source", {"mode": "hoard", "n": 10_000}))
+    assert ended.fault is not None and ended.fault.code == "FRAME_NEW_FAILED"
+    assert "1024 frames are alive" in ended.fault.message
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_frame_beyond_its_bound(stage: Stages, plain: bool):
+    """Also where the writes are gathered: the next call that names the frame is told."""
+    bounds = HostBounds(frames=FrameBounds(frame_bytes=700_000 if plain else 3 << 20))
+    config = {"mode": "grow-frame", "n": 4, "piece": 1 << 18 if plain else 1 << 20}
+    ended = last(stage("source", config, plain=plain, bounds=bounds))
+    assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
+    assert ("700000 bytes" if plain else "3145728 bytes") in ended.fault.message
+
+
+def test_all_frames_together_beyond_their_bound(stage: Stages):
+    bounds = HostBounds(frames=FrameBounds(all_bytes=1000))
+    ended = last(stage("source", {"mode": "hoard", "n": 2000}, bounds=bounds))
+    assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
+
+
+def test_four_gigabytes_in_one_write(stage: Stages):
+    """As much as its memory may hold: the copy that is made of it has the same bound."""
+    config = {"mode": "write-all", "size": 50 << 20}
+    bounds = HostBounds(frames=FrameBounds(frame_bytes=1 << 20))
+    ended = last(stage("source", config, allow={"max_memory": 64 << 20}, bounds=bounds))
+    assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
+    config["size"] = (64 << 20) - (3 << 16)
+    ended = last(stage("source", config, allow={"max_memory": 64 << 20}))
+    assert code(ended) == "connector.memory"
+    assert ended.error is not None and "did not fit" in ended.error.message
+    ended = last(stage("source", {**config, "size": 4_200_000_000}))
+    assert code(ended) == "connector.memory"
+    assert ended.worked < 10  # nothing was copied
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_list_beyond_its_memory_and_text_that_is_none(stage: Stages, plain: bool):
+    for mode in ("list-beyond", "bad-text"):
+        assert code(last(stage("source", {"mode": mode}, plain=plain))) == "connector.crashed"
+
+
+def test_forged_handles_are_refused_one_by_one(stage: Stages):
+    """The probe of the differential test forges them all; here that nothing else was reached."""
+    told = list(source.read(stage("source", {"mode": "probe"}), CONTEXT))
+    lines = [t.message for t in told if isinstance(t, Logged)]
+    assert sum("invalid frame handle" in line for line in lines) >= 6
+    assert sum(isinstance(t, Frame) for t in told) == 2
+
+
+def test_a_denied_host_is_shown_whatever_the_guest_makes_of_it(stage: Stages):
+    ended = last(stage("source", {"mode": "hide-error", "host": "db.example"}))
+    assert ended.fault is not None and ended.fault.retryable  # the guest's story
+    assert ended.told is not None and ended.told.code == "NETWORK_DENIED"
+    assert ended.error is not None
+    assert "NETWORK_DENIED: Host 'db.example' is not allowed" in ended.error.message
+    assert not may_retry(ended.fault, ended.told)
+
+
+def test_a_second_connect_by_address(stage: Stages, listener: int):
+    """The name is allowed, its address is not."""
+    config = {"mode": "connect-twice", "host": "localhost", "ip": "127.0.0.1", "port": listener}
+    ended = last(stage("source", config, allow={"hosts": ("localhost",)}))
+    assert ended.fault is not None and ended.fault.code == "NETWORK_DENIED"
+    assert "127.0.0.1" in ended.fault.message
+    both = last(stage("source", config, allow={"hosts": ("localhost", "127.0.0.1")}))
+    assert both.error is None
+
+
+def test_sockets_are_bounded_and_closed_with_the_run(stage: Stages, listener: int):
+    bounds = HostBounds(sockets=SocketBounds(sockets=8))
+    config = {"mode": "many-sockets", "host": "127.0.0.1", "port": listener, "n": 20}
+    ended = last(stage("source", config, allow={"hosts": ("127.0.0.1",)}, bounds=bounds))
+    assert ended.fault is not None and ended.fault.code == "TOO_MANY_SOCKETS"
+
+
+def test_a_flood_while_only_a_question_was_asked(stage: Stages):
+    """Nobody takes frames then, and nothing piles up or waits."""
+    said: list[Logged] = []
+    bounds = HostBounds(log_lines=10)
+    asked = stage("source", {"mode": "open-flood", "n": 3000}, bounds=bounds)
+    assert source.check(asked, said.append).status == "success"
+    assert len(said) == 10
+
+
+def test_a_crash_is_told_with_its_trace(stage: Stages):
+    ended = last(stage("source", {"mode": "trap"}))
+    assert code(ended) == "connector.crashed"
+    assert ended.error is not None and ended.error.connector is not None
+    assert "wasm" in ended.error.connector["detail"]
+
+
+@pytest.mark.parametrize("config", [{"mode": "open-trap"}, {"mode": "trap"}])
+def test_after_a_trap_a_fresh_instance_starts_anew(stage: Stages, config: dict[str, Any]):
+    assert last(stage("source", config)).error is not None
+    assert last(stage("source", {"frames": 1})).error is None

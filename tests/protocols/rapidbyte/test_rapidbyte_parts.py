@@ -1,0 +1,289 @@
+"""The pieces beneath the roles, each alone: documents, frames, pipes, keys, metrics, retries."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from penstock.protocols.rapidbyte import messages
+from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
+from penstock.protocols.rapidbyte.ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.keys import MemoryKeys, Place, place
+from penstock.protocols.rapidbyte.messages import CursorValue, Fault, Refusal
+from penstock.protocols.rapidbyte.metrics import MOST_SERIES, Metrics
+from penstock.protocols.rapidbyte.pipe import END, Abandoned, Failed, Pipe, TooLong
+from penstock.protocols.rapidbyte.retries import delay, may_retry
+
+# -- what planning imports
+
+
+def test_reading_manifests_and_permissions_does_not_load_the_runtime():
+    """``plan`` and ``spec`` stay light: wasmtime alone takes 100 ms."""
+    modules = "manifest, permissions, messages, network, retries"
+    code = f"from penstock.protocols.rapidbyte import {modules}; import sys; " \
+        "print([m for m in sys.modules if m.startswith(('wasmtime', 'pyarrow'))])"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done
+
+
+# -- documents
+
+
+def test_config_json_is_compact_and_sorted():
+    assert messages.config_json({"b": [1, {"d": 1, "c": "é"}], "a": None}) == (
+        '{"a":null,"b":[1,{"c":"é","d":1}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    "document, expected",
+    [
+        ('{"payload":{"id":1},"x":2}', {"id": 1}),
+        ('{"id":2}', {"id": 2}),
+        ("[1]", [1]),
+    ],
+)
+def test_a_document_in_or_out_of_its_envelope(document: str, expected: Any):
+    assert json.loads(messages.payload_of(document)) == expected
+
+
+def test_what_is_no_json_has_no_payload():
+    with pytest.raises(ValueError):
+        messages.payload_of("{")
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ({"type": "null"}, None),
+        ({"type": "int64", "value": -5}, "-5"),
+        ({"type": "utf8", "value": "a"}, "a"),
+        ({"type": "timestamp_micros", "value": 12}, "12"),
+        ({"type": "decimal", "value": "1.50", "scale": 2}, "1.50"),
+        ({"type": "json", "value": {"a": [1]}}, '{"a":[1]}'),
+        ({"type": "lsn", "value": "0/1"}, "0/1"),
+    ],
+)
+def test_cursor_values_as_v4_keeps_them(value: Any, text: str | None):
+    assert msgspec.convert(value, CursorValue).text() == text
+
+
+def test_details_that_are_no_json_are_kept_as_text():
+    fault = Fault(category="data", code="X", message="m", details_json="{oops")
+    assert fault.report()["details"] == "{oops"
+    assert str(fault) == "[data] X: m"
+
+
+# -- frames (sections 4.1 and 6)
+
+
+def refused(action: Any) -> str:
+    with pytest.raises(Refusal) as caught:
+        action()
+    assert caught.value.fault.category == "frame"
+    return caught.value.fault.code
+
+
+def test_a_frame_is_writable_then_sealed_then_spent():
+    table = FrameTable()
+    handle = table.new()
+    assert handle == 1 and table.write(handle, b"ab") == 2 and table.write(handle, b"c") == 3
+    assert refused(lambda: table.read(handle, 0, 1)) == "FRAME_READ_FAILED"
+    assert refused(lambda: table.take(handle)) == "EMIT_BATCH_FAILED"
+    table.seal(handle)
+    assert bytes(table.read(handle, 1, 2)) == b"bc"
+    assert refused(lambda: table.write(handle, b"d")) == "FRAME_WRITE_FAILED"
+    assert bytes(table.take(handle)) == b"abc"
+    assert refused(lambda: table.length(handle)) == "FRAME_LEN_FAILED"
+    assert table.new() == 2  # a handle is never used again
+    assert table.held == 0
+
+
+def test_a_frame_of_the_stage_before_is_only_read():
+    table = FrameTable()
+    handle = table.receive(b"abc")
+    assert table.length(handle) == 3
+    assert refused(lambda: table.write(handle, b"d")) == "FRAME_WRITE_FAILED"
+    table.drop(handle)
+    table.drop(handle)
+    assert len(table) == 0 and table.held == 0
+
+
+def test_a_frame_that_grew_too_large_says_so_at_every_call():
+    table = FrameTable(FrameBounds(frame_bytes=10))
+    handle = table.new()
+    assert refused(lambda: table.write(handle, bytes(11))) == "FRAME_WRITE_FAILED"
+    assert refused(lambda: table.seal(handle)) == "FRAME_WRITE_FAILED"
+    assert table.new() == 2
+
+
+# -- pipes
+
+
+def test_a_pipe_holds_its_writer_back_by_bytes():
+    pipe: Pipe[bytes] = Pipe(10)
+    pipe.put(b"huge", 100, 1)  # one item is always admitted
+    with pytest.raises(TooLong):
+        pipe.put(b"x", 1, 0.05)
+    assert pipe.get(1) == b"huge"
+    pipe.put(b"x", 10, 1)
+    assert pipe.put_waited >= 0.05
+
+
+def test_waiting_ends_when_the_other_side_is_gone():
+    pipe: Pipe[bytes] = Pipe(10)
+    pipe.put(b"x", 10, 1)
+    threading.Timer(0.1, pipe.abandon).start()
+    began = time.monotonic()
+    with pytest.raises(Abandoned):
+        pipe.put(b"y", 10, 60)
+    assert time.monotonic() - began < 30
+    with pytest.raises(Abandoned):
+        pipe.put(b"z", 0, 60)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_given_up_in_the_middle_has_no_end(ended: bool):
+    pipe: Pipe[bytes] = Pipe(10)
+    pipe.put(b"x", 1, 1)
+    if ended:
+        pipe.end()
+    pipe.abandon()
+    with pytest.raises(Failed):
+        pipe.get(1)
+    whole: Pipe[bytes] = Pipe(10)
+    whole.end()
+    whole.abandon()
+    assert whole.get(1) is END
+
+
+def test_what_was_written_before_a_failure_is_read_first():
+    pipe: Pipe[bytes] = Pipe(10)
+    pipe.put(b"x", 1, 1)
+    pipe.fail(KeyError("first"))
+    pipe.fail(KeyError("second"))
+    assert pipe.get(1) == b"x"
+    for _ in range(2):
+        with pytest.raises(Failed) as caught:
+            pipe.get(1)
+        assert "first" in str(caught.value)
+
+
+def test_an_end_stays_an_end():
+    pipe: Pipe[bytes] = Pipe(10)
+    pipe.end()
+    pipe.fail(KeyError("too late"))
+    assert pipe.get(1) is END and pipe.get(1) is END
+
+
+# -- keys (section 4.3)
+
+
+def test_keys_have_owners():
+    assert place(0, "k", stream="s", instance="source") == Place("pipeline", "", "k")
+    assert place(1, "k", stream="s", instance="source") == Place("stream", "s", "k")
+    assert place(2, "k", stream="s", instance="transform:1") == Place(
+        "instance", "transform:1", "k"
+    )
+
+
+def test_compare_and_swap_under_concurrent_writers():
+    keys, where = MemoryKeys(), Place("pipeline", "", "count")
+
+    def work() -> None:
+        for _ in range(200):
+            while True:
+                seen = keys.get(where)
+                if keys.compare_and_swap(where, seen, str(int(seen or 0) + 1)):
+                    break
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert keys.get(where) == "800"
+
+
+# -- metrics
+
+
+def test_metrics_are_all_kept_in_bounded_space():
+    metrics = Metrics()
+    for i in range(MOST_SERIES + 5):
+        document = {"name": f"m{i}", "value": {"type": "gauge", "value": i}}
+        metrics.add(msgspec.convert(document, messages.MetricPayload))
+    assert len(metrics.all()) == MOST_SERIES and metrics.dropped == 5
+    again = {"name": "m3", "value": {"type": "gauge", "value": -1.5}}
+    metrics.add(msgspec.convert(again, messages.MetricPayload))
+    third = metrics.all()[3]
+    assert (third.count, third.last, third.least, third.most) == (2, -1.5, -1.5, 3)
+
+
+# -- retries (section 5)
+
+FAULT = Fault(category="transient_db", code="X", message="m", retryable=True, safe_to_retry=True)
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({}, True),
+        ({"retryable": False}, False),
+        ({"safe_to_retry": False}, False),
+        ({"commit_state": "before_commit"}, True),
+        ({"commit_state": "after_commit_unknown"}, False),
+        ({"commit_state": "after_commit_confirmed"}, False),
+    ],
+)
+def test_a_retry_needs_every_consent(changes: dict[str, Any], expected: bool):
+    assert may_retry(msgspec.structs.replace(FAULT, **changes)) is expected
+
+
+def test_what_the_host_refused_for_good_is_not_tried_again():
+    denied = Fault(category="permission", code="NETWORK_DENIED", message="no")
+    assert not may_retry(FAULT, denied)
+    assert may_retry(FAULT, FAULT)
+
+
+@pytest.mark.parametrize(
+    "backoff, attempt, most",
+    [("fast", 1, 0.1), ("normal", 1, 1), ("normal", 3, 4), ("slow", 2, 10), ("slow", 99, 60)],
+)
+def test_delays_double_with_jitter_up_to_a_minute(backoff: str, attempt: int, most: float):
+    fault = msgspec.structs.replace(FAULT, backoff_class=backoff)
+    assert delay(fault, attempt, 1.0) == pytest.approx(most)
+    assert delay(fault, attempt, 0.0) == pytest.approx(most / 2)
+
+
+def test_a_delay_that_was_asked_for_is_never_cut_short():
+    fault = msgspec.structs.replace(FAULT, retry_after_ms=90_000)
+    assert delay(fault, 1, 0.0) == 90
+    assert 90 <= delay(fault, 5, 0.7) <= 180
+
+
+# -- cutting frames
+
+
+def test_cut_frames_hold_the_same_rows_in_the_same_order():
+    sizes = [1, 5000, 1, 1, 9000, 3, 2, 7000]
+    column = pa.array(["x" * n for n in sizes])
+    frame = frame_of(pa.RecordBatch.from_arrays([column], ["t"]))
+    pieces = list(fitting([frame, b"as it is"], 10_000))
+    assert pieces[-1] == b"as it is"
+    assert all(len(p) <= 10_000 for p in pieces)
+    rows: list[str] = []
+    for piece in pieces[:-1]:
+        with pa.ipc.open_stream(pa.py_buffer(piece)) as reader:
+            rows += reader.read_all().column("t").to_pylist()
+    assert rows == column.to_pylist()
+
+
+def test_what_must_be_cut_and_is_no_arrow_is_refused():
+    with pytest.raises(Refusal) as caught:
+        list(fitting([bytes(100)], 50))
+    assert caught.value.fault.code == "FRAME_DECODE"

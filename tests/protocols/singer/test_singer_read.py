@@ -1,0 +1,519 @@
+"""A read's lines -> events (specification, Output and its messages; L1, L6, L8): grouping, schemas,
+versions, batches, noise, rejects."""
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId, SyncMode
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Counted,
+    Error,
+    Event,
+    Exited,
+    Log,
+    Reject,
+    Schema,
+    State,
+    StreamStatus,
+    Tick,
+)
+from penstock.protocols.contract import ReadRequest
+from penstock.protocols.singer import PACKAGE
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
+
+A, B = StreamId(None, "a"), StreamId(None, "b")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+def entry(name: str, **more: Any) -> dict[str, Any]:
+    words = {"inclusion": "available", "table-key-properties": ["n"]}
+    metadata = [{"breadcrumb": [], "metadata": words}]
+    return {"tap_stream_id": name, "stream": name, "schema": SCHEMA, "metadata": metadata, **more}
+
+
+def configured(*entries: dict[str, Any], mode: SyncMode = SyncMode.incremental) -> Any:
+    catalog = PACKAGE.source.catalog_of({"streams": list(entries)})
+    return tuple(
+        ConfiguredStream(
+            stream=stream,
+            sync_mode=mode,
+            destination_sync_mode=DestinationSyncMode.append,
+            primary_key=stream.source_defined_primary_key or (),
+        )
+        for stream in catalog.streams
+    )
+
+
+def read(*steps: Step, streams: Any = None, **more: Any) -> list[Event]:
+    runtime = MemoryRuntime(lambda _: steps)
+    given = configured(entry("a"), entry("b")) if streams is None else streams
+    abilities = {"catalog_argument": "catalog"}
+    request = ReadRequest(config={"key": "v"}, streams=given, abilities=abilities, **more)
+    return list(PACKAGE.source.read(runtime, request))
+
+
+def line(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"type": kind, **fields}).encode() + b"\n"
+
+
+def record(stream: str, n: int, **more: Any) -> bytes:
+    return line("RECORD", stream=stream, record={"n": n}, **more)
+
+
+def schema(stream: str, of: Any = SCHEMA, keys: Any = ("n",), **more: Any) -> bytes:
+    words = {} if keys is None else {"key_properties": list(keys)}
+    return line("SCHEMA", stream=stream, schema=of, **words, **more)
+
+
+def state(n: Any) -> bytes:
+    return line("STATE", value=n)
+
+
+def short(events: Iterable[Event]) -> list[str]:
+    """One word an event: ``a:1,2`` for a batch, ``state:...``."""
+    words: list[str] = []
+    for event in events:
+        match event:
+            case Batch(stream, bodies):
+                numbers = [str(json.loads(bytes(b)).get("n")) for b in bodies]
+                version = "" if event.version is None else f"@{event.version}"
+                words.append(f"{stream.name}{version}:{','.join(numbers)}")
+            case State(_, blob):
+                words.append(f"state:{blob}")
+            case Schema(stream):
+                words.append(f"schema:{stream.name}")
+            case Activate(stream, version):
+                words.append(f"activate:{stream.name}@{version}")
+            case StreamStatus(stream, word):
+                words.append(f"{word.value}:{stream.name}")
+            case Counted(what, count):
+                words.append(f"{what}={count}")
+            case Log() | Tick():
+                pass
+            case Exited(code):
+                words.append(f"exit:{code}")
+            case _:
+                words.append(type(event).__name__)
+    return words
+
+
+def only(events: Iterable[Event], kind: type) -> list[Any]:
+    return [e for e in events if isinstance(e, kind)]
+
+
+def warnings(events: Iterable[Event]) -> list[str]:
+    return [e.message for e in only(events, Log) if e.level in ("WARN", "ERROR")]
+
+
+# -- RECORD and STATE
+
+
+def test_a_state_comes_after_the_records_of_every_stream_L1():
+    output = record("a", 1) + record("b", 2) + record("a", 3) + state({"x": 1}) + record("a", 4)
+    assert short(read(output)) == ["a:1,3", "b:2", 'state:{"x": 1}', "a:4", "exit:0"]
+
+
+def test_a_state_is_kept_byte_for_byte_L1():
+    text = '{ "big":12345678901234567890.1234567890,"z":null,"a" :[1, 2]}'
+    output = f'{{"type":"STATE","value":{text}}}\n'.encode()
+    assert only(read(output), State)[0].blob == text
+
+
+@pytest.mark.parametrize("value", [None, {}, 7, "text"])
+def test_a_state_may_be_any_value_specification_STATE(value: Any):
+    assert [json.loads(s.blob) for s in only(read(state(value)), State)] == [value]
+
+
+def test_a_state_without_a_value_or_with_nan_is_not_saved():
+    events = read(line("STATE") + b'{"type":"STATE","value":{"x":NaN}}\n')
+    assert short(events) == ["malformed:STATE=2", "exit:0"]
+    assert len(warnings(events)) == 2
+
+
+def test_types_are_case_insensitive_specification_Output():
+    output = b'{"type":"Record","stream":"a","record":{"n":1}}\n' + record("a", 2)
+    output += b'{"type":"state","value":1}\n'
+    assert short(read(output)) == ["a:1,2", "state:1", "exit:0"]
+
+
+def test_any_type_is_permitted_counted_and_told_once_specification_Output():
+    events = read(line("FUTURE", x=1) * 3 + record("a", 1))
+    assert short(events) == ["a:1", "unknown_type:FUTURE=3", "exit:0"]
+    assert len(warnings(events)) == 1
+
+
+def test_time_extracted_is_the_extraction_time_else_arrival():
+    good = ["2017-11-20T16:45:33.000Z", "2017-11-20T16:45:33.000123+00:00", "2017-11-20 16:45:33"]
+    output = b"".join(record("a", n, time_extracted=t) for n, t in enumerate(good))
+    output += record("a", 9, time_extracted="yesterday") + record("a", 10)
+    (batch,) = only(read(output), Batch)
+    assert list(batch.extracted_at[:3]) == [1511196333000] * 3
+    assert all(t > 1_700_000_000_000 for t in batch.extracted_at[3:])
+
+
+def test_many_times_are_read_at_once():
+    output = b"".join(
+        record("a", n, time_extracted=f"2026-01-01T00:00:{n:02d}.{n:06d}Z") for n in range(50)
+    )
+    (batch,) = only(read(output), Batch)
+    assert list(batch.extracted_at) == [1767225600000 + n * 1000 for n in range(50)]
+
+
+def test_rejects_hold_their_lines_L8():
+    bad = [
+        line("RECORD", stream="a", record=None),
+        line("RECORD", stream="a", record=[1]),
+        line("RECORD", stream="a"),
+        line("RECORD", record={"n": 1}),
+    ]
+    events = read(record("a", 1) + b"".join(bad) + record("a", 2))
+    rejects = only(events, Reject)
+    assert [r.raw + b"\n" for r in rejects] == bad
+    assert [r.stream for r in rejects] == [A, A, A, None]
+    assert "record is missing" in rejects[2].reason
+    assert "record is not an object" in rejects[0].reason
+    assert short(events)[-2:] == ["a:1,2", "exit:0"]
+
+
+def test_a_line_that_holds_a_record_and_is_no_message_is_a_reject_L8():
+    two = record("a", 1)[:-1] + record("a", 2)
+    events = read(two + record("b", 1))
+    assert [r.raw + b"\n" for r in only(events, Reject)] == [two]
+    half = record("a", 1)[:-20]
+    (reject,) = only(read(record("b", 1) + half), Reject)
+    assert (reject.stream, reject.raw) == (A, half)
+    assert "the output ended inside it" in reject.reason
+
+
+def test_noise_blank_lines_and_python_values_survive():
+    output = b"\n".join(
+        [
+            b"a line of text",
+            b"",
+            b"[1, 2]",
+            b'{"not": "a message"}',
+            b'{"type": "RECORD", "stream": "a", "record": {"n": 1, "f": NaN, "s": "\\ud800"}}',
+            b'  {"type": "RECORD", "stream": "a", "record": {"n": 2, "f": -Infinity}}\r',
+            b'{"type": "RECORD", "stream": "a", "record": {"n": 99999999999999999999999}}',
+            b"",
+        ]
+    )
+    events = read(output)
+    (batch,) = only(events, Batch)
+    assert b"NaN" in bytes(batch.bodies[0])
+    assert b"99999999999999999999999" in bytes(batch.bodies[2])
+    assert set(short(events)[1:]) == {
+        "text_line=1",
+        "blank_line=1",
+        "not_a_message=2",
+        "exit:0",
+    }
+
+
+def test_a_megabyte_line_and_one_that_is_too_long(tmp_path: Path):
+    big = line("RECORD", stream="a", record={"n": 1, "t": "x" * 3_000_000})
+    assert short(read(big)) == ["a:1", "exit:0"]
+    (reject,) = only(read(big, max_record_bytes=1_000_000, spool_folder=str(tmp_path)), Reject)
+    assert reject.stream == A
+    assert Path(reject.spool).read_bytes() + b"\n" == big
+
+
+def test_records_of_streams_that_are_not_configured_are_counted():
+    events = read(schema("b") + record("a", 1) + record("parent", 1) * 2 + schema("parent"))
+    assert short(events) == ["a:1", "stream_not_configured:parent=3", "exit:0"]
+
+
+# -- names
+
+
+def test_messages_may_use_the_identity_or_the_stream_name():
+    one = entry("shop-orders", stream="orders")
+    for name in ("shop-orders", "orders"):
+        events = read(record(name, 1), streams=configured(one))
+        assert [b.stream.name for b in only(events, Batch)] == ["shop-orders"]
+    words = {"inclusion": "available", "schema-name": "shop"}
+    spaced = entry("x", stream="orders", metadata=[{"breadcrumb": [], "metadata": words}])
+    assert short(read(record("shop_orders", 1), streams=configured(spaced))) == ["x:1", "exit:0"]
+
+
+def test_a_name_that_two_streams_may_mean_is_an_error_and_stops_states_L1_L8():
+    both = configured(entry("x-orders", stream="orders"), entry("y-orders", stream="orders"))
+    output = record("x-orders", 2) + record("orders", 1) + state(1)
+    events = read(output, streams=both)
+    assert [b.stream.name for b in only(events, Batch)] == ["x-orders"]
+    (error,) = only(events, Error)
+    assert "x-orders, y-orders" in error.message
+    assert not only(events, State)
+    assert short(events)[-1] == "exit:None"
+
+
+def test_a_stream_of_which_nothing_came_is_not_empty_if_others_came_instead_L6():
+    events = read(record("a", 1) + record("what", 1))
+    (error,) = only(events, Error)
+    assert error.message.startswith("nothing came of b, but records of what")
+    assert short(events)[-1] == "exit:None"
+    assert not only(read(record("a", 1) + schema("b") + record("what", 1)), Error)
+    assert not only(read(record("a", 1)), Error)
+
+
+# -- SCHEMA
+
+
+def test_a_schema_that_says_no_more_is_no_barrier():
+    annotated = {
+        "additionalProperties": False,
+        "selected": True,
+        "properties": {"n": {"inclusion": "automatic", "type": ["integer", "null"]}},
+        "type": ["null", "object"],
+    }
+    output = schema("a") + record("a", 1) + schema("a", annotated) + record("a", 2)
+    assert short(read(output)) == ["a:1,2", "exit:0"]
+
+
+def test_a_schema_without_deselected_fields_is_no_barrier():
+    both = {"type": "object", "properties": {"n": {"type": "integer"}, "m": {"type": "string"}}}
+    streams = configured(entry("a", schema=both))
+    assert short(read(schema("a") + record("a", 1), streams=streams)) == ["a:1", "exit:0"]
+
+
+@pytest.mark.parametrize("bare", [{}, {"type": "object"}, {"properties": {}}, True])
+def test_a_schema_without_properties_is_no_barrier(bare: Any):
+    assert short(read(schema("a", bare, keys=None) + record("a", 1))) == ["a:1", "exit:0"]
+
+
+def test_what_the_catalog_says_never_comes_is_no_new_column():
+    both = {"type": "object", "properties": {"n": {"type": "integer"}, "raw": {}}}
+    words = {"inclusion": "unsupported"}
+    items = [{"breadcrumb": ["properties", "raw"], "metadata": words}]
+    streams = configured(entry("a", schema=both, metadata=items))
+    assert short(read(schema("a", both, keys=[]) + record("a", 1), streams=streams)) == [
+        "a:1",
+        "exit:0",
+    ]
+
+
+def test_a_new_column_or_type_or_key_is_a_barrier_for_its_stream():
+    wider = {"type": "object", "properties": {"n": {"type": "number"}, "m": {"type": "string"}}}
+    output = schema("a") + record("a", 1) + record("b", 1) + schema("a", wider)
+    output += record("a", 2) + schema("a", wider) + record("a", 3)
+    events = read(output)
+    assert short(events) == ["a:1", "schema:a", "b:1", "a:2,3", "exit:0"]
+    (event,) = only(events, Schema)
+    assert (event.json_schema, event.primary_key) == (wider, (("n",),))
+    assert short(read(schema("a", keys=["n"]) + schema("a", keys=[]))) == ["schema:a", "exit:0"]
+
+
+def test_bookmark_and_key_that_are_no_properties_are_named():
+    more = {"type": "object", "properties": {"n": {"type": "integer"}, "t": {"type": "string"}}}
+    output = schema("a", more, keys=["n", "nope"], bookmark_properties=["gone", "t"])
+    events = read(output)
+    (event,) = only(events, Schema)
+    assert (event.primary_key, event.cursor_field) == ((("n",),), ("t",))
+    assert [w.split("'")[1] for w in warnings(events)] == ["nope", "gone"]
+
+
+def test_missing_key_properties_say_nothing_of_the_key():
+    events = read(schema("a", keys=None) + record("a", 1))
+    assert short(events) == ["a:1", "exit:0"]
+    assert "key_properties" in warnings(events)[0]
+
+
+@pytest.mark.parametrize("broken", [None, "text", [1], 7])
+def test_a_schema_that_is_none_is_told_and_the_records_stay(broken: Any):
+    events = read(schema("a", broken) + record("a", 1))
+    assert short(events) == ["a:1", "malformed:SCHEMA=1", "exit:0"]
+    assert len(warnings(events)) == 1
+
+
+def test_a_boolean_schema_allows_anything():
+    events = read(schema("c", True) + record("c", 1), streams=(), open=True)
+    assert [e.json_schema for e in only(events, Schema)] == [{}]
+
+
+# -- open reads
+
+
+def test_an_open_read_announces_each_stream_before_its_first_record():
+    output = schema("x") + record("x", 1) + record("y", 2) + schema("y") + record("y", 3)
+    events = read(output, streams=(), open=True)
+    expected = ["schema:x", "schema:y", "y:2", "schema:y", "x:1", "y:3", "exit:0"]
+    assert sorted(short(events)) == sorted(expected)
+    assert [(e.stream.name, e.json_schema) for e in only(events, Schema)] == [
+        ("x", SCHEMA),
+        ("y", {}),
+        ("y", SCHEMA),
+    ]
+
+
+def test_a_record_before_its_schema_is_schemaless_specification_SCHEMA():
+    words = short(read(record("x", 1) + record("x", 2), streams=(), open=True))
+    assert words == ["schema:x", "x:1,2", "exit:0"]
+
+
+def test_an_open_read_gives_the_tap_no_catalog():
+    runtime = MemoryRuntime(lambda _: [record("x", 1)])
+    list(PACKAGE.source.read(runtime, ReadRequest(config={}, streams=(), open=True)))
+    assert [a for a in runtime.runs[0] if isinstance(a, str)] == ["--config"]
+
+
+def test_a_read_that_selects_nothing_is_an_error():
+    with pytest.raises(ConfigError) as caught:
+        read(b"", streams=())
+    assert caught.value.code == "config.no_streams"
+
+
+# -- versions
+
+
+def activate(stream: str, version: Any) -> bytes:
+    return line("ACTIVATE_VERSION", stream=stream, version=version)
+
+
+def test_versions_part_batches_and_activation_comes_after_its_records_L6():
+    output = activate("a", 1) + record("a", 1, version=1) + record("b", 9) + activate("a", 1)
+    output += record("a", 2, version=2) + record("a", 3, version=1)
+    assert short(read(output)) == [
+        "activate:a@1",
+        "a@1:1",
+        "activate:a@1",
+        "b:9",
+        "a@2:2",
+        "a@1:3",
+        "exit:0",
+    ]
+
+
+def test_an_activation_without_a_version_is_told():
+    events = read(activate("a", None) + activate("a", "x"))
+    assert short(events) == ["malformed:ACTIVATE_VERSION=2", "malformed:version=1", "exit:0"]
+
+
+@pytest.mark.parametrize(
+    ("output", "mode", "complete"),
+    [
+        (record("a", 1, version=1) + activate("a", 1), SyncMode.full_refresh, True),
+        (activate("a", 1), SyncMode.full_refresh, False),
+        (record("a", 1, version=1) + activate("a", 2), SyncMode.full_refresh, False),
+        (
+            record("a", 1, version=1) + activate("a", 1) + record("a", 2, version=1),
+            SyncMode.full_refresh,
+            False,
+        ),
+        (record("a", 1, version=1) + activate("a", 1), SyncMode.incremental, False),
+    ],
+)
+def test_a_stream_is_whole_in_a_failed_run_if_its_activation_came_last_L6_L7(
+    output: bytes, mode: SyncMode, complete: bool
+):
+    streams = configured(entry("a"), mode=mode)
+    assert ("COMPLETE:a" in short(read(output, Exit(1), streams=streams))) is complete
+    assert "COMPLETE:a" not in short(read(output, streams=streams))
+
+
+# -- BATCH
+
+
+def batch(stream: str, path: Path, form: str = "jsonl", **encoding: Any) -> bytes:
+    words = {"format": form, **encoding}
+    return line("BATCH", stream=stream, encoding=words, manifest=[f"file://{path}"])
+
+
+def test_batch_files_become_records_in_their_place(tmp_path: Path):
+    packed, plain = tmp_path / "a b.gz", tmp_path / "plain.jsonl"
+    packed.write_bytes(gzip.compress(b'{"n": 1}\n{"n": 2}\n'))
+    plain.write_bytes(b'{"n": 3}\n\n{"n": NaN}')
+    table = pa.table({"n": pa.array([5], pa.int64()), "d": pa.array(["x"])})
+    pq.write_table(table, tmp_path / "t.parquet")
+    output = record("a", 0) + batch("a", packed, compression="gzip") + state(1)
+    output += batch("a", plain, compression="none") + batch("a", tmp_path / "t.parquet", "parquet")
+    events = read(output)
+    assert short(events) == ["a:0", "a:1,2", "state:1", "a:3", "a:nan", "a:5", "exit:0"]
+    assert [b.size for b in only(events, Batch)][1] == 16
+
+
+def test_a_batch_row_that_is_no_object_is_a_reject(tmp_path: Path):
+    file = tmp_path / "x"
+    file.write_bytes(b'{"n": 1}\n[2]\n')
+    events = read(batch("a", file))
+    assert short(events) == ["Reject", "a:1", "exit:0"]
+    assert only(events, Reject)[0].raw == b"[2]"
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "format", "remote"])
+def test_a_batch_that_cannot_be_read_is_an_error_and_no_state_follows_L1(tmp_path: Path, how: str):
+    file = tmp_path / "x.gz"
+    if how == "cut":
+        file.write_bytes(gzip.compress(b'{"n": 1}\n' * 9999)[:-20])
+    message = batch("a", file, "arrow" if how == "format" else "jsonl", compression="gzip")
+    if how == "remote":
+        message = message.replace(b"file://", b"s3://")
+    events = read(state(0) + message + record("a", 1) + state(1))
+    (error,) = only(events, Error)
+    assert error.raw["code"] == "source.batch_unreadable"
+    assert str(file) in error.message
+    assert [s.blob for s in only(events, State)] == ["0"]
+    assert short(events)[-1] == "exit:None"
+
+
+def test_parquet_rows_keep_digits(tmp_path: Path):
+    from decimal import Decimal
+
+    big = Decimal("99999999999999.999999")
+    table = pa.table({"d": pa.array([big]), "i": pa.array([9007199254740993], pa.int64())})
+    pq.write_table(table, tmp_path / "t.parquet")
+    (found,) = only(read(batch("a", tmp_path / "t.parquet", "parquet")), Batch)
+    assert bytes(found.bodies[0]) == b'{"d":99999999999999.999999,"i":9007199254740993}'
+
+
+# -- ends
+
+
+def test_the_critical_line_is_the_error_of_a_failed_tap():
+    steps = [record("a", 1), StderrLine("INFO x\nCRITICAL the token expired\nINFO bye"), Exit(2)]
+    events = read(*steps)
+    (error,) = only(events, Error)
+    assert error.message == "the token expired (exit code 2)"
+    assert short(events) == ["a:1", "Error", "exit:2"]
+
+
+def test_a_tap_that_we_stopped_is_not_complete_whatever_its_code_L11():
+    events = read(record("a", 1), Sleep(), timeouts=Timeouts(heartbeat=60))
+    assert only(events, Error)[0].raw["code"] == "source.heartbeat"
+    assert short(events)[-1] == "exit:None"
+
+
+def test_a_tap_that_does_not_know_catalog_is_given_properties_and_then_nothing():
+    def script(arguments: list[str | bytes]) -> Iterable[Step]:
+        for word in ("--catalog", "--properties"):
+            if word in arguments:
+                yield StderrLine(f"usage: tap\ntap: error: unrecognized arguments: {word} x")
+                yield Exit(2)
+                return
+        yield record("a", 1)
+
+    runtime = MemoryRuntime(script)
+    request = ReadRequest(config={}, streams=configured(entry("a")))
+    assert short(PACKAGE.source.read(runtime, request)) == ["a:1", "exit:0"]
+    assert [r[2] if len(r) > 2 else None for r in runtime.runs] == [
+        "--catalog",
+        "--properties",
+        None,
+    ]
+
+
+def test_a_tap_that_fails_for_another_reason_is_started_once():
+    runtime = MemoryRuntime(lambda _: [StderrLine("CRITICAL no such table"), Exit(1)])
+    request = ReadRequest(config={}, streams=configured(entry("a")))
+    assert short(PACKAGE.source.read(runtime, request)) == ["Error", "exit:1"]
+    assert len(runtime.runs) == 1

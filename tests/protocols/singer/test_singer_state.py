@@ -1,0 +1,104 @@
+"""One opaque blob with bookmarks by convention: export, parse, merge, reset, describe (L1)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState, StateType
+from penstock.protocols.singer import PACKAGE
+from penstock.protocols.singer.state import SCOPE, state_file
+
+STATE = PACKAGE.state
+A, B = StreamId(None, "db-a"), StreamId(None, "b")
+BLOB = (
+    '{ "bookmarks":{"db-a":{"v":1.2345678901234567890},"b":{"v":2}},'
+    '"currently_syncing":"db-a","activate_versions":{"db-a":3},"x":1}'
+)
+
+
+def saved(blob: str) -> SavedState:
+    return SavedState(SCOPE, blob)
+
+
+def value(states: list[SavedState]) -> Any:
+    (one,) = states
+    return json.loads(one.blob)
+
+
+def test_one_legacy_state_the_last_wins():
+    assert SCOPE.type is StateType.legacy
+    one, two = saved('{"a": 1}'), saved('{"b": 2}')
+    assert STATE.merge([one], [two]) == [two]
+    assert STATE.merge([one], []) == [one]
+    assert STATE.merge([one], [saved("null")]) == []
+
+
+def test_the_tap_is_given_the_value_as_it_sent_it_L1():
+    assert state_file([saved(BLOB)]) == BLOB.encode()
+    assert state_file([]) is None
+    assert STATE.export([saved('{"a": 1}')]) == {"a": 1}
+    assert STATE.export([]) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"bookmarks": {}},
+        [{"bookmarks": {}}],
+        {"type": "STATE", "value": {"bookmarks": {}}},
+        {"type": "state", "value": {"bookmarks": {}}},
+        {"singer_state": {"bookmarks": {}}},
+        {"completed": {"singer_state": {"bookmarks": {}}}, "partial": {}},
+    ],
+)
+def test_every_form_a_user_may_bring(raw: Any):
+    assert value(STATE.parse(raw)) == {"bookmarks": {}}
+
+
+def test_nothing_and_too_much():
+    assert [STATE.parse(r) for r in (None, {}, [], [None])] == [[], [], [], []]
+    with pytest.raises(StateError) as caught:
+        STATE.parse([{}, {}])
+    assert caught.value.code == "state.mixed"
+
+
+def test_reset_takes_a_streams_bookmark_and_leaves_every_digit_of_the_others():
+    (left,) = STATE.reset([saved(BLOB)], B)
+    assert "1.2345678901234567890" in left.blob
+    assert value([left])["currently_syncing"] == "db-a"
+    gone = value(STATE.reset([saved(BLOB)], A))
+    assert gone == {
+        "bookmarks": {"b": {"v": 2}},
+        "currently_syncing": None,
+        "activate_versions": {},
+        "x": 1,
+    }
+    assert STATE.reset([saved(BLOB)], StreamId(None, "other")) == [saved(BLOB)]
+
+
+def test_reset_is_refused_where_streams_cannot_be_told_apart():
+    for blob in ('{"users": 2}', "7", '{"bookmarks": [1]}'):
+        with pytest.raises(StateError) as caught:
+            STATE.reset([saved(blob)], A)
+        assert caught.value.code == "state.legacy"
+        assert STATE.without([saved(blob)], [A]) == [saved(blob)]
+
+
+def test_streams_that_start_anew_lose_their_bookmarks():
+    assert value(STATE.without([saved(BLOB)], [A, B]))["bookmarks"] == {}
+
+
+def test_describe_shows_bookmarks_and_what_is_shared():
+    assert STATE.describe([saved(BLOB)]) == {
+        "type": "LEGACY",
+        "streams": [
+            {"namespace": None, "name": "db-a", "state": {"v": 1.2345678901234567}},
+            {"namespace": None, "name": "b", "state": {"v": 2}},
+        ],
+        "shared": {"currently_syncing": "db-a", "activate_versions": {"db-a": 3}, "x": 1},
+    }
+    assert STATE.describe([saved('{"users": 2}')])["shared"] == {"users": 2}
+    assert STATE.describe([]) == {"type": None, "streams": [], "shared": None}

@@ -1,0 +1,223 @@
+"""L1: which state an echo stands for, whatever kind of target prints it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols import wire
+from penstock.protocols.contract import StateMark
+from penstock.protocols.singer.acks import CLOSING, Marks, marks_for
+
+USERS, ORDERS = StreamId(None, "users"), StreamId("shop", "orders")
+SHARED = StateScope(StateType.legacy)
+A = {"bookmarks": {"users": {"at": 1}}}
+B = {"bookmarks": {"users": {"at": 2}}}
+AB = {"bookmarks": {"users": {"at": 2}, "orders": {"lsn": 7}}}
+
+
+def text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def tap(*steps: Any, strict: bool = False) -> Marks:
+    """Each value is a state that comes after rows, unless None stands before it."""
+    marks = marks_for("singer", lambda s: s.name, strict=strict)
+    seq, rows = 0, True
+    for step in steps:
+        if step is None:
+            rows = False
+            continue
+        if rows:
+            marks.fed(USERS)
+        seq, rows = seq + 1, True
+        assert (
+            msgspec.json.decode(marks.mark(StateMark(seq, SavedState(SHARED, text(step))))) == step
+        )
+    return marks
+
+
+def test_an_equal_value_acks_its_mark_and_those_before() -> None:
+    marks = tap(A, B, AB)
+    assert marks.echo(B) == [2]
+    assert marks.echo(A) is None
+    assert not marks.complete()
+    assert marks.echo(AB) == [3]
+    assert marks.complete()
+
+
+def test_numbers_and_order_of_keys_do_not_matter_and_every_digit_does() -> None:
+    marks = tap({"x": 1, "y": {"b": 1.10, "a": 2}})
+    assert marks.echo(wire.exact('{"y":{"a":2.0,"b":1.1},"x":1}')) == [1]
+    marks = marks_for("singer", lambda s: s.name)
+    blob = '{"lsn": 12345678901234567890.123456789}'
+    assert marks.mark(StateMark(1, SavedState(SHARED, blob))) == blob
+    assert marks.echo(wire.exact('{"lsn":12345678901234567000}')) is None
+    assert marks.echo(wire.exact(blob)) == [1]
+
+
+def test_bookmarks_that_are_all_repeated_ack_the_newest() -> None:
+    """PipelineWise targets put a value together from the streams that they have flushed."""
+    marks = tap({**A, "currently_syncing": "users"}, AB, {"bookmarks": {**AB["bookmarks"], "x": 1}})
+    merged = {"bookmarks": {**AB["bookmarks"], "y": 2}, "currently_syncing": None}
+    assert marks.echo({"bookmarks": {"users": {"at": 2}}}) is None
+    assert marks.echo(merged) == [2]
+
+
+def test_an_equal_value_counts_more_than_repeated_bookmarks() -> None:
+    """Between the two lie rows of a stream that has no bookmark yet."""
+    first, second = {**A, "currently_syncing": "users"}, {**A, "currently_syncing": "orders"}
+    marks = tap(first, second)
+    assert marks.echo(first) == [1]
+    assert marks.echo(second) == [2]
+
+
+def test_a_value_sent_twice_with_rows_in_between_is_the_first_ones() -> None:
+    marks = tap(A, A, None, A)
+    assert marks.echo(A) == [1]
+    assert marks.echo(A) == []
+    assert not marks.complete()
+    marks = tap(A, None, A, None, A)
+    assert marks.echo(A) == [3]
+    bookmarks = tap({**A, "n": 1}, {**A, "n": 2})
+    assert bookmarks.echo({**A, "n": 3}) == [1]
+    assert bookmarks.echo({**A, "n": 3}) == []
+
+
+@pytest.mark.parametrize("empty", [{}, None, {"bookmarks": {}}])
+def test_an_empty_value_acks_nothing(empty: Any) -> None:
+    marks = tap(empty if empty is not None else {}, B)
+    assert marks.echo(empty) is None
+    assert marks.echo(B) == [2]
+
+
+@pytest.mark.parametrize("odd", [[], [A], "bookmarks", 1, True, {"bookmarks": []}, {"type": "X"}])
+def test_what_was_never_sent_acks_nothing(odd: Any) -> None:
+    marks = tap(A, B)
+    assert marks.echo(odd) is None
+
+
+def test_strict_takes_equal_values_only() -> None:
+    marks = tap(A, strict=True)
+    assert marks.echo({**A, "more": 1}) is None
+    assert marks.echo(A) == [1]
+
+
+def test_rows_after_the_last_state_are_closed_by_one_more() -> None:
+    """The closing value says no more than the last one; whoever gives it back acks both."""
+    marks = tap(A)
+    assert marks.closing() is None
+    marks.fed(USERS)
+    assert not marks.complete()
+    closing = msgspec.json.decode(marks.closing() or "")
+    token = closing.pop(CLOSING)
+    assert closing == A
+    assert marks.echo(A) == [1]
+    assert not marks.complete(), "its echo may stand for the one before the rows"
+    assert marks.echo({**A, CLOSING: "another"}) == []
+    assert not marks.complete()
+    assert marks.echo({**A, CLOSING: token}) == []
+    assert marks.complete()
+
+
+def test_a_state_that_no_echo_could_name_is_closed_too() -> None:
+    for steps in ((A, A), ({},), (A, B, A)):
+        marks = tap(*steps)
+        closing = msgspec.json.decode(marks.closing() or "")
+        assert marks.echo(closing) == [len(steps)]
+        assert marks.complete()
+    stateless = marks_for("singer", lambda s: s.name)
+    assert stateless.closing() is None
+    stateless.fed(USERS)
+    assert stateless.echo(msgspec.json.decode(stateless.closing() or "")) == []
+    assert stateless.complete()
+
+
+# -- from another protocol
+
+STREAM_USERS, STREAM_ORDERS = (StateScope(StateType.stream, s) for s in (USERS, ORDERS))
+ALL = StateScope(StateType.global_)
+
+
+def name(stream: StreamId) -> str:
+    return stream.name if stream.namespace is None else f"{stream.namespace}-{stream.name}"
+
+
+def sent(marks: Marks, seq: int, scope: StateScope) -> dict[str, Any]:
+    return msgspec.json.decode(marks.mark(StateMark(seq, SavedState(scope, '{"secret": 1}'))))
+
+
+def test_every_stream_has_a_number_that_grows() -> None:
+    marks = marks_for("airbyte", name)
+    marks.fed(USERS)
+    first = sent(marks, 1, STREAM_USERS)
+    marks.fed(ORDERS)
+    second = sent(marks, 2, STREAM_ORDERS)
+    marks.fed(USERS)
+    third = sent(marks, 3, STREAM_USERS)
+    seqs = [{k: v["seq"] for k, v in x["bookmarks"].items()} for x in (first, second, third)]
+    assert seqs == [{"users": 1}, {"users": 1, "shop-orders": 2}, {"users": 3, "shop-orders": 2}]
+    only_users = {"bookmarks": {"users": third["bookmarks"]["users"]}}
+    assert marks.echo(only_users) == [3], "a target that merges acks each stream by itself"
+    assert not marks.complete()
+    assert marks.echo(second) == [2]
+    assert marks.complete()
+
+
+def test_the_last_value_acks_every_stream() -> None:
+    marks = marks_for("airbyte", name)
+    for seq, (stream, scope) in enumerate([(USERS, STREAM_USERS), (ORDERS, STREAM_ORDERS)] * 2, 1):
+        marks.fed(stream)
+        last = sent(marks, seq, scope)
+    assert marks.echo(last) == [3, 4]
+    assert marks.complete()
+
+
+def test_a_shared_state_needs_every_stream_that_had_rows() -> None:
+    marks = marks_for("airbyte", name)
+    marks.fed(USERS)
+    marks.fed(ORDERS)
+    first = sent(marks, 1, ALL)
+    marks.fed(USERS)
+    second = sent(marks, 2, ALL)
+    half = {"bookmarks": {"users": second["bookmarks"]["users"]}}
+    assert marks.echo(half) == []
+    assert marks.echo(first) == [1]
+    whole = {"bookmarks": {**first["bookmarks"], **half["bookmarks"]}}
+    assert marks.echo(whole) == [2]
+
+
+def test_a_shared_state_before_any_row_has_a_bookmark_of_its_own() -> None:
+    marks = marks_for("airbyte", name)
+    value = sent(marks, 1, ALL)
+    assert value["bookmarks"]
+    assert marks.echo({}) is None
+    assert marks.echo(value) == [1]
+
+
+def test_the_echo_of_an_earlier_push_acks_nothing() -> None:
+    """Some targets keep the last state and print it when they start."""
+    before, now = marks_for("airbyte", name), marks_for("airbyte", name)
+    for marks in (before, now):
+        marks.fed(USERS)
+    old, _ = sent(before, 1, STREAM_USERS), sent(now, 1, STREAM_USERS)
+    assert now.echo(old) is None
+    assert now.echo({"bookmarks": {"users": {"seq": 1}}}) is None
+
+
+def test_rows_that_no_state_covers_are_closed_by_one_more() -> None:
+    marks = marks_for("airbyte", name)
+    marks.fed(USERS)
+    first = sent(marks, 1, STREAM_USERS)
+    marks.fed(ORDERS)
+    assert first != (closing := msgspec.json.decode(marks.closing() or ""))
+    assert marks.echo(first) == [1]
+    assert not marks.complete()
+    assert marks.echo(closing) == []
+    assert marks.complete()
+    only_rows = marks_for("airbyte", name)
+    only_rows.fed(USERS)
+    assert only_rows.echo(msgspec.json.decode(only_rows.closing() or "")) == []
+    assert only_rows.complete()

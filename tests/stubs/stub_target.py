@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""A Singer target that does what its first argument, a JSON object, says.
+
+    stub_target.py '{"ack": "end"}' --config FILE < messages
+
+``save``: file that every line of its input goes to. ``ack``: which states it prints: ``each`` (at
+once), ``end`` (the last, at the end), ``last`` (the last, at the end, if no RECORD followed it),
+``merge`` (after every ``every`` RECORDs of a stream, that stream's bookmark of the last state;
+all of it at the end), ``none``. ``prints``: lines printed at the start. ``after``: lines of input,
+then ``say`` on stderr and ``close`` its stdin, ``kill`` itself, ``hang`` or exit with ``code``.
+``about``: answer to --about. ``exit``: code at the end.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+def main() -> int:
+    wish: dict[str, Any] = json.loads(sys.argv[1])
+    if "--about" in sys.argv:
+        if "about" not in wish:
+            print("unrecognized arguments: --about", file=sys.stderr)
+            return 2
+        print(json.dumps(wish["about"]))
+        return 0
+    with open(sys.argv[sys.argv.index("--config") + 1]) as f:
+        config = json.load(f)
+    if config.get("bad"):
+        print("INFO starting\nCRITICAL config is bad\nINFO bye", file=sys.stderr)
+        return 1
+    for line in wish.get("prints", []):
+        print(line, flush=True)
+    ack = wish.get("ack", "end")
+    state: Any = None
+    flushed: dict[str, Any] = {"bookmarks": {}}
+    counts: dict[str, int] = {}
+    for lines, raw in enumerate(sys.stdin.buffer, 1):
+        if "save" in wish:
+            with open(wish["save"], "ab") as save:
+                save.write(raw)
+        message = json.loads(raw)
+        match message["type"]:
+            case "STATE":
+                state = message["value"]
+                if ack == "each":
+                    print(json.dumps(state), flush=True)
+            case "RECORD":
+                if ack == "last":
+                    state = None
+                stream = message["stream"]
+                counts[stream] = counts.get(stream, 0) + 1
+                known = (state or {}).get("bookmarks", {}) if isinstance(state, dict) else {}
+                if ack == "merge" and counts[stream] % wish["every"] == 0 and stream in known:
+                    flushed["bookmarks"][stream] = known[stream]
+                    print(json.dumps(flushed), flush=True)
+            case _:
+                pass
+        if lines == wish.get("after"):
+            print(wish.get("say", ""), file=sys.stderr, flush=True)
+            if wish.get("close"):
+                os.close(0)
+                time.sleep(60)
+            if wish.get("kill"):
+                os.kill(os.getpid(), 9)
+            if wish.get("hang"):
+                time.sleep(60)
+            return int(wish.get("code", 0))
+    if ack in ("end", "last", "merge") and state is not None:
+        print(json.dumps(state))
+    return int(wish.get("exit", 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
