@@ -57,7 +57,7 @@ SCHEMA = {
 }
 
 
-def _records(count: int) -> Iterator[dict[str, Any]]:
+def records_of(count: int) -> Iterator[dict[str, Any]]:
     chance, start = random.Random(7), datetime(2024, 1, 1, tzinfo=UTC)
     for i in range(1, count + 1):
         r = chance.random()
@@ -97,7 +97,7 @@ def prepare(folder: Path, count: int) -> tuple[Path, Path]:
         return path, schema
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb", buffering=1 << 20) as f:
-        for i, record in enumerate(_records(count), 1):
+        for i, record in enumerate(records_of(count), 1):
             body = {"stream": STREAM, "data": record, "emitted_at": 1_700_000_000_000 + i}
             f.write(orjson.dumps({"type": "RECORD", "record": body}) + b"\n")
             if i % STATE_EVERY == 0 or i == count:

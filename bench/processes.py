@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-OURS = ("driver", "worker", "child", "supervisor")
+OURS = ("driver", "worker", "child", "push", "supervisor")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,6 +100,7 @@ def _role(pid: int) -> str | None:
         b"penstock.spark.daemon": "worker",
         b"pyspark.daemon": "worker",
         b"penstock.engine.child": "child",
+        b"penstock.engine.push_child": "push",
         b"supervisor.py": "supervisor",
     }
     role = next((r for mark, r in marks.items() if mark in line), None)

@@ -25,9 +25,11 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 
 
-def drive(table: str, place: str, config: str, home: str) -> None:
-    """The driver: what ``penstock run`` does, in this process; the report on stdout."""
+def drive(given: str) -> None:
+    """The driver: what ``penstock run`` does, in this process; the report on stdout. ``given``:
+    JSON with source, destination, home and the options of ``run``."""
     import msgspec
+    from msgspec.structs import replace
 
     from penstock.config.home import Home
     from penstock.config.quick import pipeline_from_arguments
@@ -39,15 +41,13 @@ def drive(table: str, place: str, config: str, home: str) -> None:
         def log(self, *_: Any) -> None: ...
         def note(self, *_: Any) -> None: ...
 
-    source = f"airbyte:{sys.executable} -S {HERE / 'file_source.py'}"
+    told = json.loads(given)
     pipeline = pipeline_from_arguments(
-        source,
-        f"{table}:{place}",
-        name="bench",
-        config=config,
-        sync_mode="incremental",
-        destination_sync_mode="append",
+        told["source"], told["destination"], name="bench", **told["options"]
     )
+    if "acks" in told:
+        pipeline = replace(pipeline, destination=replace(pipeline.destination, acks=told["acks"]))
+    home = told["home"]
     began = time.process_time()
     report = msgspec.to_builtins(run_pipeline(pipeline, Home(home), observer=Quiet()))
     report["driver_cpu"] = time.process_time() - began
@@ -78,19 +78,36 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPYCACHEPREFIX": str(DATA / "bytecode")}
 
 
-def measure(table: str, path: Path, schema: Path, repeat: int, records: int) -> dict[str, Any]:
+def into_table(table: str, path: Path, schema: Path, repeat: int, records: int) -> dict[str, Any]:
+    """The prepared file through an Airbyte source into a table."""
+    config = json.dumps({"file": str(path), "schema": str(schema), "repeat": repeat})
+    given = {
+        "source": f"airbyte:{sys.executable} -S {HERE / 'file_source.py'}",
+        "destination": f"{table}:{{folder}}/lake",
+        "options": {
+            "config": config,
+            "sync_mode": "incremental",
+            "destination_sync_mode": "append",
+        },
+    }
+    return {"table": table, **measure(given, path, repeat, records)}
+
+
+def measure(given: dict[str, Any], path: Path, repeat: int, records: int) -> dict[str, Any]:
+    """One run (see :func:`drive`; ``{folder}`` in the destination is a folder of its own) of
+    ``records`` records from ``path``, sent ``repeat`` times."""
     from processes import OURS, Sampler
 
-    folder = Path(tempfile.mkdtemp(prefix=f"spine-{table}-", dir=DATA))
+    folder = Path(tempfile.mkdtemp(prefix="spine-", dir=DATA))
     home = folder / "home"
-    config = json.dumps({"file": str(path), "schema": str(schema), "repeat": repeat})
     jars = DATA / "jars"  # resolved once, kept between calls
     jars.mkdir(exist_ok=True)
     home.mkdir()
     (home / "jars").symlink_to(jars)
+    told = {**given, "destination": given["destination"].replace("{folder}", str(folder))}
     before = orjson_seconds(path)
-    command = [sys.executable, str(HERE / "spine.py"), "--drive", table, str(folder / "lake"),
-               config, str(home)]  # fmt: skip
+    command = [sys.executable, str(HERE / "spine.py"), "--drive",
+               json.dumps({**told, "home": str(home)})]  # fmt: skip
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
     sampler = Sampler(driver.pid)
     answer = driver.communicate()[0]
@@ -110,7 +127,6 @@ def measure(table: str, path: Path, schema: Path, repeat: int, records: int) -> 
     loads_cpu = min(before[1], after[1]) * repeat
     cpu = {role: usage.cpu.get(role, 0.0) for role in OURS}
     return {
-        "table": table,
         "records": records,
         "bytes_per_record": round(size * 1e6 / records),
         "extract_s": round(spent["extract"], 2),
@@ -130,6 +146,7 @@ def measure(table: str, path: Path, schema: Path, repeat: int, records: int) -> 
         "pss_at_peak_mb": {k: round(v / 1e6) for k, v in usage.at_peak.items()},
         "pss_peaks_mb": {k: round(v / 1e6) for k, v in usage.peaks.items()},
         "pss_every_tenth_mb": _tenths(usage.samples),
+        "push_s": round(spent["load"], 2),
         "time": {k: round(v, 2) for k, v in spent.items()},
         "driver_imports": report["driver_imports"],
         "load_average": round(os.getloadavg()[0], 1),
@@ -163,9 +180,9 @@ def main() -> None:
 
     path, schema = prepare(DATA, wish.records)
     found: list[dict[str, Any]] = []
-    measure(wish.table.split(",")[0], *prepare(DATA, 1000), 1, 1000)  # caches are filled
+    into_table(wish.table.split(",")[0], *prepare(DATA, 1000), 1, 1000)  # caches are filled
     for table in wish.table.split(","):
-        found.append(measure(table, path, schema, wish.repeat, wish.records * wish.repeat))
+        found.append(into_table(table, path, schema, wish.repeat, wish.records * wish.repeat))
         if table != wish.table.split(",")[-1]:
             print(json.dumps(found[-1]), file=sys.stderr)  # in case the next one fails
     width = max(map(len, SHOWN))

@@ -149,18 +149,22 @@ class Gate:
 
     def passed(self, pending: Pending, lease: Lease) -> list[GroupIntent]:
         """A version that becomes visible is remembered before its rows are: once it is sealed whole
-        nothing but a reset can stop it."""
+        nothing but a reset can stop it. What a group that stays behind has rows of waits for it."""
         verdicts = self._verdicts
-        found = [
-            self._stripped(group)
-            for group in pending.ready
-            if self.is_whole(group) and not (verdicts.shared_blocked and is_shared(group.states))
-        ]
-        seen = {
-            visible_key(stream): {str(generation): str(version)}
-            for stream, (generation, version) in pending.activates.items()
-            if stream not in verdicts.blocked
-        }
+        found: list[GroupIntent] = []
+        behind: set[StreamId] = set()
+        for group in pending.ready:
+            streams = {load.stream for load in group.loads}
+            shut = verdicts.shared_blocked and is_shared(group.states)
+            if self.is_whole(group) and not shut and not streams & behind:
+                found.append(self._stripped(group))
+            else:
+                behind |= streams
+                verdicts.shared_blocked |= is_shared(group.states)
+        seen: dict[str, dict[str, str]] = {}
+        for stream, generation, version in pending.activates:
+            if stream not in verdicts.blocked:
+                seen.setdefault(visible_key(stream), {})[str(generation)] = str(version)
         if seen:
             self._store.grow_names(lease, seen)
         return found

@@ -71,7 +71,7 @@ class Epochs:
         generations that are not complete."""
         resumed, anew = self._split(streams, waiting)
         restart = {s.id for s in anew if s.configured.sync_mode is SyncMode.full_refresh}
-        restart |= self._abandon((s.id for s in anew), known, waiting)
+        restart |= self._abandon((s.id for s in anew), known, waiting, open_lanes=open_lanes)
         fresh = [s.id for s in anew if s.configured.fills_generation]
         current = self._store.generations(self._pipeline)
         current.update(self._store.new_generation(self._lease, fresh) if fresh else {})
@@ -118,8 +118,7 @@ class Epochs:
                 and w.slice.schema_version == stream.schema_version
                 for w in its
             )
-            floor = max(floors.get(None, 0), floors.get(stream.id, 0))
-            same &= all(w.segment.epoch > floor for w in its)
+            same &= not any(_was_reset(w, stream.id, floors) for w in its)
             known = shared or any(w.state is not None for w in its)
             if its and same and known and _resumes(stream.configured):
                 resumed[stream.id] = its
@@ -132,14 +131,24 @@ class Epochs:
         streams: Iterable[StreamId],
         known: Mapping[StreamId, SyncStream],
         waiting: Mapping[StreamId, tuple[Waiting, ...]],
+        *,
+        open_lanes: bool,
     ) -> set[StreamId]:
-        """Give up unfinished generations of these streams, and of streams no longer synced."""
+        """Give up unfinished generations of these streams, and of streams no longer synced; of open
+        lanes nobody knows which these are, and versions wait on."""
+        floors = self._store.floors(self._pipeline)
         gone = {
             s
             for s in streams
-            if s in waiting and any(not _is_version(w, known[s]) for w in waiting[s])
+            if s in waiting
+            and any(not _is_version(w, known[s]) or _was_reset(w, s, floors) for w in waiting[s])
         }
-        gone |= {s for s in waiting if s not in known}
+        gone |= {
+            s
+            for s in waiting
+            if s not in known
+            and not (open_lanes and all(w.slice.version is not None for w in waiting[s]))
+        }
         items = [Consumed(w.segment, s) for s in gone for w in waiting[s]]
         if items:
             self._take_states_back(gone, known)
@@ -170,6 +179,10 @@ class Epochs:
 def _is_version(waiting: Waiting, stream: SyncStream) -> bool:
     """Rows of an incremental stream whose state speaks for them: they wait to be seen."""
     return waiting.slice.version is not None and not stream.configured.fills_generation
+
+
+def _was_reset(waiting: Waiting, stream: StreamId, floors: Mapping[StreamId | None, int]) -> bool:
+    return waiting.segment.epoch <= max(floors.get(None, 0), floors.get(stream, 0))
 
 
 def _resumes(configured: ConfiguredStream) -> bool:

@@ -11,7 +11,7 @@ of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -26,12 +26,12 @@ Taken = tuple[SegmentId, StreamId]
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """``ready``: what may be committed now, in order. ``publishes``: streams of which that
     completes a generation. ``waiting``: per stream, the slices of a generation that is not
-    complete, with their states. ``spent``: segments nobody needs. ``activates``: (generation,
-    version) of incremental streams, whose rows of other versions go with it."""
+    complete, with their states. ``spent``: segments nobody needs. ``activates``: (stream,
+    generation, version) of incremental streams, whose rows of older versions go with it."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
-    activates: Mapping[StreamId, tuple[int, int]]
+    activates: tuple[tuple[StreamId, int, int], ...]
     waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
     spent: tuple[Segment, ...]
 
@@ -58,11 +58,13 @@ def decide(
     blocked: frozenset[StreamId] = frozenset(),
     held: frozenset[StreamId] = frozenset(),
     patient: bool = False,
+    ended: Set[StreamId] = frozenset(),
 ) -> Pending:
     """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
     theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
     end of the sync; they hold a state they share. ``patient``: so does a generation that is not
-    whole."""
+    whole. ``ended``: streams that their source read to the end in this sync: the newest version of
+    each is whole, also where an earlier epoch has read all of it."""
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[Waiting]] = {}
     streams: dict[StreamId, list[Segment]] = {}
@@ -76,31 +78,29 @@ def decide(
             streams.setdefault(segment.scope.stream, []).append(segment)
         elif segment.scope is not None:
             shared.append(segment)
-    for stream, its in streams.items():
-        if stream in blocked:
-            continue
-        live = [s for s in its if not any(x.fills_generation for x in s.slices)]
-        if stream not in held:
-            groups += _groups(live, consumed, {})
-        for segment in its:
-            _collect(segment, consumed, generations)
-    for segment in shared:
+    for segment in (*shared, *(s for n, its in streams.items() if n not in blocked for s in its)):
         _collect(segment, consumed, generations)
-    complete, waiting = _generations(generations, blocked | held)
-    versions = {s: g for s, g in complete.items() if g.version is not None}
-    cuts: dict[SegmentId, list[GroupIntent]] = {}
-    for published in versions.values():
-        cuts.setdefault(published.last, []).append(published.group)
+    complete, waiting = _generations(generations, blocked | held, ended)
+    whole = [p for p in complete if p.version is None]
+    scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
+    cuts: dict[StreamId | None, list[_Published]] = {}
+    for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
+        cuts.setdefault(scopes[version.last], []).append(version)
+    for stream, its in streams.items():
+        if stream not in blocked | held:
+            live = [s for s in its if not any(x.fills_generation for x in s.slices)]
+            groups += _groups(live, consumed, cuts.get(stream, []))
     waits = patient and any(
         s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
     )
     if not waits and not any(_touches(s, blocked | held) for s in shared):
-        early = [g for s, its in cuts.items() if Consumed(s, SHARED_STATE) in consumed for g in its]
-        groups += [*early, *_groups(shared, consumed, cuts)]
+        groups += _groups(shared, consumed, cuts.get(None, []))
     return Pending(
-        ready=(*groups, *(g.group for s, g in complete.items() if s not in versions)),
-        publishes=frozenset(complete.keys() - versions.keys()),
-        activates={s: (g.generation, g.version or 0) for s, g in versions.items()},
+        ready=(*groups, *(p.group for p in whole)),
+        publishes=frozenset(p.stream for p in whole),
+        activates=tuple(
+            (p.stream, p.generation, p.version) for p in complete if p.version is not None
+        ),
         waiting=waiting,
         spent=tuple(spent),
     )
@@ -133,20 +133,19 @@ def _collect(
 
 
 def _groups(
-    segments: Sequence[Segment],
-    consumed: set[Consumed],
-    cuts: Mapping[SegmentId, Sequence[GroupIntent]],
+    segments: Sequence[Segment], consumed: set[Consumed], cuts: "Sequence[_Published]"
 ) -> list[GroupIntent]:
-    """Segments of one scope, in order, cut where a stream's schema or shape changes, and before
-    those of ``cuts``, whose groups come there."""
+    """Segments of one scope, in order, cut where a stream's schema or shape changes, and where a
+    version that becomes visible (``cuts``, in order) comes between them."""
     groups: list[GroupIntent] = []
     batch: list[tuple[Segment, list[StreamSlice]]] = []
     kinds: dict[StreamId, tuple[object, int, int]] = {}
+    left = list(cuts)
     for segment in segments:
         if Consumed(segment.id, SHARED_STATE) in consumed:
             continue
-        if segment.id in cuts:
-            groups += [*([_group(batch)] if batch else []), *cuts[segment.id]]
+        while left and left[0].last <= segment.id:
+            groups += [*([_group(batch)] if batch else []), left.pop(0).group]
             batch, kinds = [], {}
         live = [
             s
@@ -161,9 +160,7 @@ def _groups(
             batch, kinds = [], {}
         batch.append((segment, live))
         kinds.update({s.stream: _kind(s) for s in filled})
-    if batch:
-        groups.append(_group(batch))
-    return groups
+    return [*groups, *([_group(batch)] if batch else []), *(cut.group for cut in left)]
 
 
 def _kind(part: StreamSlice) -> tuple[object, int, int]:
@@ -219,30 +216,37 @@ class _Published(msgspec.Struct, frozen=True):
     incremental stream."""
 
     group: GroupIntent
+    stream: StreamId
     generation: int
     last: SegmentId
     version: int | None
 
 
 def _generations(
-    found: Mapping[tuple[StreamId, int], list[Waiting]], excluded: frozenset[StreamId]
-) -> tuple[dict[StreamId, _Published], dict[StreamId, tuple[Waiting, ...]]]:
-    """Complete generations (a stream has one at a time: the next begins only once this one is
-    published or given up; of versions the newest); the others as they stand."""
-    complete: dict[StreamId, _Published] = {}
+    found: Mapping[tuple[StreamId, int], list[Waiting]],
+    excluded: frozenset[StreamId],
+    ended: Set[StreamId],
+) -> tuple[list[_Published], dict[StreamId, tuple[Waiting, ...]]]:
+    """Complete generations, oldest first (a stream has one at a time, as the next begins only once
+    this one is published or given up; versions may be several: rows of each may follow it); the
+    others as they stand."""
+    complete: list[_Published] = []
     waiting: dict[StreamId, tuple[Waiting, ...]] = {}
-    for (stream, _), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
+    newest = dict(sorted(found, key=lambda key: key[1]))
+    for (stream, generation), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
         before = waiting.get(stream, ())
-        if stream in excluded or not any(w.slice.complete for w in slices):
+        whole = any(w.slice.complete for w in slices)
+        if stream in ended and generation == newest[stream]:
+            whole |= slices[-1].slice.version is not None
+        if stream in excluded or not whole:
             waiting[stream] = (*before, *slices)
             continue
         older = [w for w in before if w.slice.version is not None]
-        if stream in complete and complete[stream].version is not None:
-            older += found[stream, complete[stream].generation]
-        published = _publication(stream, slices, older)
-        complete[stream] = published
-        if published.version is not None:
-            waiting.pop(stream, None)
+        complete.append(_publication(stream, slices, older))
+        left = tuple(w for w in before if w.slice.version is None)
+        waiting.pop(stream, None)
+        if left:
+            waiting[stream] = left
     return complete, waiting
 
 
@@ -267,4 +271,4 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
         epoch=slices[-1].segment.epoch,
         consumes=tuple((w.segment, stream) for w in (*older, *slices)),
     )
-    return _Published(group, last.generation, slices[-1].segment, last.version)
+    return _Published(group, stream, last.generation, slices[-1].segment, last.version)

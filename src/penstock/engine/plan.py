@@ -86,8 +86,10 @@ def plan_streams(
     metadata: MetadataNames | None,
     cores: int,
     sync_id: int,
+    changes_config: bool = False,
 ) -> StreamsPlan:
-    """Raises ``ConfigError`` with every problem of every stream at once."""
+    """``changes_config``: the source has sent CONTROL before. Raises ``ConfigError`` with every
+    problem of every stream at once."""
     problems: list[str] = []
     chosen, gone = _choose(pipeline, catalog, known, problems)
     tables = clean_tables([s.id for s in catalog.streams], names.get("tables", {}))
@@ -118,6 +120,8 @@ def plan_streams(
             hint="`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    if changes_config and lanes > 1:
+        lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
     if catalog.open:
         notes.append("the source shows its streams only while it is read")
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]

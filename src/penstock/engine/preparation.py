@@ -122,6 +122,7 @@ def prepare(
         metadata=metadata,
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
+        changes_config=source.changed_before,
     )
     _fits(source, place, plan)
     return Prepared(

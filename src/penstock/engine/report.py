@@ -114,6 +114,7 @@ class Accounting:
         for stream, rows in result.fed:
             self.stream(stream).written += rows
         self.notes += result.notes
+        self.time.load += result.stats.get("push", 0.0)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
         self._lane_peak += int(result.stats.get("peak_bytes", 0))
 

@@ -164,6 +164,7 @@ class Run:
         self._accounting.time.install = round(source.install_seconds + installed, 3)
         prepared = prepare(self._pipeline, source, place, self._store)
         prepared.served = self._served is not None
+        self._accounting.at_least_once |= prepared.served  # whoever feeds us may repeat
         return prepared
 
     def _source(self, lease: Lease) -> Source:

@@ -189,6 +189,8 @@ class Sealer:
             self._open[info.stream] = _Open(info)
             return
         self._drain(stream)
+        if _is_live(stream.info, info):
+            info = msgspec.structs.replace(info, fills_generation=False)
         same = info.fills_generation and info.generation == stream.info.generation
         if not same and not (stream.covered.empty and stream.tail.empty):
             stream.past.append(_Past(stream.info, stream.covered, stream.tail))
@@ -447,6 +449,12 @@ class Sealer:
             tally.reject_files.append(path)
         if files is not tally.reject_files:
             files += tally.reject_files
+
+
+def _is_live(before: LaneStream, now: LaneStream) -> bool:
+    """It goes on in a version that was activated: what is asked meanwhile may not know of it."""
+    same = now.version is not None and now.version == before.version
+    return same and now.generation == before.generation and not before.fills_generation
 
 
 def _joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:

@@ -254,6 +254,7 @@ class Sync:
             blocked=frozenset(self._verdicts.blocked),
             held=frozenset[StreamId]() if final else held,
             patient=self._plan.resent,
+            ended=self._complete,
         )
 
     def _drain(self, *, final: bool) -> None:
@@ -407,9 +408,10 @@ class Sync:
 
     def _unfinished(self, start: LaneStart) -> list[SyncStream]:
         """What a lost lane still has to read: a published generation is not filled again."""
-        done = {s.id for s in start.streams if s.id in self._published}
+        mine = [s for s in self._streams.values() if s.lane == start.lane]
+        done = {s.id for s in mine if s.id in self._published}
         self._complete |= done
-        return [s for s in start.streams if s.id not in done and s.id not in self._verdicts.blocked]
+        return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
 
     def _close_open_epochs_of(self, epoch: int) -> None:
         seqs = [s.id.seq for s in self._log.segments() if s.id.epoch == epoch]

@@ -7,7 +7,6 @@ them what ``source`` is made of: ``conversation``, ``lines``, ``asides``, ``cata
 
 from penstock.model.types import ChangeWords, MetadataNames
 from penstock.protocols.airbyte.destination import AirbyteDestination
-from penstock.protocols.airbyte.destination import AirbyteDestination
 from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource

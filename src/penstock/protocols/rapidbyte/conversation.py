@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocols.rapidbyte.failures import explain
+from penstock.protocols.rapidbyte.failures import explain, masked
 from penstock.protocols.rapidbyte.host import Host, HostBounds, Outlet
 from penstock.protocols.rapidbyte.keys import KeyPort, MemoryKeys
 from penstock.protocols.rapidbyte.lifecycle import BadAnswer, Loaded, Session
@@ -22,6 +22,7 @@ from penstock.protocols.rapidbyte.messages import (
     Fault,
     RunRequest,
     RunSummary,
+    ValidationReport,
 )
 from penstock.protocols.rapidbyte.permissions import Effective, grants
 from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe, TooLong
@@ -95,7 +96,17 @@ def ask(stage: Stage, question: Callable[[Session], Any], log: Callable[[Logged]
             session.open(stage.config)
             return question(session)
     except Exception as e:
-        raise explain(stage.loaded.role, e, _first(host)) from e
+        raise explain(stage.loaded.role, e, _first(host), stage.masker) from None
+
+
+def validated(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+    """Its answer to ``validate``, without its secrets. Raises an error of the tree."""
+    report: ValidationReport = ask(stage, lambda session: session.validate(), log)
+    return msgspec.structs.replace(
+        report,
+        message=stage.masker.mask(report.message),
+        warnings=[stage.masker.mask(warning) for warning in report.warnings],
+    )
 
 
 class _Aside:
@@ -219,13 +230,13 @@ class _Run:
             self._put(Logged("WARN", f"{dropped} more lines of the connector's log were dropped"))
         told = _first(host) if failure is not None else None
         own = failure.fault if isinstance(failure, Said) else None
-        role = self._stage.loaded.role
+        role, masker = self._stage.loaded.role, self._stage.masker
         self._put(
             Ended(
                 summary=summary,
-                error=explain(role, failure, told) if failure is not None else None,
-                fault=own,
-                told=told,
+                error=explain(role, failure, told, masker) if failure is not None else None,
+                fault=masked(own, masker) if own is not None else None,
+                told=masked(told, masker) if told is not None else None,
                 metrics=host.metrics.all(),
                 frames_in=host.frames_in,
                 frames_out=host.frames_out,

@@ -7,7 +7,7 @@ only a feed that ended well ends its stream. Source: the protocol, sections 3.2 
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, ask, converse
+from penstock.protocols.rapidbyte.conversation import Stage, converse, validated
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -22,7 +22,7 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
     """Raises ``DestinationError``; ``failed`` and ``warning`` are answers, not errors."""
-    return ask(stage, lambda session: session.validate(), log)
+    return validated(stage, log)
 
 
 def write(

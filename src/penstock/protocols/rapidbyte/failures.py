@@ -6,11 +6,14 @@ Guests hide their host's errors, so what the host said first leads. Not here: wh
 
 from typing import Any
 
+import msgspec
+
 from penstock.errors import DestinationError, PenstockError, SourceError
 from penstock.protocols.rapidbyte.binding import Untellable
 from penstock.protocols.rapidbyte.lifecycle import BadAnswer
 from penstock.protocols.rapidbyte.messages import Fault, Role
 from penstock.protocols.rapidbyte.records import Said
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 _HINTS = {
@@ -30,10 +33,33 @@ _FAULT_HINTS = {
 }
 
 
-def explain(role: Role, error: Exception, told: Fault | None = None) -> PenstockError:
-    """``told``: the first error that the host gave the connector."""
+def explain(
+    role: Role, error: Exception, told: Fault | None = None, masker: Masker | None = None
+) -> PenstockError:
+    """``told``: the first error that the host gave the connector. ``masker``: what it says may
+    hold its secrets."""
     if isinstance(error, PenstockError):
         return error
+    explained = _explained(role, error, told)
+    if masker is not None:
+        explained.message = masker.mask(explained.message)
+        explained.args = (explained.message,)
+        explained.connector = masker.mask_data(explained.connector)
+    return explained
+
+
+def masked(fault: Fault, masker: Masker) -> Fault:
+    """The same error without secrets."""
+    details = fault.details_json
+    return msgspec.structs.replace(
+        fault,
+        code=masker.mask(fault.code),
+        message=masker.mask(fault.message),
+        details_json=None if details is None else masker.mask(details),
+    )
+
+
+def _explained(role: Role, error: Exception, told: Fault | None) -> PenstockError:
     branch = DestinationError if role == "destination" else SourceError
     if isinstance(error, Said):
         return _said(branch, role, error.fault, told)

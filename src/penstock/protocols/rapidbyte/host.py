@@ -23,6 +23,7 @@ from penstock.protocols.rapidbyte.messages import (
     MetricPayload,
     Refusal,
     Role,
+    decoded,
     payload_of,
     refusal,
 )
@@ -180,8 +181,8 @@ class Host:
         document = self._document(payload_json, "PARSE_CHECKPOINT")
         payload, problem = None, None
         try:
-            payload = msgspec.json.decode(document, type=CheckpointPayload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            payload = decoded(document, CheckpointPayload)
+        except ValueError as e:
             problem = f"a checkpoint of the connector is none: {e}"
             self.say("WARN", problem)
         frames = self.frames_in if self.role == "destination" else self.frames_out
@@ -191,8 +192,8 @@ class Host:
     def metric(self, payload_json: str) -> None:
         document = self._document(payload_json, "PARSE_METRIC")
         try:
-            self.metrics.add(msgspec.json.decode(document, type=MetricPayload))
-        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            self.metrics.add(decoded(document, MetricPayload))
+        except ValueError as e:
             raise refusal("internal", "PARSE_METRIC", str(e)) from None
 
     def emit_dlq_record(

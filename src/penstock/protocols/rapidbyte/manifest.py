@@ -15,7 +15,7 @@ from penstock.config.values import parse_size
 from penstock.errors import ConfigError
 from penstock.protocols.rapidbyte.abi import PROTOCOL_VERSION
 from penstock.protocols.rapidbyte.binary import Malformed, custom_sections
-from penstock.protocols.rapidbyte.messages import Role
+from penstock.protocols.rapidbyte.messages import Role, decoded
 
 MANIFEST_SECTION = "rapidbyte_manifest_v1"
 SCHEMA_SECTION = "rapidbyte_config_schema_v1"
@@ -143,7 +143,7 @@ def _in_binary(binary: bytes) -> Found:
         return Found(problem=f"its manifest cannot be used: {e}")
     if schema is not None:
         try:
-            replaced = msgspec.json.decode(schema)
+            replaced = decoded(schema, object)
             manifest = msgspec.structs.replace(manifest, config_schema=replaced)
         except ValueError as e:
             warnings = (*warnings, f"its section {SCHEMA_SECTION} is ignored: {e}")
@@ -153,7 +153,7 @@ def _in_binary(binary: bytes) -> Found:
 def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
     """Raises ``ValueError`` (also for a limit that says nothing: what cannot be read must not be
     taken for unlimited)."""
-    manifest = msgspec.json.decode(text, type=Manifest)
+    manifest = decoded(text, Manifest)
     memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
     if memory is not None and not manifest.max_memory:
         raise ValueError(f"limits.max_memory {memory!r} is no size")

@@ -5,10 +5,11 @@ names (kebab-case) are made in ``binding``. Unknown keys are ignored, as both si
 Sources: the protocol, sections 3 to 6; the documents as the v4 host writes them.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+K = TypeVar("K")
 Role = Literal["source", "destination", "transform"]
 
 
@@ -47,8 +48,8 @@ class Fault(Always, frozen=True, kw_only=True):
         fields["details"] = None
         if raw is not None:
             try:
-                fields["details"] = msgspec.json.decode(raw)
-            except msgspec.DecodeError:
+                fields["details"] = decoded(raw.encode(), object)
+            except ValueError:
                 fields["details"] = raw
         return fields
 
@@ -198,7 +199,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
 def catalog(text: str) -> Catalog:
     """Raises ``ValueError`` naming what is wrong and where."""
-    return msgspec.json.decode(text, type=Catalog)
+    return decoded(text.encode(), Catalog)
 
 
 # -- validate, run
@@ -267,10 +268,18 @@ class MetricPayload(msgspec.Struct, frozen=True, kw_only=True):
 def payload_of(text: str) -> bytes:
     """The document itself, out of its envelope where it has one. Raises ``ValueError`` where it is
     no JSON."""
-    if not isinstance(msgspec.json.decode(text), dict):
-        return text.encode()
-    inner = msgspec.json.decode(text, type=Envelope).payload
-    return bytes(inner) or text.encode()
+    raw = text.encode()
+    if not isinstance(decoded(raw, object), dict):
+        return raw
+    return bytes(decoded(raw, Envelope).payload) or raw
+
+
+def decoded(raw: bytes, kind: type[K]) -> K:
+    """JSON of a connector's, which may be anything. Raises ``ValueError``."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class DeadLetter(Always, frozen=True, kw_only=True):

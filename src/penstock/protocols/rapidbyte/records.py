@@ -26,6 +26,8 @@ _COUNTS = {
         "records-in", "records-out", "bytes-in", "bytes-out", "batches-processed",
     ),
 }  # fmt: skip
+# An error is kept in reports: a connector cannot make them as large as it likes.
+_LONGEST_CODE, _LONGEST_MESSAGE, _LONGEST_DETAILS = 256, 16 * 1024, 256 * 1024
 _PART = {"source": "read", "destination": "write", "transform": "transform"}
 
 
@@ -110,16 +112,20 @@ def _fault(record: Any) -> Fault:
     def of(name: str) -> Any:
         return getattr(record, name)
 
-    commit_state = of("commit-state")
+    commit_state, details = of("commit-state"), of("details-json")
     return Fault(
         category=_snake(of("category")),
         scope=_SCOPES_BACK[of("scope")],
-        code=of("code"),
-        message=of("message"),
+        code=_short(of("code"), _LONGEST_CODE),
+        message=_short(of("message"), _LONGEST_MESSAGE),
         retryable=of("retryable"),
         retry_after_ms=of("retry-after-ms"),
         backoff_class=of("backoff-class"),
         safe_to_retry=of("safe-to-retry"),
         commit_state=None if commit_state is None else _snake(commit_state),
-        details_json=of("details-json"),
+        details_json=None if details is None else _short(details, _LONGEST_DETAILS),
     )
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"

@@ -7,7 +7,7 @@ Source: the protocol, section 3.1.
 
 from collections.abc import Callable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, ask, converse
+from penstock.protocols.rapidbyte.conversation import Stage, ask, converse, validated
 from penstock.protocols.rapidbyte.messages import (
     Catalog,
     RunRequest,
@@ -19,7 +19,7 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return ask(stage, lambda session: session.validate(), log)
+    return validated(stage, log)
 
 
 def discover(stage: Stage, log: Callable[[Logged], None]) -> Catalog:

@@ -7,7 +7,7 @@ Source: the protocol, section 3.3.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, ask, converse
+from penstock.protocols.rapidbyte.conversation import Stage, converse, validated
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -21,7 +21,7 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return ask(stage, lambda session: session.validate(), log)
+    return validated(stage, log)
 
 
 def apply(stage: Stage, context: StreamContext, feed: Iterable[Bytes]) -> Iterator[Told]:
