@@ -6,30 +6,28 @@ lease is old or when it is cancelled. Light on purpose: no pyspark, no SQLAlchem
 Neighbours: ``engine.task`` starts it, ``engine.sealer`` does its bookkeeping.
 """
 
-import gc
 import os
 import resource
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from penstock.codec.decode import RowDecoder, warm
+from penstock.codec.decode import warm
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import learning, masked_event
 from penstock.engine.ahead import Ahead
+from penstock.engine.decoding import Streams
 from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, StreamJob
 from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime
 from penstock.engine.sealer import Sealer
-from penstock.engine.task import CLAIMED
+from penstock.engine.spawned import carry_out
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -49,14 +47,12 @@ from penstock.model.events import (
     StreamStatus,
     Tick,
 )
-from penstock.model.types import SEQ_EPOCH_SHIFT
 from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import ReadRequest
 from penstock.runtimes.masking import Masker
 
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
-ORPHAN_SECONDS = 30.0  # for the connector to end and the sealed rest to be written
 _KEPT = "what it had finished is kept; run again to go on from the saved state"
 
 
@@ -83,8 +79,6 @@ class Lane:
         self._estimates: dict[StreamId, int] = {}
         self._counted: dict[str, int] = {}
         self._errors: list[PenstockError] = []
-        self._misfits = 0
-        self._extra: dict[str, int] = {}
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
         self._states: int | None = None
@@ -93,9 +87,7 @@ class Lane:
             self._states = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._exit: Exited | None = None
         self._progress_at = 0.0
-        self._decode_seconds = 0.0
-        self._decoders: dict[StreamId, RowDecoder] = {}
-        self._jobs = {s.id: s for s in job.streams}
+        self._streams = Streams(job)
 
     def run(self) -> LaneResult:
         began = time.monotonic()
@@ -108,7 +100,7 @@ class Lane:
             epoch=self._job.epoch,
             lane=self._job.lane,
             streams=[s.lane for s in self._job.streams],
-            decode=self._decode,
+            decode=self._streams.decode,
             clock=time.monotonic,
             bounds=self._job.bounds,
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -137,7 +129,7 @@ class Lane:
                 "start": runtime.first_byte_seconds,
                 "extract": time.monotonic() - began,
                 "source_wait": runtime.wait_seconds,
-                "decode": self._decode_seconds,
+                "decode": self._streams.seconds,
                 "bytes": float(runtime.bytes),
                 "states": float(sealer.states),
                 "segments": float(sealer.segments),
@@ -196,7 +188,7 @@ class Lane:
 
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
-            case Batch() if event.stream not in self._jobs:
+            case Batch() if event.stream not in self._streams.jobs:
                 self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
             case Batch():
                 self._turn(event.stream, event.version, sealer)
@@ -266,8 +258,7 @@ class Lane:
         )
         if answer is not None:
             sealer.stream(answer.lane)
-            self._jobs[told.stream] = answer
-            self._decoders.pop(told.stream, None)
+            self._streams.learn(answer)
             self._read.setdefault(told.stream, 0)
             self._bytes.setdefault(told.stream, 0)
 
@@ -284,7 +275,7 @@ class Lane:
 
     def _turn(self, stream: StreamId, version: int | None, sealer: Sealer) -> None:
         """Records of another version begin. A full refresh is one version by itself."""
-        job = self._jobs[stream]
+        job = self._streams.jobs[stream]
         if (
             version is None
             or version == self._versions.get(stream)
@@ -295,25 +286,25 @@ class Lane:
         answer = self._asking(ask, sealer)
         if answer is not None:
             self._versions[stream] = version
-            self._jobs[stream] = answer
+            self._streams.learn(answer)
             sealer.stream(answer.lane)
 
     def _activated(self, event: Activate, sealer: Sealer) -> None:
         """Before any row of its version it says nothing yet: the table keeps its rows until the new
         ones are all here, which a second one, or the source's good end, says (L6)."""
         stream = event.stream
-        job = self._jobs.get(stream)
+        job = self._streams.jobs.get(stream)
         if job is None or not self._read[stream]:
             return
         if job.configured.fills_generation:
             sealer.complete(stream)
             return
         self._turn(stream, event.version, sealer)
-        lane = self._jobs[stream].lane
+        lane = self._streams.jobs[stream].lane
         if lane.fills_generation and lane.version == event.version:
             live = msgspec.structs.replace(lane, fills_generation=False)
             sealer.activate(live)
-            self._jobs[stream] = msgspec.structs.replace(self._jobs[stream], lane=live)
+            self._streams.learn(msgspec.structs.replace(self._streams.jobs[stream], lane=live))
 
     def _between(self, sealer: Sealer) -> None:
         """Between events: report, and stop where somebody wants it."""
@@ -350,37 +341,6 @@ class Lane:
         self._mailbox.put_progress(self._job.epoch, progress)
         self._said.flush()
 
-    def _decode(
-        self,
-        stream: StreamId,
-        bodies: Sequence[Any],
-        first_seq: int,
-        times: Sequence[int],
-        changes: Mapping[int, bytes],
-    ) -> "Rows":
-        began = time.monotonic()
-        decoder = self._decoders.get(stream)
-        if decoder is None:
-            job = self._jobs[stream]
-            decoder = RowDecoder(
-                job.schema,
-                strict=self._job.strict,
-                key=job.key,
-                words=self._job.change_words,
-                ignored=job.ignored,
-            )
-            self._decoders[stream] = decoder
-        if self._jobs[stream].whole:
-            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
-        first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
-        decoded = decoder.decode(bodies, first, times, changes)
-        self._misfits += decoded.misfits
-        for name, count in decoded.extra_fields.items():
-            label = f"{stream}.{name}"
-            self._extra[label] = self._extra.get(label, 0) + count
-        self._decode_seconds += time.monotonic() - began
-        return Rows(decoded)
-
     def _exit_error(self) -> list[PenstockError]:
         """Why a source that did not end cleanly failed, where it has not said so itself."""
         exited = self._exit
@@ -401,20 +361,7 @@ class Lane:
         notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
-        if self._misfits:
-            notes.append(f"values that did not fit their type and became NULL: {self._misfits}")
-        extra = sorted(self._extra.items(), key=lambda kv: -kv[1])
-        notes += [f"field not in the schema, dropped: {name} ({n})" for name, n in extra[:20]]
-        return notes
-
-
-class Rows:
-    """A decoder's answer in the sealer's terms."""
-
-    def __init__(self, decoded: Any) -> None:
-        self.rows = decoded.table
-        self.count: int = decoded.table.num_rows
-        self.rejects = [(r.index, r.reason, r.field) for r in decoded.rejects]
+        return [*notes, *self._streams.notes()]
 
 
 def _source_error(event: Error) -> PenstockError:
@@ -441,70 +388,10 @@ def _silent() -> PenstockError:
     )
 
 
-def _watch_stdin(orphaned: threading.Event) -> None:
-    """Whoever started us is gone once stdin ends; a lane that cannot stop by itself is ended."""
-    while os.read(0, 4096):
-        pass
-    orphaned.set()
-    time.sleep(ORPHAN_SECONDS)
-    os._exit(1)
-
-
-def _read_job() -> LaneJob:
-    head = b""
-    size: int | None = None
-    while size is None:
-        byte = os.read(0, 1)
-        if not byte:
-            raise SystemExit(1)
-        head += byte
-        try:
-            size = msgspec.msgpack.decode(head, type=int)
-        except msgspec.DecodeError:
-            continue
-    body = bytearray()
-    while len(body) < size:
-        block = os.read(0, size - len(body))
-        if not block:
-            raise SystemExit(1)
-        body += block
-    return msgspec.json.decode(bytes(body), type=LaneJob)
-
-
 def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
-    """One epoch; errors of ours become part of the result, except a lost CLAIM."""
-    try:
-        return Lane(job, orphaned=orphaned).run()
-    except PenstockError as e:
-        if e.code == "log.claimed":
-            raise
-        return LaneResult(end=LaneEnd.failed, errors=[e.as_dict()])
-
-
-def _tune() -> None:
-    """Two threads share the interpreter: short turns, or each return from native code waits for
-    5 ms. What is loaded at the start is no garbage, and records make none that has cycles."""
-    sys.setswitchinterval(0.0005)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
-
-
-def main(write: Callable[[bytes], object] = sys.stdout.buffer.write) -> int:
-    job = _read_job()
-    _tune()
-    orphaned = threading.Event()
-    threading.Thread(target=_watch_stdin, args=(orphaned,), daemon=True).start()
-    try:
-        result = run_lane(job, orphaned)
-    except LogError:
-        return CLAIMED
-    write(msgspec.json.encode(result))
-    sys.stdout.flush()
-    return 0
+    """One epoch. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    return Lane(job, orphaned=orphaned).run()
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # no thread of a library may hold up the end
+    carry_out(LaneJob, run_lane, lambda e: LaneResult(end=LaneEnd.failed, errors=[e]))

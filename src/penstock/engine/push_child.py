@@ -9,10 +9,9 @@ Neighbours: ``engine.task`` starts it, ``engine.push_feed`` draws the rows.
 
 import os
 import resource
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -30,8 +29,7 @@ from penstock.engine.push_cover import Cover
 from penstock.engine.push_feed import OrderFeed
 from penstock.engine.push_job import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
-from penstock.engine.spawned import read_job, tune, watch_owner
-from penstock.engine.task import CLAIMED
+from penstock.engine.spawned import carry_out
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
@@ -257,28 +255,9 @@ def _exit_error(exited: Exited) -> PenstockError:
 
 
 def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:
-    """One push; errors of ours become part of the result, except a lost claim."""
-    try:
-        return Push(job, orphaned=orphaned).run()
-    except PenstockError as e:
-        if e.code == "log.claimed":
-            raise
-        return PushResult(end=PushEnd.failed, errors=[e.as_dict()])
-
-
-def main(write: Callable[[bytes], object] = sys.stdout.buffer.write) -> int:
-    job = read_job(PushJob)
-    tune()
-    try:
-        result = run_push(job, watch_owner())
-    except LogError:
-        return CLAIMED
-    write(msgspec.json.encode(result))
-    sys.stdout.flush()
-    return 0
+    """One push. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    return Push(job, orphaned=orphaned).run()
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # no thread of a library may hold up the end
+    carry_out(PushJob, run_push, lambda e: PushResult(end=PushEnd.failed, errors=[e]))

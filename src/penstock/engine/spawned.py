@@ -1,6 +1,7 @@
 """What a process that a Spark task spawned has in common: its job on stdin, its owner's death.
 
-Neighbours: ``engine.task`` spawns and writes the job; ``engine.push_child`` runs one.
+Neighbours: ``engine.task`` spawns, writes the job and reads the answer; ``engine.child`` and
+``engine.push_child`` run one.
 """
 
 import gc
@@ -8,13 +9,37 @@ import os
 import sys
 import threading
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
+
+from penstock.engine.task import CLAIMED
+from penstock.errors import PenstockError
 
 J = TypeVar("J")
 
 ORPHAN_SECONDS = 30.0  # for the connector to end and what may be kept to be written
+
+
+def carry_out(
+    kind: type[J],
+    run: Callable[[J, threading.Event], msgspec.Struct],
+    failed: Callable[[dict[str, Any]], msgspec.Struct],
+) -> NoReturn:
+    """Read a job, run it, write its answer, end. Errors of ours become part of the answer, except a
+    lost claim (``engine.task.CLAIMED``)."""
+    job = read_job(kind)
+    tune()
+    try:
+        answer = run(job, watch_owner())
+    except PenstockError as e:
+        if e.code == "log.claimed":
+            os._exit(CLAIMED)
+        answer = failed(e.as_dict())
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    os._exit(0)  # no thread of a library may hold up the end
 
 
 def read_job(kind: type[J]) -> J:

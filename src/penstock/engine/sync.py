@@ -286,7 +286,7 @@ class Sync:
     def _read(self) -> None:
         verdicts = self._verdicts
         wanted = [s for s in self._plan.streams if s.id not in verdicts.blocked]
-        nothing = self._plan.streams and not wanted
+        nothing = (self._plan.streams and not wanted) or self._delivery.dead()
         if self._cancelled or verdicts.shared_blocked or nothing:
             return
         starts = self._begin(wanted, range(self._plan.lanes))
@@ -420,7 +420,8 @@ class Sync:
     def _may_begin_again(self, result: LaneResult, attempts: int) -> bool:
         if result.end is not LaneEnd.lost:
             return False
-        if self._cancelled or self._verdicts.shared_blocked or attempts >= self._plan.max_epochs:
+        stopped = self._cancelled or self._delivery.dead() or self._verdicts.shared_blocked
+        if stopped or attempts >= self._plan.max_epochs:
             self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
             return False
         self._observer.note("a lane was lost with its process; its source was begun again")
