@@ -14,7 +14,7 @@ import msgspec
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import mask_error, masked_sink
-from penstock.connectors.reference import ConnectorRef
+from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import PenstockError
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
@@ -46,6 +46,33 @@ class Asked(Protocol):
 class _CachedSpec(msgspec.Struct):
     format: int
     spec: ConnectorSpec
+
+
+def installed_launch(
+    protocol: ProtocolPackage, entry: Installed, here: Path, env_keys: Sequence[str]
+) -> Launch:
+    """``here``: the folder it runs in, where its host has that folder."""
+    return Launch(
+        protocol=protocol.name,
+        command=(entry.executable,),
+        cwd=str(here),
+        # What it reads and prints is JSON, whatever the locale says of text.
+        env={"PYTHONUTF8": "1"},
+        env_keys=tuple(env_keys),
+        environment=entry.environment,
+    )
+
+
+def local_launch(
+    ref: ConnectorRef, protocol: ProtocolPackage, here: Path, env_keys: Sequence[str]
+) -> Launch:
+    """An executable by its path, or a command; a relative path counts from ``here``."""
+    command = list(ref.command)
+    if ref.kind is RefKind.path:
+        command[0] = str((here / Path(command[0]).expanduser()).resolve())
+    return Launch(
+        protocol=protocol.name, command=tuple(command), cwd=str(here), env_keys=tuple(env_keys)
+    )
 
 
 class Connector:

@@ -8,9 +8,8 @@ destination's failure, also where an environment cannot be built.
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.connectors.connector import Connector, silent
+from penstock.connectors.connector import Connector, installed_launch, local_launch, silent
 from penstock.connectors.install import ensure
-from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import quiet, wanted
 from penstock.connectors.uv_tool import Progress
@@ -80,6 +79,7 @@ def resolve_destination(
         )
     protocol = load(ref.protocol)
     role_of(protocol, ref)
+    here = (base or Path.cwd()).absolute()
     if ref.kind is RefKind.package:
         _must_be_destination(ref, protocol)
         try:
@@ -88,30 +88,12 @@ def resolve_destination(
             )
         except SourceError as e:
             raise of_destination(e) from None
-        launch = Launch(
-            protocol=protocol.name,
-            command=(entry.executable,),
-            # Its stdin and stdout are JSON, whatever the locale says of text.
-            env={"PYTHONUTF8": "1"},
-            env_keys=tuple(env_keys),
-            environment=entry.environment,
-        )
+        launch = installed_launch(protocol, entry, here, env_keys)
     else:
         entry = None
-        launch = _local(ref, protocol, (base or Path.cwd()).absolute(), env_keys)
+        launch = local_launch(ref, protocol, here, env_keys)
     return DestinationConnector(
         ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets
-    )
-
-
-def _local(
-    ref: ConnectorRef, protocol: ProtocolPackage, here: Path, env_keys: Sequence[str]
-) -> Launch:
-    command = list(ref.command)
-    if ref.kind is RefKind.path:
-        command[0] = str((here / Path(command[0]).expanduser()).resolve())
-    return Launch(
-        protocol=protocol.name, command=tuple(command), cwd=str(here), env_keys=tuple(env_keys)
     )
 
 

@@ -50,9 +50,13 @@ def runtime_for(
     command = launch.command
     if launch.environment is not None and not os.path.exists(command[0]):
         command = (_rebuilt(launch.environment), *command[1:])
+    # An environment can be had on a host that has not the folder it was started in.
+    cwd = launch.cwd
+    if launch.environment is not None and cwd is not None and not os.path.isdir(cwd):
+        cwd = None
     env = {k: os.environ[k] for k in launch.env_keys if k in os.environ}
     return ProcessRuntime(
-        command, env={**launch.env, **env}, secrets=secrets, log_stderr=log_stderr, cwd=launch.cwd
+        command, env={**launch.env, **env}, secrets=secrets, log_stderr=log_stderr, cwd=cwd
     )
 
 

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.connectors.connector import Connector, describe_installed, silent
-from penstock.connectors.environments import Installed
+from penstock.connectors.connector import (
+    Connector,
+    describe_installed,
+    installed_launch,
+    local_launch,
+    silent,
+)
 from penstock.connectors.install import ensure
-from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv_tool import Progress
 from penstock.connectors.wanted import Wanted
@@ -26,7 +30,6 @@ __all__ = [
     "DISCOVER_TIMEOUTS",
     "SourceConnector",
     "describe_installed",
-    "installed_source",
     "quiet",
     "resolve_source",
     "silent",
@@ -80,18 +83,15 @@ def resolve_source(
             hint="a source is PROTOCOL:NAME, PROTOCOL:./executable or a command",
         )
     protocol = load(ref.protocol)
+    here = (base or Path.cwd()).absolute()
     if ref.kind is RefKind.package:
         _must_be_source(ref, protocol)
         entry = ensure(wanted(ref, protocol, constraints), connectors, progress, upgrade=upgrade)
-        return installed_source(ref, protocol, entry, log, env_keys, extra_secrets)
-    here = (base or Path.cwd()).absolute()
-    command = list(ref.command)
-    if ref.kind is RefKind.path:
-        command[0] = str((here / Path(command[0]).expanduser()).resolve())
-    launch = Launch(
-        protocol=protocol.name, command=tuple(command), cwd=str(here), env_keys=tuple(env_keys)
-    )
-    return SourceConnector(ref, protocol, launch, log=log, extra_secrets=extra_secrets)
+        launch = installed_launch(protocol, entry, here, env_keys)
+    else:
+        entry = None
+        launch = local_launch(ref, protocol, here, env_keys)
+    return SourceConnector(ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets)
 
 
 def _must_be_source(ref: ConnectorRef, protocol: ProtocolPackage) -> None:
@@ -103,25 +103,6 @@ def _must_be_source(ref: ConnectorRef, protocol: ProtocolPackage) -> None:
             code="connector.not_a_source",
             hint=f"a {protocol.name} source is called {protocol.name}:{own[0]}NAME",
         )
-
-
-def installed_source(
-    ref: ConnectorRef,
-    protocol: ProtocolPackage,
-    entry: Installed,
-    log: EventSink = silent,
-    env_keys: Sequence[str] = (),
-    extra_secrets: Sequence[str] = (),
-) -> SourceConnector:
-    launch = Launch(
-        protocol=protocol.name,
-        command=(entry.executable,),
-        # Its stdout is JSON, whatever the locale says of text.
-        env={"PYTHONUTF8": "1"},
-        env_keys=tuple(env_keys),
-        environment=entry.environment,
-    )
-    return SourceConnector(ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets)
 
 
 def wanted(ref: ConnectorRef, protocol: ProtocolPackage, constraints: Sequence[str] = ()) -> Wanted:
