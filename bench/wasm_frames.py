@@ -1,12 +1,13 @@
 """Frames through WebAssembly guests, in MB/s: source, destination, transform, at several sizes.
 
-    python bench/wasm_frames.py [--mb MB_PER_CASE] [--runs N] [--json]
+    python bench/wasm_frames.py [--mb MB_PER_CASE] [--runs N] [--chain MB] [--json]
 
 In the same run, for the same frames: a plain memcpy, and wasmtime's stock interface (without the
 adapter; a little data suffices there, in pieces of 64 KB, because it refuses larger ones). The
 guests are the tests' C ones; they move bytes and compute nothing. A transform moves each byte
 twice; its figure is what goes in. On a machine that others use, MB per CPU second says more than
-the wall does.
+the wall does. ``--chain`` instead: that much in frames of 1 MB through source, transform and
+destination at once, in one process, with the peak of its memory.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
 from penstock.protocols.rapidbyte.messages import StreamContext, StreamLimits
 from penstock.protocols.rapidbyte.permissions import Effective
@@ -78,6 +79,33 @@ def run(loaded: Loaded, size: int, frames: int, piece: int) -> tuple[float, floa
     return total / times[0] / 1e6, total / times[1] / 1e6
 
 
+def frames_of(told: Iterator[Told]) -> Iterator[bytes | bytearray | memoryview]:
+    for item in told:
+        if isinstance(item, Frame):
+            yield item.data
+        elif isinstance(item, Ended) and item.error is not None:
+            raise item.error
+
+
+def chain(cache: CompileCache, megabytes: int) -> dict[str, Any]:
+    size = 1 << 20
+
+    def stage(role: Any) -> Stage:
+        config = {"light": 1, "same": 1, "frames": megabytes, "size": size}
+        pressure = Pressure(inbox_bytes=8 << 20, outbox_bytes=8 << 20)
+        return Stage(load(c_guest(role), role, cache), config, ALLOWED, role, pressure=pressure)
+
+    first, second, third = stage("source"), stage("transform"), stage("destination")
+    read = frames_of(source.read(first, CONTEXT))
+    through = frames_of(transform.apply(second, CONTEXT, read))
+    seconds, cpu = timed(destination.write(third, CONTEXT, through), None)
+    return {
+        "chained MB": megabytes,
+        "MB/s": round(megabytes * size / seconds / 1e6),
+        "MB/CPU s": round(megabytes * size / cpu / 1e6),
+    }
+
+
 def memcpy(size: int, frames: int) -> float:
     data, into = os.urandom(size), bytearray(size)
     began = time.perf_counter()
@@ -90,9 +118,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mb", type=int, default=256)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--chain", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cache = CompileCache(None)
+    rows = [chain(cache, options.chain)] if options.chain else cases(cache, options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if options.json:
+        print(json.dumps({"rows": rows, "peak_rss_mb": peak}))
+        return
+    for row in rows:
+        print(row)
+    print(f"peak memory {peak} MB")
+
+
+def cases(cache: CompileCache, options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for role in ("source", "destination", "transform"):
         wrapped = load(c_guest(role), role, cache)
@@ -119,13 +159,7 @@ def main() -> None:
                     "times stock by CPU": round(per_cpu / slow_cpu),
                 }
             )
-            if not options.json:
-                print(rows[-1])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    if options.json:
-        print(json.dumps({"rows": rows, "peak_rss_mb": peak}))
-    else:
-        print(f"peak memory {peak} MB")
+    return rows
 
 
 if __name__ == "__main__":

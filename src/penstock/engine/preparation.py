@@ -6,7 +6,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import msgspec
@@ -39,7 +39,8 @@ from penstock.tables.open import open_table
 
 class Prepared(msgspec.Struct, kw_only=True):
     """``source``: a ``Source``. ``place``: a ``TableFormat``, or the ``Destination`` where that is
-    a connector."""
+    a connector. ``served``: the source is our own input (``engine.serve``), whose end does not show
+    that all of the streams in ``must_say`` has come."""
 
     source: Any
     place: Any
@@ -49,6 +50,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     sync_id: int
     schemas: dict[StreamId, RowSchema] = {}
     served: bool = False
+    must_say: Set[StreamId] = frozenset()
 
     def ends(self) -> list[End]:
         """The connectors."""
@@ -178,13 +180,16 @@ def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str
 
 def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
     """Keys that are read and that this version does not carry out."""
-    destination = pipeline.destination
+    destination, connector = pipeline.destination, isinstance(place, Destination)
     asked = {
         "transforms": bool(pipeline.transforms),
         "destination.stream": destination.stream is not None,
         "destination.options": bool(destination.options),
         "destination.permissions": destination.permissions is not None,
-        "destination.limits": destination.limits is not None,
+        **{
+            f"destination.limits.{name}": name != "timeout_seconds" or not connector
+            for name in (destination.limits.asked() if destination.limits else ())
+        },
         f"destination.on_data_error: {destination.on_data_error}": (
             destination.on_data_error != "dlq"
         ),
@@ -249,7 +254,10 @@ def make_job(
         config=source.config,
         config_hash=source.base_hash,
         streams=tuple(
-            stream_job(planned[s.id], prepared.schemas, generations) for s in start.streams
+            stream_job(
+                planned[s.id], prepared.schemas, generations, must_say=s.id in prepared.must_say
+            )
+            for s in start.streams
         ),
         states=start.states,
         secrets=tuple(source.secrets()),
@@ -271,6 +279,8 @@ def stream_job(
     stream: PlannedStream,
     schemas: Mapping[StreamId, RowSchema],
     generations: Mapping[StreamId, int],
+    *,
+    must_say: bool = False,
 ) -> StreamJob:
     """A stream as a lane is told of it."""
     generation = generations[stream.id]
@@ -290,6 +300,7 @@ def stream_job(
             schema_version=schemas[stream.id].version,
             generation=generation,
             fills_generation=configured.fills_generation,
+            must_say=must_say,
         ),
         schema=stream.schema,
         key=stream.key,

@@ -76,4 +76,6 @@ def _built(name: str, inputs: list[Path], tool: str, build: object) -> bytes:
             assert callable(build)
             build(out)
             out.replace(kept)
+        for old in set(CACHE.glob(f"{name}-*.wasm")) - {kept}:
+            old.unlink(missing_ok=True)
     return kept.read_bytes()

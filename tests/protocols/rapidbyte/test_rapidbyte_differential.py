@@ -68,6 +68,16 @@ def test_plain_and_wrapped_see_the_same(
         assert sum(isinstance(t, Logged) for t in wrapped) > 100
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_calls_in_any_order_see_the_same(stage: Callable[..., Stage], seed: int):
+    config = {"mode": "random", "seed": seed * 7919 + 1, "steps": 400}
+    plain, wrapped = (run(stage("source", config, plain=p)) for p in (True, False))
+    assert wrapped == plain
+    lines = [t.message for t in wrapped if isinstance(t, Logged)]
+    assert sum(" ok" in line for line in lines) > 50
+    assert sum(" err " in line for line in lines) > 20
+
+
 def test_a_plain_guest_is_warned_about(stage: Callable[..., Stage]):
     told = list(source.read(stage("source", {"frames": 1}, plain=True), CONTEXT))
     assert any(isinstance(t, Logged) and "without the fast path" in t.message for t in told)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import SourceError
 from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.frames import FrameBounds
@@ -17,6 +18,7 @@ from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.retries import may_retry
 from penstock.protocols.rapidbyte.sockets import SocketBounds
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged
+from penstock.runtimes.masking import Masker
 
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
@@ -98,7 +100,8 @@ def test_a_frame_beyond_its_bound(stage: Stages, plain: bool):
 def test_all_frames_together_beyond_their_bound(stage: Stages):
     bounds = HostBounds(frames=FrameBounds(all_bytes=1000))
     ended = last(stage("source", {"mode": "hoard", "n": 2000}, bounds=bounds))
-    assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
+    assert ended.told is not None and ended.told.code == "FRAME_WRITE_FAILED"
+    assert ended.error is not None and "1000 bytes" in ended.error.message
 
 
 def test_four_gigabytes_in_one_write(stage: Stages):
@@ -127,7 +130,7 @@ def test_forged_handles_are_refused_one_by_one(stage: Stages):
     told = list(source.read(stage("source", {"mode": "probe"}), CONTEXT))
     lines = [t.message for t in told if isinstance(t, Logged)]
     assert sum("invalid frame handle" in line for line in lines) >= 6
-    assert sum(isinstance(t, Frame) for t in told) == 2
+    assert sum(isinstance(t, Frame) for t in told) == 4
 
 
 def test_a_denied_host_is_shown_whatever_the_guest_makes_of_it(stage: Stages):
@@ -163,6 +166,37 @@ def test_a_flood_while_only_a_question_was_asked(stage: Stages):
     asked = stage("source", {"mode": "open-flood", "n": 3000}, bounds=bounds)
     assert source.check(asked, said.append).status == "success"
     assert len(said) == 10
+
+
+def test_secrets_in_its_errors_and_answers_are_masked(stage: Stages):
+    """L10: a connector may say its whole configuration, and does."""
+    masker = Masker(["hunter2-secret"])
+    config: dict[str, Any] = {"mode": "echo-err", "password": "hunter2-secret"}
+    ended = last(stage("source", config, masker=masker))
+    assert ended.error is not None and ended.fault is not None
+    shown = f"{ended.error} {ended.error.as_dict()} {ended.fault}"
+    assert "hunter2" not in shown and "****" in ended.error.message
+    assert ended.error.connector is not None
+    assert ended.error.connector["details"]["password"] == "****"
+    with pytest.raises(SourceError) as caught:
+        source.check(stage("source", config, masker=masker), lambda _: None)
+    assert "hunter2" not in f"{caught.value.as_dict()}"
+    config["mode"] = "echo-validate"
+    report = source.check(stage("source", config, masker=masker), lambda _: None)
+    assert "hunter2" not in report.message and "****" in report.message
+
+
+def test_an_error_as_long_as_it_likes_is_cut(stage: Stages):
+    ended = last(stage("source", {"mode": "echo-err", "n": 100_000}))
+    assert ended.fault is not None and len(ended.fault.message) < 17_000
+    assert "characters)" in ended.fault.message
+
+
+def test_json_nested_without_end_is_an_error_of_the_call(stage: Stages):
+    told = list(source.read(stage("source", {"mode": "deep-json", "n": 1_000_000}), CONTEXT))
+    lines = [t.message for t in told if isinstance(t, Logged)]
+    assert "PARSE_CHECKPOINT not JSON" in lines[0] and "PARSE_METRIC not JSON" in lines[1]
+    assert isinstance(told[-1], Ended) and told[-1].error is None
 
 
 def test_a_crash_is_told_with_its_trace(stage: Stages):

@@ -184,6 +184,17 @@ EXPORT("open") void *x_open(char *p, u32 n) {
     R.v.e.details = (str){(u32) "{\"at\":[1]}", 10};
     return &R;
   }
+  if (mode("echo-err")) { /* its whole configuration, again and again */
+    u32 times = (u32)number("n", 1);
+    char *all = alloc(cfg_n * times);
+    for (u32 i = 0; i < times; i++) memcpy(all + i * cfg_n, cfg, cfg_n);
+    R.is_err = 1;
+    make_error(&R.v.e, 1, "ECHO", "");
+    R.v.e.message = (str){(u32)all, cfg_n * times};
+    R.v.e.details_some = 1;
+    R.v.e.details = (str){(u32)cfg, cfg_n};
+    return &R;
+  }
   if (mode("open-flood"))
     for (u64 i = 0; i < number("n", 0); i++) {
       h_log(2, "again", 5);
@@ -213,7 +224,7 @@ EXPORT("validate") void *x_validate(u64 s) {
   static struct { u8 is_err, _p[7]; struct { u8 status, _p[3]; str message, warnings; } v; u8 pad[64]; } V;
   static str w[2];
   V.v.status = (u8)number("status", 0);
-  V.v.message = (str){(u32) "as asked", 8};
+  V.v.message = mode("echo-validate") ? (str){(u32)cfg, cfg_n} : (str){(u32) "as asked", 8};
   w[0] = (str){(u32) "w0", 2};
   w[1] = (str){(u32) "w1", 2};
   V.v.warnings = (str){(u32)w, 2};
@@ -312,6 +323,38 @@ static void *probe(void) {
   h_emit(b, &r); tell_unit("emit b");
   h_new(0, &r); h_seal(r.v.u, &r); tell_unit("seal the empty");
   h_emit(b + 1, &r); tell_unit("emit the empty");
+  h_new(0, &r); tell_u("sealed, then dropped");
+  a = r.v.u;
+  h_write(a, buf, 500, &r); tell_u("write");
+  h_seal(a, &r); tell_unit("seal");
+  h_drop(a);
+  h_emit(a, &r); tell_unit("emit the dropped");
+  h_new(0, &r); tell_u("sealed, then another begun");
+  a = r.v.u;
+  h_write(a, buf + 9, 777, &r); tell_u("write");
+  h_seal(a, &r); tell_unit("seal");
+  h_new(0, &r); tell_u("new");
+  b = r.v.u;
+  h_write(b, buf + 3, 333, &r); tell_u("write");
+  h_len(a, &r); tell_u("len of the first");
+  h_emit(a, &r); tell_unit("emit the first");
+  h_write(b, buf + 4, 44, &r); tell_u("write");
+  h_len(b, &r); tell_u("len");
+  h_seal(b, &r); tell_unit("seal");
+  h_len(b, &r); tell_u("len of the sealed");
+  h_seal(b, &r); tell_unit("seal again");
+  h_emit(b, &r); tell_unit("emit");
+  h_new(0, &r); tell_u("emitted at once, unsealed");
+  h_emit(r.v.u, &r); tell_unit("emit");
+  h_new(0, &r); tell_u("read before it is sealed");
+  a = r.v.u;
+  h_write(a, buf, 70000, &r); tell_u("write");
+  h_write(a, buf, 70000, &r); tell_u("write");
+  top = mark; h_read(a, 0, 100, &r); tell_bytes("read");
+  h_seal(a, &r); tell_unit("seal");
+  top = mark; h_read(a, 69000, 2000, &r); tell_bytes("read");
+  h_write(a, buf, 1, &r); tell_u("write");
+  h_drop(a);
   h_checkpoint(9, "{}", 2, &r); tell_unit("checkpoint of no kind");
   h_checkpoint(ROLE_N, "{", 1, &r); tell_unit("checkpoint of no JSON");
   h_metric("{", 1, &r); tell_unit("metric of no JSON");
@@ -327,6 +370,36 @@ static void *probe(void) {
   h_sclose(99);
   h_dlq("s", 1, "{\"a\":1}", 7, "why", 3, "data", 4, &r); tell_unit("dead letter");
   return done(1, 2, 3, 4, 5);
+}
+
+/* frame calls in any order, right and wrong, from a seed */
+static u32 dice_state;
+static u32 dice(u32 n) {
+  dice_state = dice_state * 1664525u + 1013904223u;
+  return (dice_state >> 8) % n;
+}
+static void *random_frames(void) {
+  dice_state = (u32)number("seed", 1);
+  u64 steps = number("steps", 100), newest = 0;
+  u8 *buf = alloc(8192);
+  for (u32 i = 0; i < 8192; i++) buf[i] = (u8)(i * 37 + (i >> 6));
+  u32 mark = top;
+  for (u64 i = 0; i < steps; i++) {
+    top = mark;
+    u64 h = newest + 1 - dice(newest < 3 ? (u32)newest + 2 : 4); /* at times one that is not there */
+    u32 size = dice(3) ? dice(400) : dice(8000);
+    addn(i); adds(" "); addn(h);
+    switch (dice(12)) {
+      case 0: case 1: h_new(size, &r); if (!r.is_err) newest = r.v.u; tell_u(" new"); break;
+      case 2: case 3: case 4: case 5: case 6: h_write(h, buf + dice(100), size, &r); tell_u(" write"); break;
+      case 7: h_seal(h, &r); tell_unit(" seal"); break;
+      case 8: h_len(h, &r); tell_u(" len"); break;
+      case 9: h_read(h, dice(50), size, &r); tell_bytes(" read"); break;
+      case 10: if (dice(4)) line_n = 0; else { h_drop(h); adds(" drop"); say(); } break;
+      default: h_seal(h, &r); tell_unit(" seal"); h_emit(h, &r); tell_unit(" emit"); break;
+    }
+  }
+  return done(newest, 0, 0, 0, 0);
 }
 
 /* what only a wrapped guest can be told */
@@ -397,6 +470,13 @@ static void *hostile(void) {
     return done(size, 0, 0, 0, 0);
   }
   if (mode("list-beyond")) { MUST(h_new(0, &r)); h_write(r.v.u, (u8 *)16, 0xfffffff0u, &r); return done(0, 0, 0, 0, 0); }
+  if (mode("deep-json")) {
+    char *p = alloc((u32)n);
+    memset(p, '[', (u32)n);
+    h_checkpoint(0, p, (u32)n, &r); tell_unit("checkpoint");
+    h_metric(p, (u32)n, &r); tell_unit("metric");
+    return done(0, 0, 0, 0, 0);
+  }
   if (mode("bad-text")) { h_log(2, "\xff\xfe", 2); return done(0, 0, 0, 0, 0); }
   if (mode("connect-twice")) {
     str host = text("host"), ip = text("ip");
@@ -515,6 +595,7 @@ static void *take_stream(void) {
 EXPORT("run") void *x_run(u64 session, u32 phase, char *ctx, u32 n, u32 dry, u32 max_some, u64 max) {
   if (mode("context")) { h_log(2, ctx, n); adds("phase "); addn(phase); adds(" dry "); addn(dry); adds(" max "); addn(max_some); say(); }
   if (mode("probe")) return probe();
+  if (mode("random")) return random_frames();
   if (mode("probe-errors")) return probe_errors();
   if (mode("tcp")) return tcp();
   void *did = hostile();

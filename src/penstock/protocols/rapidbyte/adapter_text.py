@@ -6,8 +6,8 @@ rest is passed on untouched. Also routed around here: ``err`` of ``result<option
 socket results, which wasmtime's Python interface cannot lower.
 
 What a guest sees is what the plain host would show it, with one difference: writes to one frame are
-gathered, so that a fault of a later write (the frame grew beyond its bound) is told by the next
-call that names the frame.
+gathered, and its seal is held back until its emit, so that a fault of a later write (the frame grew
+beyond its bound) is told by a later call that names the frame.
 """
 
 from penstock.protocols.rapidbyte.abi import FAST
@@ -29,7 +29,7 @@ _SLOW = (
 )  # fmt: skip
 _FAST = (
     "push", "pull", "sread", "swrite", "next", "sget", "take-error", "fnew", "fseal", "flen",
-    "femit",
+    "femit", "finish",
 )  # fmt: skip
 
 _LIFTED = (
@@ -74,8 +74,10 @@ _MEMORY = f"""
   )"""
 
 _FRAMES = f"""
+    ;; the frame that is being written: $len bytes, of which the last $n are gathered here; $sealed:
+    ;; the guest has sealed it, and the host will be told together with what comes next
     (global $cur (mut i64) (i64.const 0)) (global $len (mut i64) (i64.const 0))
-    (global $n (mut i32) (i32.const 0))
+    (global $n (mut i32) (i32.const 0)) (global $sealed (mut i32) (i32.const 0))
     (func $ok64 (param $v i64) (result i32)
       (i32.store8 (i32.const {_RET}) (i32.const 0))
       (i64.store (i32.const {_RET + 8}) (local.get $v)) (i32.const {_RET}))
@@ -87,10 +89,21 @@ _FRAMES = f"""
       (if (global.get $n) (then
         (drop (call $give (global.get $cur) (i32.const {_WRITES}) (global.get $n)))
         (global.set $n (i32.const 0)))))
-    (func $leave (call $flush) (global.set $cur (i64.const 0)))
+    ;; no frame has the handle 0, which stands for none here
+    (func $written (param $h i64) (result i32)
+      (i32.and (i64.ne (local.get $h) (i64.const 0))
+        (i64.eq (local.get $h) (global.get $cur))))
+    (func $leave
+      (call $flush)
+      (if (global.get $sealed) (then
+        (drop (call $fseal (global.get $cur)))
+        (global.set $sealed (i32.const 0))))
+      (global.set $cur (i64.const 0)))
+    (func $settle (if (global.get $sealed) (then (call $leave)) (else (call $flush))))
     (func (export "frame-write") (param $h i64) (param $p i32) (param $l i32) (result i32)
       (local $r i64) (local $c i32)
-      (if (i64.eq (local.get $h) (global.get $cur)) (then
+      (if (global.get $sealed) (then (call $leave)))
+      (if (call $written (local.get $h)) (then
         (if (i32.gt_u (local.get $l) (i32.sub (i32.const {PIECE}) (global.get $n)))
           (then (call $flush)))
         (if (i32.le_u (local.get $l) (i32.const {PIECE})) (then
@@ -116,14 +129,26 @@ _FRAMES = f"""
     (func $number (param $v i64) (result i32)
       (if (i64.eq (local.get $v) (i64.const -2)) (then (return (call $error))))
       (call $ok64 (local.get $v)))
-    (func (export "frame-new") (param $c i64) (result i32)
-      (call $number (call $fnew (local.get $c))))
+    (func (export "frame-new") (param $c i64) (result i32) (local $r i64)
+      (call $settle)
+      (local.set $r (call $fnew (local.get $c)))
+      (if (i64.gt_s (local.get $r) (i64.const 0)) (then
+        (global.set $cur (local.get $r)) (global.set $len (i64.const 0))))
+      (call $number (local.get $r)))
     (func (export "frame-seal") (param $h i64) (result i32)
+      (if (i32.and (call $written (local.get $h)) (i32.eqz (global.get $sealed)))
+        (then (global.set $sealed (i32.const 1)) (return (call $ok64 (i64.const 0)))))
       (call $leave) (call $number (call $fseal (local.get $h))))
     (func (export "frame-len") (param $h i64) (result i32)
-      (call $flush) (call $number (call $flen (local.get $h))))
+      (call $settle) (call $number (call $flen (local.get $h))))
     (func (export "frame-drop") (param $h i64) (call $leave) (call $frame-drop (local.get $h)))
-    (func (export "emit-batch") (param $h i64) (result i32)
+    (func (export "emit-batch") (param $h i64) (result i32) (local $t i32)
+      (if (i32.and (call $written (local.get $h)) (global.get $sealed)) (then
+        (local.set $t (call $pack (i32.const {_WRITES}) (global.get $n) (i32.const {_TEXT})))
+        (global.set $n (i32.const 0)) (global.set $sealed (i32.const 0))
+        (global.set $cur (i64.const 0))
+        (return (call $number
+          (call $finish (local.get $h) (i32.const {_TEXT}) (local.get $t))))))
       (call $leave) (call $number (call $femit (local.get $h))))
     (func $refused (param $h i64) (param $o i64) (param $l i64) (result i32)
       (call $frame-read (local.get $h) (local.get $o) (local.get $l) (i32.const {_RET}))
@@ -136,7 +161,7 @@ _FRAMES = f"""
         (call $packed (local.get $l))))
     (func (export "frame-read") (param $h i64) (param $o i64) (param $l i64) (result i32)
       (local $d i32) (local $i i64) (local $c i64) (local $mark i32)
-      (call $flush)
+      (call $settle)
       (if (i32.or (i64.eqz (local.get $l)) (i64.gt_u (local.get $l) (i64.const 0x7fffffff)))
         (then (return (call $refused (local.get $h) (local.get $o) (local.get $l)))))
       (if (i64.le_u (local.get $l) (i64.const {PIECE}))
@@ -264,6 +289,7 @@ _MAIN = f"""
     (import "f" "fseal" (func $fseal (param i64) (result i64)))
     (import "f" "flen" (func $flen (param i64) (result i64)))
     (import "f" "femit" (func $femit (param i64) (result i64)))
+    (import "f" "finish" (func $finish (param i64 i32 i32) (result i64)))
     {PACK}{UNPACK}{_FRAMES}{_OPTIONS}{_SOCKETS}
   )"""
 

@@ -66,6 +66,8 @@ FAST_TYPE = """
   (type $number (func (param "n" u64) (result s64)))
   (export "fnew" (func (type $number))) (export "fseal" (func (type $number)))
   (export "flen" (func (type $number))) (export "femit" (func (type $number)))
+  (type $finish (func (param "n" u64) (param "chunk" string) (result s64)))
+  (export "finish" (func (type $finish)))
   (type $take (func (result $ru))) (export "take-error" (func (type $take)))
 """
 """Instance type of ``abi.FAST``: every function of the host interface, and those that carry
