@@ -1,4 +1,4 @@
-"""What the exhaustive crash tests do alike: stop programs at their steps, and judge what is left."""
+"""What the exhaustive crash tests do alike: stop programs at their steps, judge what is left."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -25,9 +25,7 @@ def count_steps(scenario: Scenario, run: Run = into_tables) -> int:
     return world.steps
 
 
-def stopped(
-    world: World, scenario: Scenario, fault: Fault | None, run: Run = into_tables
-) -> Tally:
+def stopped(world: World, scenario: Scenario, fault: Fault | None, run: Run = into_tables) -> Tally:
     """One program, with this fault. A driver that lost its lease says so, and stops."""
     tally = Tally()
     world.arm(fault)
@@ -49,17 +47,23 @@ def pairs(steps: int, count: int, seed: object) -> Iterator[tuple[int, int]]:
     yield from random.Random(str(seed)).sample(every, min(count, len(every)))
 
 
-def in_log(world: World, stream: str) -> list[tuple[int, int]]:
-    """Rows that are sealed, and neither loaded nor given up."""
-    found: list[tuple[int, int]] = []
+def in_log(world: World, stream: str, *, shown: bool = False) -> list[tuple[int, int]]:
+    """Rows that are sealed, and neither loaded nor given up; or written down, and not loaded.
+    ``shown``: only those written down to replace what the table has."""
+    groups = world.store.open_groups("sim")
+    left = [p.path for g in groups for load in g.loads for p in load.parts
+            if load.stream == StreamId(None, stream) and (load.replaces or not shown)]  # fmt: skip
+    found = [(r[0], r[1]) for path in left for r in world.log.parts.get(path, ())]
+    if shown:
+        return found
     segments = visible(world.log.segments(), world.store.closed_epochs("sim"))
     taken = world.store.consumed("sim", {s.id.epoch for s in segments})
     for segment in segments:
         for part in segment.slices:
-            if part.stream == StreamId(None, stream):
-                if Consumed(segment.id, part.stream) not in taken:
-                    paths = [p.path for p in part.parts]
-                    found += [(r[0], r[1]) for p in paths for r in world.log.parts[p]]
+            mine = part.stream == StreamId(None, stream)
+            if mine and Consumed(segment.id, part.stream) not in taken:
+                paths = [p.path for p in part.parts]
+                found += [(r[0], r[1]) for p in paths for r in world.log.parts[p]]
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.engine.child import Lane
+from penstock.engine.decoding import Streams
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult, StreamJob
 from penstock.engine.mailbox import Ask
@@ -208,7 +209,8 @@ class SimSource:
         self._known = known
         cursors = _cursors(scenario, start)
         self._at = {s: self._begin(s, cursors.get(s, 0)) for s in self._streams}
-        self._version = {s: self._in_force(s, Ver) for s in self._streams}
+        saved = _versions(start)
+        self._version: dict[StreamId, int | None] = {s: saved.get(s.name) for s in self._streams}
 
     def _items(self, stream: StreamId) -> list[Any]:
         return self._scenario.records[stream.name]
@@ -229,10 +231,8 @@ class SimSource:
                 return index
         return at
 
-    def _number(self, version: Ver | None) -> int | None:
-        if version is None:
-            return None
-        return version.number * 100 + (self._epoch if self._scenario.renumber else 0)
+    def _number(self, version: int) -> int:
+        return version * 100 + (self._epoch if self._scenario.renumber else 0)
 
     def events(self) -> Iterator[Event | int]:
         scenario = self._scenario
@@ -275,22 +275,23 @@ class SimSource:
         match item:
             case New(columns):
                 yield Schema(stream, {"columns": list(columns)})
-            case Ver():
-                self._version[stream] = item
+            case Ver(number):
+                self._version[stream] = self._number(number)
             case Act(number):
-                version = self._version[stream] if number is None else Ver(number)
-                yield Activate(stream, self._number(version) or 0)
+                version = self._version[stream] if number is None else self._number(number)
+                yield Activate(stream, version or 0)
             case _:
                 body = b"!" if isinstance(item, Bad) else json.dumps(item).encode()
-                version = self._number(self._version[stream])
-                yield Batch(stream, [body], [0], {}, len(body), version)
+                yield Batch(stream, [body], [0], {}, len(body), self._version[stream])
 
     def _state(self, stream: StreamId) -> Iterator[Event]:
         kind, at = self._scenario.state, self._at
         if self._scenario.no_states:
             return
         if kind is StateType.legacy:
-            blob: dict[str, Any] = {"bookmarks": {s.name: {"at": n} for s, n in at.items()}}
+            blob: dict[str, Any] = {
+                "bookmarks": {s.name: {"at": n, "version": self._version[s]} for s, n in at.items()}
+            }
             yield State(StateScope(kind), json.dumps(blob))
             return
 
@@ -324,6 +325,11 @@ def positions(blobs: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def _versions(start: LaneStart) -> dict[str, int | None]:
+    marks = [json.loads(s.blob).get("bookmarks", {}) for s in start.states]
+    return {name: mark["version"] for each in marks for name, mark in each.items()}
+
+
 def _cursors(scenario: Any, start: LaneStart) -> dict[StreamId, int]:
     """Full refreshes go on only where they can resume."""
     if scenario.sync_mode is SyncMode.full_refresh and not scenario.resumable:
@@ -336,12 +342,13 @@ class _Lane(Lane):
     """The real one's way with events; what it asks is answered between two events."""
 
     def __init__(self, epoch: int, jobs: Mapping[StreamId, StreamJob]) -> None:
-        self._job: Any = SimpleNamespace(limit=None, shared_states=True, epoch=epoch, served=False)
-        self._jobs = dict(jobs)
-        self._read = dict.fromkeys(self._jobs, 0)
-        self._bytes = dict.fromkeys(self._jobs, 0)
+        self._job: Any = SimpleNamespace(
+            limit=None, shared_states=True, epoch=epoch, served=False, streams=(*jobs.values(),)
+        )
+        self._streams = Streams(self._job)
+        self._read = dict.fromkeys(jobs, 0)
+        self._bytes = dict.fromkeys(jobs, 0)
         self._counted: dict[str, int] = {}
-        self._decoders: dict[StreamId, Any] = {}
         self._versions: dict[StreamId, int] = {}
         self._states = None
         self._asked = 0
@@ -369,7 +376,7 @@ class _Lane(Lane):
         return True
 
     def schema_of(self, stream: StreamId) -> int:
-        return self._jobs[stream].schema.version
+        return self._streams.jobs[stream].schema.version
 
     def read(self) -> list[tuple[StreamId, int]]:
         return sorted(self._read.items())

@@ -98,6 +98,8 @@ class World:
         self.tables: dict[StreamId, Table] = {}
         self.names: list[str] = []
         self.sealed: dict[SegmentId, Segment] = {}
+        self.sent: set[SegmentId] = set()  # engine.sent's file
+        self.holder = ""  # the token of the lease that was given last
         self.loads: dict[tuple[str, int], Load] = {}
         self.commits = 0
         self.refuse_at = 0  # of the commit with this number, the first load is refused
@@ -269,6 +271,7 @@ def run_once(
         world.clock += 10_000.0
     holder = Holder(name="sim", pid=0, boot="", started_at="", run="r")
     lease = world.store.acquire("sim", holder, ttl=100.0)
+    world.holder = lease.token
     tally, verdicts = tally or Tally(), Verdicts()
     gate = Gate("sim", world.log, world.store, scenario.states, tally, verdicts)
     planner = SimPlanner(scenario, world.store, lease)

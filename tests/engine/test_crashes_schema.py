@@ -5,22 +5,20 @@ A schema is a barrier (Singer specification, SCHEMA Message): no load spans two 
 that were read under the one before are sealed with the state that covers them, in one instant.
 """
 
-from dataclasses import replace
-
 import pytest
 from schedules import (
     check_accounted,
     check_exact,
     check_never_ahead,
     count_steps,
+    expected,
     pairs,
     stopped,
 )
 from scripted import Bad, New
-from simulation import Fault, Scenario, World, ids, run_once
+from simulation import Crash, Fault, Scenario, World, ids, run_once
 
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.segments import Segment
 from penstock.model.state import StateType
 
 APPEND, OVERWRITE, DEDUP = (
@@ -101,7 +99,7 @@ def test_L1_L3_a_new_schema_and_every_single_step(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_L1_L3_a_new_schema_and_pairs_of_steps(name: str) -> None:
     scenario = SCENARIOS[name]
-    for first, second in pairs(count_steps(scenario), 150, name):
+    for first, second in pairs(count_steps(scenario), 70, name):
         for kind in ("crash", "lost"):
             world = World()
             stopped(world, scenario, Fault(first, kind))
@@ -120,3 +118,25 @@ def test_L3_a_refused_load_and_a_new_schema(name: str) -> None:
         world.refuse_at = at
         assert run_once(world, scenario).errors, (name, at)
         check(world, name, (name, "refused", at))
+
+
+@pytest.mark.parametrize("told", [BEFORE_A_STATE, TWICE], ids=["once", "twice"])
+def test_L6_a_lane_lost_in_an_open_read_goes_on_with_its_generation(
+    told: dict[str, list[object]],
+) -> None:
+    """Streams that nobody knew before the read are read on by the lane that is begun again."""
+    scenario = dynamic(told, OVERWRITE, **OPEN)
+    for at in range(1, count_steps(scenario) + 1):
+        world = World()
+        world.arm(Fault(at, "lost"))
+        try:
+            outcome = run_once(world, scenario)
+        except Crash:
+            continue
+        if (
+            outcome.errors or len(outcome.complete) < 2
+        ):  # one was shown already: the next run goes on
+            shown = [ids(world, s) in ([], expected(scenario, s)) for s in told]
+            assert all(shown), at
+        else:
+            check_exact(world, scenario, at)

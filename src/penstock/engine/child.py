@@ -29,7 +29,7 @@ from penstock.engine.meter import MeteredRuntime
 from penstock.engine.sealer import Sealer
 from penstock.engine.spawned import carry_out
 from penstock.errors import Defect, LogError, PenstockError, SourceError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import (
     Activate,
     Batch,
@@ -178,13 +178,17 @@ class Lane:
             # Something is missing, and whose it was the source did not say: exit code 0 is no
             # proof that a stream without a status is whole (L6).
             clean = False
-        elif clean and not runtime.bytes and not self._job.served:
+        elif clean and not runtime.bytes and (self._overwrites() or not self._job.served):
             # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
             clean = False
             self._errors.append(_silent())
         elif not clean:
             self._errors += self._exit_error()
         return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+
+    def _overwrites(self) -> bool:
+        shapes = [job.lane.shape for job in self._job.streams]
+        return any(s.replaces or s.mode is DestinationSyncMode.overwrite for s in shapes)
 
     def _take(self, event: Event, sealer: Sealer) -> None:
         match event:
@@ -299,12 +303,12 @@ class Lane:
         if job.configured.fills_generation:
             sealer.complete(stream)
             return
-        self._turn(stream, event.version, sealer)
-        lane = self._streams.jobs[stream].lane
-        if lane.fills_generation and lane.version == event.version:
-            live = msgspec.structs.replace(lane, fills_generation=False)
+        lane = job.lane
+        came = event.version == self._versions.get(stream)  # rows of it, in this epoch
+        if came and lane.fills_generation and lane.version == event.version:
+            live = msgspec.structs.replace(lane, fills_generation=False, must_say=False)
             sealer.activate(live)
-            self._streams.learn(msgspec.structs.replace(self._streams.jobs[stream], lane=live))
+            self._streams.learn(msgspec.structs.replace(job, lane=live))
 
     def _between(self, sealer: Sealer) -> None:
         """Between events: report, and stop where somebody wants it."""

@@ -3,7 +3,8 @@
 ``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL once in a process's life, at the NTH
 passing (default 1) of a place or at the first later one at which there is a TARGET: ``self``
 (default), ``child`` (the lane's process), ``worker`` (who started it: Spark's Python worker),
-``connector`` (what the lane's process runs, without its supervisor), ``program`` (the driver).
+``connector`` (what the lane's process runs, without its supervisor), ``program`` (the driver);
+``pusher``, ``push-worker`` and ``destination`` are the first three of a push task.
 ``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
 
     lane's process   mid-part (a part is decoded, not sealed), after-seal
@@ -11,7 +12,7 @@ passing (default 1) of a place or at the first later one at which there is a TAR
     driver           after-intent, after-commit (the table has it, the ledger not), after-ledger;
                      after-order (a destination is told what to take), before-settle, after-settle
 
-The driver finds a lane's processes among its descendants, so on a local master only.
+The driver finds a task's processes among its descendants, so on a local master only.
 """
 
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 
 _wanted = os.environ.get("PENSTOCK_FAILPOINT", "")
 _DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
-_LANES = (b"penstock.engine.child", b"penstock.engine.push_child")
+_LANE, _PUSH = b"penstock.engine.child", b"penstock.engine.push_child"
 _passed: Counter[str] = Counter()
 
 
@@ -66,25 +67,33 @@ def _first(pids: list[int]) -> bool:
 def _pids(target: str) -> list[int]:
     match target:
         case "child":
-            return _lanes()
+            return _ours(_LANE)
+        case "pusher":
+            return _ours(_PUSH)
         case "worker":
-            return [_parent(lane) for lane in _lanes()]
+            return [_parent(pid) for pid in _ours(_LANE)]
+        case "push-worker":
+            return [_parent(pid) for pid in _ours(_PUSH)]
         case "program":
             return [int(os.environ[_DRIVER])]
         case "connector":
-            supervisors = [s for lane in _lanes() for s in _children(lane)]
-            return [pid for s in supervisors for pid in _descendants(s)]
+            return _run_by(_ours(_LANE))
+        case "destination":
+            return _run_by(_ours(_PUSH))
         case _:
             return [os.getpid()]
 
 
-def _lanes() -> list[int]:
-    """The lanes' processes: this one, or those below the driver."""
+def _run_by(ours: list[int]) -> list[int]:
+    """The connectors of these processes, without their supervisors."""
+    return [pid for one in ours for s in _children(one) for pid in _descendants(s)]
+
+
+def _ours(module: bytes) -> list[int]:
+    """The tasks' processes: this one, or those below the driver."""
     if os.environ.get(_DRIVER) != str(os.getpid()):
         return [os.getpid()]
-    return [
-        pid for pid in _descendants(os.getpid()) if any(name in _command(pid) for name in _LANES)
-    ]
+    return [pid for pid in _descendants(os.getpid()) if module in _command(pid)]
 
 
 def _descendants(pid: int) -> list[int]:

@@ -11,7 +11,7 @@ of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,11 +27,13 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """``ready``: what may be committed now, in order. ``publishes``: streams of which that
     completes a generation. ``waiting``: per stream, the slices of a generation that is not
     complete, with their states. ``spent``: segments nobody needs. ``activates``: (stream,
-    generation, version) of incremental streams, whose rows of older versions go with it."""
+    generation, version) of incremental streams, whose rows of older versions go with it.
+    ``amid_shared``: those of them whose other rows share a state."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
     activates: tuple[tuple[StreamId, int, int], ...]
+    amid_shared: frozenset[StreamId]
     waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
     spent: tuple[Segment, ...]
 
@@ -58,13 +60,14 @@ def decide(
     blocked: frozenset[StreamId] = frozenset(),
     held: frozenset[StreamId] = frozenset(),
     patient: bool = False,
-    ended: Set[StreamId] = frozenset(),
+    ended: Mapping[StreamId, int] | None = None,
 ) -> Pending:
     """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
     theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
     end of the sync; they hold a state they share. ``patient``: so does a generation that is not
-    whole. ``ended``: streams that their source read to the end in this sync: the newest version of
-    each is whole, also where an earlier epoch has read all of it."""
+    whole. ``ended``: streams that their source read to the end in this sync, with the
+    newest generation of each that was shown: a later version is whole, also where an earlier epoch
+    has read all of it."""
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[Waiting]] = {}
     streams: dict[StreamId, list[Segment]] = {}
@@ -80,7 +83,7 @@ def decide(
             shared.append(segment)
     for segment in (*shared, *(s for n, its in streams.items() if n not in blocked for s in its)):
         _collect(segment, consumed, generations)
-    complete, waiting = _generations(generations, blocked | held, ended)
+    complete, waiting = _generations(generations, blocked | held, ended or {})
     whole = [p for p in complete if p.version is None]
     scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
     cuts: dict[StreamId | None, list[_Published]] = {}
@@ -101,6 +104,7 @@ def decide(
         activates=tuple(
             (p.stream, p.generation, p.version) for p in complete if p.version is not None
         ),
+        amid_shared=frozenset(version.stream for version in cuts.get(None, [])),
         waiting=waiting,
         spent=tuple(spent),
     )
@@ -225,7 +229,7 @@ class _Published(msgspec.Struct, frozen=True):
 def _generations(
     found: Mapping[tuple[StreamId, int], list[Waiting]],
     excluded: frozenset[StreamId],
-    ended: Set[StreamId],
+    ended: Mapping[StreamId, int],
 ) -> tuple[list[_Published], dict[StreamId, tuple[Waiting, ...]]]:
     """Complete generations, oldest first (a stream has one at a time, as the next begins only once
     this one is published or given up; versions may be several: rows of each may follow it); the
@@ -236,7 +240,7 @@ def _generations(
     for (stream, generation), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
         before = waiting.get(stream, ())
         whole = any(w.slice.complete for w in slices)
-        if stream in ended and generation == newest[stream]:
+        if generation == newest[stream] and generation > ended.get(stream, generation):
             whole |= slices[-1].slice.version is not None
         if stream in excluded or not whole:
             waiting[stream] = (*before, *slices)
@@ -255,7 +259,8 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
     that outlives a schema change starts anew. ``older``: of versions that it makes invisible
     before they were ever seen."""
     last = slices[-1].slice
-    replaces = last.shape.mode is DestinationSyncMode.overwrite or last.version is not None
+    overwrites = last.shape.mode is DestinationSyncMode.overwrite or last.shape.replaces
+    replaces = overwrites or last.version is not None
     load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
     if load is not None and older:
         load = msgspec.structs.replace(

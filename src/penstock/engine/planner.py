@@ -82,11 +82,16 @@ class Planner:
         """What the lane is told."""
         stream = planned.stream.id
         found = next(s for s in self._prepared.plan.streams if s.id == stream)
-        job = stream_job(found, self._prepared.schemas, {stream: planned.generation})
+        prepared = self._prepared
+        must_say = stream in prepared.must_say
+        job = stream_job(found, prepared.schemas, {stream: planned.generation}, must_say=must_say)
         if planned.version is None:
             return job
         lane = msgspec.structs.replace(
-            job.lane, fills_generation=planned.fills, version=planned.version
+            job.lane,
+            fills_generation=planned.fills,
+            version=planned.version,
+            must_say=must_say or (prepared.served and planned.fills),
         )
         return msgspec.structs.replace(job, lane=lane)
 

@@ -21,7 +21,7 @@ from penstock.engine.push_job import Acked, Order, PushEnd, PushResult
 from penstock.engine.sent import SentMarks
 from penstock.errors import Cancelled, DestinationError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Segment, SegmentId, StreamSlice
+from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
@@ -117,37 +117,42 @@ class PushDelivery:
             self.flush(meanwhile)
             if self._dead:
                 return
+        for stream, _, _ in pending.activates:
+            self._observer.note(
+                f"{stream}: a new version replaced its rows at the source; the destination was "
+                "sent the new ones and keeps the old"
+            )
         self._gate.tell(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
             self._talk = self._feeder.start({load.stream for load in loads})
             self._ended, self._done = False, set()
-        self._sent.add({segment for group in ready for segment, _ in group.consumes})
+        self._sent.add(item for group in ready for item in _consumed(group))
         self._count_again(loads)
-        segments = [self._fly(group, pending.publishes) for group in ready]
+        segments = [self._fly(group, pending) for group in ready]
         order = self._talk.changes(loads)
         done = [load.stream for load in loads if load.stream in pending.publishes]
         self._done.update(done)
         self._talk.order(msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done)))
         reach("after-order")
 
-    def _fly(self, group: GroupIntent, publishes: frozenset[StreamId]) -> Segment:
+    def _fly(self, group: GroupIntent, pending: Pending) -> Segment:
         """A group as the push task knows it: one segment under a number of its own."""
         self._number += 1
         number = SegmentId(group.epoch, self._number)
-        published = publishes & {load.stream for load in group.loads}
+        published = pending.publishes & {load.stream for load in group.loads}
         self._flying[number] = _Flight(group, published)
         state = group.states[-1] if group.states else None
         return Segment(
             id=number,
             lane=0,
-            scope=state.scope if state is not None else _scope(group),
+            scope=state.scope if state is not None else _scope(group, pending),
             slices=tuple(_slice(load, complete=load.stream in published) for load in group.loads),
             state=None if state is None else state.blob,
         )
 
     def _count_again(self, loads: Sequence[LoadIntent]) -> None:
         for load in loads:
-            if self._fed_before.intersection(load.segments):
+            if any(Consumed(segment, load.stream) in self._fed_before for segment in load.segments):
                 self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
 
     # -- acks
@@ -174,7 +179,7 @@ class PushDelivery:
         reach("after-settle")
         for number in acked.segments:
             self._flying.pop(number, None)
-        self._sent.remove({s for f in flights for s, _ in f.group.consumes})
+        self._sent.remove(item for f in flights for item in _consumed(f.group))
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
                 self._observer.loaded(load, LoadResult(0))  # written: what was fed
@@ -187,7 +192,7 @@ class PushDelivery:
         given = set(result.unacked)
         for number, flight in self._flying.items():
             if result.end is not PushEnd.lost and number not in given:
-                self._sent.remove({s for s, _ in flight.group.consumes})
+                self._sent.remove(_consumed(flight.group))
         left, self._flying, self._talk = self._flying, {}, None
         errors = [PenstockError.from_dict(e) for e in result.errors]
         if result.end is PushEnd.finished and not self._ended:
@@ -229,11 +234,7 @@ class PushDelivery:
             self._talk.order(Order(done=tuple(new)))
 
     def under_way(self) -> set[Consumed]:
-        return {
-            Consumed(segment, stream)
-            for flight in self._flying.values()
-            for segment, stream in flight.group.consumes
-        }
+        return {item for flight in self._flying.values() for item in _consumed(flight.group)}
 
     def published(self) -> set[StreamId]:
         found, self._published = self._published, set()
@@ -243,10 +244,16 @@ class PushDelivery:
         return self._dead
 
 
-def _scope(group: GroupIntent) -> StateScope | None:
-    """Of a group that has no state of its own: a later one of its scope covers it."""
+def _consumed(group: GroupIntent) -> list[Consumed]:
+    return [Consumed(segment, stream) for segment, stream in group.consumes]
+
+
+def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:
+    """Of a group that has no state of its own: a later one of its scope covers it. A version's rows
+    are settled in their place among the stream's others, so that they never come after them."""
     streams = {load.stream for load in group.loads}
-    if len(streams) != 1 or any(s.name.startswith("\0") for _, s in group.consumes):
+    shares = any(s == SHARED_STATE for _, s in group.consumes)
+    if len(streams) != 1 or shares or streams <= pending.amid_shared:
         return StateScope(StateType.global_)
     return StateScope(StateType.stream, streams.pop())
 

@@ -64,12 +64,13 @@ class Cover:
             return covered
 
     def ended_well(self) -> list[SegmentId]:
-        """Exit code 0 after the end of the input: what has no state is covered now."""
+        """Exit code 0 after the end of the input: what has no state is covered now, unless a mark
+        before it was not acked: those rows are fed again, and newer ones must come after them."""
         with self._lock:
             covered: list[SegmentId] = []
-            for scope, waiting in self._waiting.items():
-                covered += [segment for number, segment in waiting if number is None]
-                self._waiting[scope] = deque(e for e in waiting if e[0] is not None)
+            for waiting in self._waiting.values():
+                while waiting and waiting[0][0] is None:
+                    covered.append(waiting.popleft()[1])
             return covered
 
     def left(self) -> list[SegmentId]:

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +94,7 @@ def serve_input(
     protocol: str,
     catalog: Catalog,
     say: Say,
+    refreshes: Mapping[StreamId, int] | None = None,
 ) -> Report:
     """One sync of what comes on our stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
     refuse_remote(pipeline)
@@ -101,7 +103,9 @@ def serve_input(
         stack.callback(store.close)
         stack.callback(_cancel.clear)
         pipe = stack.enter_context(input_pipe())
-        served = Served(protocol=protocol, catalog=catalog, say=say, pipe=pipe)
+        served = Served(
+            protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
+        )
         run = Run(pipeline, home, store, observer, dry=False, limit=None, served=served)
         return run.execute(stack, full_refresh=False)
 
@@ -163,8 +167,11 @@ class Run:
         installed = place.install_seconds if isinstance(place, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + installed, 3)
         prepared = prepare(self._pipeline, source, place, self._store)
-        prepared.served = self._served is not None
-        self._accounting.at_least_once |= prepared.served  # whoever feeds us may repeat
+        if self._served is not None:
+            prepared.served, prepared.must_say = True, self._served.refreshes.keys()
+            names = self._store.names(self._pipeline.pipeline)
+            prepared.plan = self._served.settled(prepared.plan, names)
+            self._accounting.at_least_once = True  # whoever feeds us may repeat
         return prepared
 
     def _source(self, lease: Lease) -> Source:
@@ -212,7 +219,10 @@ class Run:
         mailbox = Mailbox(log.root, self.id)
         pulse.beat(mailbox)
         spark = self._open_session(stack, prepared)
-        echo = None if self._served is None else Echo(self._served.say)
+        echo = None
+        if self._served is not None:
+            known = self._served.published(self._store, lease)
+            echo = Echo(self._served.say, known)
         watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer, echo)
         assembly = Assembly(
             self._pipeline, prepared, lease, self._store, log, mailbox, watch, self._accounting,
@@ -300,10 +310,15 @@ class Run:
         return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
     def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
-        """``--full-refresh``: the streams of this run start without state."""
-        package = prepared.source.package
-        states = self._store.states(self._pipeline.pipeline)
-        streams: list[StreamId] = [s.id for s in prepared.plan.streams]
+        """``--full-refresh``: the streams of this run start without state, those too that will be
+        known only when they come."""
+        package, name = prepared.source.package, self._pipeline.pipeline
+        states = self._store.states(name)
+        wanted = {s.id for s in prepared.plan.streams}
+        if prepared.plan.open:
+            before = self._store.known_streams(name)
+            wanted |= {s for s in before if self._pipeline.wish(s) is not None}
+        streams: list[StreamId] = sorted(wanted)
         reset = Reset(tuple(streams), lambda given: package.state.without(given, streams))
         self._store.replace_states(lease, reset.strip(states), reset)
 

@@ -31,7 +31,8 @@ REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
 
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sealer must know of a stream of its lane."""
+    """What the sealer must know of a stream of its lane. ``must_say``: only the source's word shows
+    that all of it has come, its good end does not."""
 
     stream: StreamId
     shape: Shape
@@ -39,6 +40,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     fills_generation: bool
     version: int | None = None
+    must_say: bool = False
 
     @property
     def read_again(self) -> bool:
@@ -190,7 +192,7 @@ class Sealer:
             return
         self._drain(stream)
         if _is_live(stream.info, info):
-            info = msgspec.structs.replace(info, fills_generation=False)
+            info = msgspec.structs.replace(info, fills_generation=False, must_say=False)
         same = info.fills_generation and info.generation == stream.info.generation
         if not same and not (stream.covered.empty and stream.tail.empty):
             stream.past.append(_Past(stream.info, stream.covered, stream.tail))
@@ -284,7 +286,7 @@ class Sealer:
         stream whether it is complete (L6: its status decides, exit code 0 where the source reports
         no status at all)."""
         complete = {
-            name: s.status is Status.complete or (clean and not self.saw_status)
+            name: s.status is Status.complete or (clean and self._ended_whole(s))
             for name, s in self._open.items()
         }
         if self._states:
@@ -306,6 +308,10 @@ class Sealer:
         return complete
 
     # -- inside
+
+    def _ended_whole(self, stream: _Open) -> bool:
+        """Does the source's good end say that all of it has come?"""
+        return not (self.saw_status or stream.info.must_say)
 
     def _past_segments(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
         """What these streams read under earlier schemas and a state covers: it comes with the
@@ -341,7 +347,7 @@ class Sealer:
         rejects: list[str] = []
         for stream in streams:
             self._drain(stream)
-            done = stream.status is Status.complete or not self.saw_status
+            done = stream.status is Status.complete or self._ended_whole(stream)
             if stream.tail.empty and not done:
                 continue
             inexact |= not stream.tail.empty and stream.info.read_again

@@ -1,5 +1,6 @@
-"""Which segments a destination connector may have been fed without its ack: only ever counted, so
-that a run can say how many rows it sent again. A file beside the log, of the driver alone.
+"""Which segments, stream by stream, a destination connector may have been fed without its ack: only
+ever counted, so that a run can say how many rows it sent again. A file beside the log, of the
+driver alone.
 """
 
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.log import storage
-from penstock.model.segments import SegmentId
+from penstock.model.segments import Consumed
 
 
 class SentMarks:
@@ -19,27 +20,27 @@ class SentMarks:
         self._path = path
         self._marks = self._read()
 
-    def before(self) -> frozenset[SegmentId]:
+    def before(self) -> frozenset[Consumed]:
         """As they stand."""
         return frozenset(self._marks)
 
-    def add(self, segments: Iterable[SegmentId]) -> None:
-        new = set(segments) - self._marks
+    def add(self, items: Iterable[Consumed]) -> None:
+        new = set(items) - self._marks
         if new:
             self._marks |= new
             self._write()
 
-    def remove(self, segments: Iterable[SegmentId]) -> None:
-        old = self._marks.intersection(segments)
+    def remove(self, items: Iterable[Consumed]) -> None:
+        old = self._marks.intersection(items)
         if old:
             self._marks -= old
             self._write()
 
-    def _read(self) -> set[SegmentId]:
+    def _read(self) -> set[Consumed]:
         if self._path is None:
             return set()
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=set[SegmentId])
+            return msgspec.json.decode(self._path.read_bytes(), type=set[Consumed])
         except (FileNotFoundError, msgspec.DecodeError):
             return set()
 
@@ -51,5 +52,6 @@ class SentMarks:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as f:
-                f.write(msgspec.json.encode(sorted(self._marks)))
+                marks = sorted(self._marks, key=lambda m: (m.segment, m.stream.key))
+                f.write(msgspec.json.encode(marks))
             temporary.rename(self._path)

@@ -1,38 +1,44 @@
 """Penstock as a connector: another program's messages come on our stdin and are synced into tables.
 
 The input is a source like any other: it is passed on through a named pipe, which a lane reads as it
-reads a connector's stdout; the log, the loads and the ledger are those of every run. Three things
+reads a connector's stdout; the log, the loads and the ledger are those of every run. Four things
 differ. Whoever feeds us sends again what we did not acknowledge, so what an earlier run had sealed
 and not written down is given up; the input cannot be begun again, so a lane that is lost fails the
-run; and each state goes back, in order, once everything before it is committed.
+run; its end may be the end of a source that died, so that nothing is replaced before its host says
+that all of it has come, where hosts have a word for it; and each state goes back, in order, once
+everything before it is committed.
 Neighbours: ``cli.serve`` speaks to the other program; ``engine.run`` runs it.
 """
 
+import hashlib
 import json
 import os
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.connectors.source import SourceConnector
 from penstock.engine.ends import Source
+from penstock.engine.plan import PlannedStream, StreamsPlan
 from penstock.engine.progress import RunObserver
 from penstock.errors import ConfigError
-from penstock.model.catalog import Catalog
+from penstock.model.catalog import Catalog, DestinationSyncMode, StreamId
+from penstock.model.segments import Load
 from penstock.model.state import SavedState
 from penstock.protocols import load
 from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote
-from penstock.state.contract import Store
+from penstock.state.contract import Lease, Store
 
 PATIENCE = 7 * 86400.0  # seconds: whoever feeds us decides how long it takes
 BLOCK = 1 << 20
@@ -41,14 +47,42 @@ OPEN_SECONDS = 0.1
 Say = Callable[[str], None]
 """Gives a state (its JSON text) back to whoever feeds us."""
 
+Published = Callable[[StreamId], None]
+"""Hears of a stream whose older rows were replaced, before any state of it goes back."""
+
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """``catalog``: what the input will hold, as far as it is known before it comes."""
+    """``catalog``: what the input will hold, as far as it is known before it comes. ``refreshes``:
+    the host's generation of each stream whose older rows it replaces."""
 
     protocol: str
     catalog: Catalog
     say: Say
     pipe: Path
+    refreshes: Mapping[StreamId, int] = {}
+
+    def settled(self, plan: StreamsPlan, names: Mapping[str, Mapping[str, str]]) -> StreamsPlan:
+        """A refresh replaces what is there. Once that was published (``names``: the store's) it
+        replaces nothing more: its host resumes from a state that we gave back and sends the rest
+        only."""
+        streams: list[PlannedStream] = []
+        for stream in plan.streams:
+            number = self.refreshes.get(stream.id)
+            if number is not None:
+                done = str(number) in names.get(_published_key(stream.id), {})
+                stream = _goes_on(stream) if done else _replaces(stream)
+            streams.append(stream)
+        return replace(plan, streams=tuple(streams))
+
+    def published(self, store: Store, lease: Lease) -> "Published":
+        """Writes down that the rows of a refresh are visible."""
+
+        def known(stream: StreamId) -> None:
+            number = self.refreshes.get(stream)
+            if number is not None:
+                store.grow_names(lease, {_published_key(stream): {str(number): "published"}})
+
+        return known
 
     def source(self, pipeline: Pipeline, store: Store, observer: RunObserver) -> "InputSource":
         return InputSource(self, pipeline, store, observer)
@@ -90,6 +124,30 @@ class InputSource(Source):
 
     def secrets(self) -> list[str]:
         return []
+
+
+def _published_key(stream: StreamId) -> str:
+    """Where the store keeps which of a host's generations became visible."""
+    return f"refreshed:{stream.key}"
+
+
+def _replaces(stream: PlannedStream) -> PlannedStream:
+    return replace(
+        stream,
+        configured=replace(stream.configured, replaces=True),
+        shape=replace(stream.shape, replaces=True),
+    )
+
+
+def _goes_on(stream: PlannedStream) -> PlannedStream:
+    if stream.shape.mode is not DestinationSyncMode.overwrite:
+        return stream
+    mode = DestinationSyncMode.append
+    return replace(
+        stream,
+        configured=replace(stream.configured, destination_sync_mode=mode),
+        shape=replace(stream.shape, mode=mode),
+    )
 
 
 def refuse_remote(pipeline: Pipeline) -> None:
@@ -145,33 +203,54 @@ def _opened(pipe: Path, stop: threading.Event) -> int | None:
     return None
 
 
+class _Met(msgspec.Struct, frozen=True):
+    """A state that waits: where its line begins in its file, and the digest of its text."""
+
+    path: Path
+    at: int
+    digest: bytes
+
+
 class Echo:
     """States go back in the order in which they came, per scope, once they are committed. The lane
-    writes down each that it met (``engine.child``), before it seals what the state covers."""
+    writes down each that it met (``engine.child``), before it seals what the state covers; here a
+    state that waits takes a hundred bytes, however long it is."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, say: Say, published: Published = lambda stream: None) -> None:
+        self._say, self._published = say, published
         self._files: dict[Path, int] = {}
-        self._waiting: dict[str, deque[str]] = {}
+        self._waiting: dict[str, deque[_Met]] = {}
 
     def follow(self, path: Path) -> None:
         self._files[path] = 0
 
+    def loaded(self, load: Load) -> None:
+        """Before a lane was followed it is an earlier run's, of which no state goes back."""
+        if load.replaces and self._files:
+            self._published(load.stream)
+
     def committed(self, states: Sequence[SavedState]) -> None:
-        """These, and with each those of its scope that came before it."""
+        """These, and with each those of its scope that came before it. Of equal ones the first is
+        meant: it may be the only one whose rows are there."""
         self._read()
         for state in states:
-            waiting = self._waiting.get(state.scope.key, deque[str]())
-            last = max((i for i, blob in enumerate(waiting) if blob == state.blob), default=-1)
-            for _ in range(last + 1):
-                self._say(waiting.popleft())
+            waiting = self._waiting.get(state.scope.key, deque[_Met]())
+            wanted = _digest(state.blob)
+            first = next((i for i, met in enumerate(waiting) if met.digest == wanted), -1)
+            self._give(waiting, first + 1)
 
     def rest(self) -> None:
         """Everything is committed."""
         self._read()
         for waiting in self._waiting.values():
-            while waiting:
-                self._say(waiting.popleft())
+            self._give(waiting, len(waiting))
+
+    def _give(self, waiting: deque[_Met], count: int) -> None:
+        for _ in range(count):
+            met = waiting.popleft()
+            with met.path.open("rb") as file:
+                file.seek(met.at)
+                self._say(json.loads(file.readline())[1])
 
     def _read(self) -> None:
         for path, at in self._files.items():
@@ -180,7 +259,12 @@ class Echo:
                 for line in file:
                     if not line.endswith(b"\n"):
                         break
-                    at += len(line)
                     scope, blob = json.loads(line)
-                    self._waiting.setdefault(scope, deque()).append(blob)
+                    met = _Met(path, at, _digest(blob))
+                    self._waiting.setdefault(scope, deque()).append(met)
+                    at += len(line)
             self._files[path] = at
+
+
+def _digest(blob: str) -> bytes:
+    return hashlib.sha256(blob.encode()).digest()

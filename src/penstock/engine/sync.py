@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.engine.delivery import Delivery, DeliveryObserver, Verdicts
+from penstock.engine.delivery import Delivery, DeliveryObserver, Verdicts, visible_key
 from penstock.engine.epochs import Epochs, LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
@@ -30,8 +30,9 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a
     lane that was lost with its worker is begun again. ``resent``: whoever feeds the source sends
     again what was not acknowledged (``engine.serve``): what an earlier run had only sealed is given
-    up, and no state goes ahead of a generation that is not whole. ``open``: the source shows its
-    streams only while it is read; lane 0 takes whatever comes."""
+    up, no state goes ahead of a generation that is not whole, and the source's end makes no version
+    whole. ``open``: the source shows its streams only while it is read; lane 0 takes whatever
+    comes."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]
@@ -153,6 +154,7 @@ class Sync:
         self._verdicts = verdicts
         self._streams = {s.id: s for s in plan.streams}
         self._complete: set[StreamId] = set()
+        self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
         self._published: set[StreamId] = set()
         self._waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
         self._running: dict[int, _Running] = {}
@@ -254,8 +256,13 @@ class Sync:
             blocked=frozenset(self._verdicts.blocked),
             held=frozenset[StreamId]() if final else held,
             patient=self._plan.resent,
-            ended=self._complete,
+            ended={} if self._plan.resent else self._shown(),
         )
+
+    def _shown(self) -> dict[StreamId, int]:
+        """Of streams that the source has read to their end, the newest generation in the table."""
+        names = self._store.names(self._plan.pipeline) if self._complete else {}
+        return {s: max(map(int, names.get(visible_key(s), {})), default=0) for s in self._complete}
 
     def _drain(self, *, final: bool) -> None:
         pending = self._decide(final=final)
@@ -304,7 +311,6 @@ class Sync:
                 self._ended(it.start, result)
                 if self._may_begin_again(result, attempts[lane]):
                     attempts[lane] += 1
-                    self._settle()
                     for start in self._begin(self._unfinished(it.start), [lane]).values():
                         self._running[lane] = self._start(start)
             now = self._time.now()
@@ -373,7 +379,10 @@ class Sync:
         if generation is None:
             generation = dict(start.generations).get(stream.id)
         if generation is None:
+            generation = self._met.get((start.epoch, stream.id))
+        if generation is None:
             generation = self._epochs.first_generation(stream)
+            self._met[start.epoch, stream.id] = generation
         self._streams[stream.id] = stream
         return Planned(stream=stream, generation=generation, version=ask.version, fills=fills)
 
@@ -418,10 +427,15 @@ class Sync:
         self._store.close_epochs(self._lease, {epoch: max(seqs, default=0)})
 
     def _may_begin_again(self, result: LaneResult, attempts: int) -> bool:
+        """What was sealed must be settled first: from an older state it would be read again. An
+        open lane cannot leave out a stream whose generation is published: it would be replaced."""
         if result.end is not LaneEnd.lost:
             return False
-        stopped = self._cancelled or self._delivery.dead() or self._verdicts.shared_blocked
-        if stopped or attempts >= self._plan.max_epochs:
+        again = not self._cancelled and attempts < self._plan.max_epochs
+        if again:
+            self._settle()
+            again = not (self._plan.open and self._published)
+        if not again or self._delivery.dead() or self._verdicts.shared_blocked:
             self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
             return False
         self._observer.note("a lane was lost with its process; its source was begun again")

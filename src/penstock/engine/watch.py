@@ -78,6 +78,8 @@ class Watch:
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._accounting.loaded(load, result)
+        if self._echo is not None:
+            self._echo.loaded(load)
 
     def states(self, states: Sequence[SavedState]) -> None:
         self._accounting.states(states)

@@ -1,0 +1,295 @@
+"""A destination connector in memory that is fed by ``engine.push``, and that acks as it is told to.
+
+Real: ``PushDelivery`` and what an ack covers (``engine.push_cover``). Twins: the push task and the
+destination. Each row that is given, each order and each ack is a step. Neighbour: ``simulation``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scripted import Rows
+from simulation import Outcome, Scenario, Tally, World, run_once
+
+from penstock.engine.delivery import Delivery, Gate, Verdicts
+from penstock.engine.mailbox import NewConfig
+from penstock.engine.push import PushDelivery
+from penstock.engine.push_cover import Cover
+from penstock.engine.push_job import Acked, Order, PushEnd, PushResult
+from penstock.engine.sent import SentMarks
+from penstock.errors import DestinationError, LogError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Consumed, Segment
+from penstock.protocols.contract import END
+from penstock.state.contract import Lease, LoadIntent
+
+Row = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Manner:
+    """``acks``: at_once | late (a mark later) | end (its marks, once its input has ended) | at_end
+    (exit code 0) | never. ``dies``, ``lost``: after so many rows, or where they are 0 once its
+    input has ended, before it acks."""
+
+    acks: str = "at_once"
+    dies: int | None = None
+    lost: int | None = None
+
+
+GOOD = Manner()
+
+
+@dataclass
+class Target:
+    """What outlives the destination's process. ``manners``: of its runs in turn, then it is good.
+    ``forgets``: what was not acked is gone when it dies, else it is kept."""
+
+    manners: list[Manner] = field(default_factory=list[Manner])
+    forgets: bool = False
+    told_once: bool = False
+    quantum: int = 2
+    given: list[tuple[StreamId, Row]] = field(default_factory=list[tuple[StreamId, Row]])
+    has: dict[StreamId, list[tuple[int, Row]]] = field(
+        default_factory=dict[StreamId, list[tuple[int, Row]]]
+    )
+    runs: int = 0
+
+    def keep(self, stream: StreamId, generation: int, row: Row) -> None:
+        self.has.setdefault(stream, []).append((generation, row))
+
+    def done(self, stream: StreamId, generation: int) -> None:
+        """A generation is whole: those before it go."""
+        kept = [r for r in self.has.get(stream, []) if r[0] == generation]
+        self.has[stream] = kept
+
+    def rows(self, stream: str) -> list[tuple[int, int]]:
+        """Each once."""
+        return sorted({(r[0], r[1]) for _, r in self.has.get(StreamId(None, stream), [])})
+
+
+class SimSent(SentMarks):
+    def __init__(self, world: World) -> None:
+        self._world = world
+        super().__init__()
+
+    def _read(self) -> set[object]:
+        return set(self._world.sent)
+
+    def _write(self) -> None:
+        self._world.step("sent.before")
+        self._world.sent = set(self._marks)
+        self._world.step("sent.after")
+
+
+class SimConversation:
+    """``engine.push.Conversation``: its destination takes ``quantum`` items at each poll."""
+
+    def __init__(
+        self, world: World, target: Target, lease: Lease, told: dict[StreamId, set[int]]
+    ) -> None:
+        self._world, self._target, self._lease, self._told = world, target, lease, told
+        self._manner = target.manners[target.runs] if target.runs < len(target.manners) else GOOD
+        target.runs += 1
+        self._cover = Cover()
+        self._orders: list[Order] = []
+        self._acked: list[Acked] = []
+        self._marks: list[int] = []
+        self._scopes: dict[int, str] = {}
+        self._waiting: list[tuple[str, StreamId, int, Row]] = []  # not durable
+        self._fed: dict[StreamId, int] = {}
+        self._missing = False
+        self._result: PushResult | None = None
+        self._work_left = self._work()
+
+    # -- the driver's side
+
+    def takes(self, loads: Sequence[LoadIntent]) -> bool:
+        return not (self._target.told_once and self._lacks(loads))
+
+    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+        for load in self._lacks(loads):
+            self._told.setdefault(load.stream, set()).add(load.schema_version)
+        return Order()
+
+    def _lacks(self, loads: Sequence[LoadIntent]) -> list[LoadIntent]:
+        return [x for x in loads if x.schema_version not in self._told.get(x.stream, ())]
+
+    def order(self, order: Order) -> None:
+        self._world.step("push.order.before")
+        self._orders.append(order)
+        self._world.step("push.order.after")
+
+    def acks(self) -> list[Acked]:
+        found, self._acked = self._acked, []
+        return found
+
+    def new_config(self) -> NewConfig | None:
+        return None
+
+    def cancel(self) -> None:
+        raise AssertionError("nobody cancels")
+
+    def poll(self) -> PushResult | None:
+        for _ in range(self._target.quantum):
+            if self._result is None:
+                self._result = next(self._work_left)
+        return self._result
+
+    # -- the destination's
+
+    def _work(self) -> Iterator[PushResult | None]:
+        while True:
+            while not self._orders:
+                yield None
+            order = self._orders.pop(0)
+            for segment in order.segments:
+                for _ in self._give(segment):
+                    if (end := self._broken(sum(self._fed.values()))) is not None:
+                        yield end
+                        return
+                    yield None
+                if self._missing:
+                    error = LogError("a part is missing", code="log.corrupt")
+                    yield self._told_end(PushEnd.failed, [error.as_dict()])
+                    return
+                self._mark(segment)
+                yield None
+            for stream in order.done:
+                self._done(stream, order)
+            if order.end:
+                yield self._end()
+                return
+
+    def _give(self, segment: Segment) -> Iterator[None]:
+        self._cover.begin(segment.id)
+        scope = "" if segment.scope is None else segment.scope.key
+        for one in segment.slices:
+            assert one.schema_version in self._told[one.stream]
+            for part in one.parts:
+                self._never_settled(part.path, one.stream)
+                if part.path not in self._world.log.parts:  # the driver was overtaken
+                    self._missing = True
+                    return
+                rows: Rows = self._world.log.parts[part.path]
+                for row in rows:
+                    self._world.step("push.row.before")
+                    self._target.given.append((one.stream, row))
+                    self._fed[one.stream] = self._fed.get(one.stream, 0) + 1
+                    self._waiting.append((scope, one.stream, one.generation, row))
+                    if not self._target.forgets:
+                        self._flush(all_of_it=True)
+                    self._world.step("push.row.after")
+                    yield
+
+    def _never_settled(self, path: str, stream: StreamId) -> None:
+        """What was acked and settled is never given again, but by a driver that was overtaken."""
+        world = self._world
+        if world.holder == self._lease.token:
+            owner = next(s.id for s in world.sealed.values() for x in s.slices for p in x.parts
+                         if p.path == path)  # fmt: skip
+            assert Consumed(owner, stream) not in world.store.consumed("sim", {owner.epoch})
+
+    def _mark(self, segment: Segment) -> None:
+        number = self._cover.fed(segment)
+        if number is None or segment.scope is None:
+            return
+        self._scopes[number] = segment.scope.key
+        self._marks.append(number)
+        while self._marks and (
+            self._manner.acks == "at_once" or (self._manner.acks == "late" and len(self._marks) > 1)
+        ):
+            self._ack(self._marks.pop(0))
+
+    def _ack(self, number: int) -> None:
+        covered = self._cover.acked(number)
+        self._flush(all_of_it=number == END, scope=self._scopes.get(number))
+        if covered:
+            self._acked.append(Acked(segments=tuple(covered)))
+
+    def _flush(self, *, all_of_it: bool, scope: str | None = None) -> None:
+        later: list[tuple[str, StreamId, int, Row]] = []
+        for item in self._waiting:
+            if all_of_it or item[0] == scope:
+                self._target.keep(*item[1:])
+            else:
+                later.append(item)
+        self._waiting = later
+
+    def _done(self, stream: StreamId, order: Order) -> None:
+        """The destination swaps once it is told that the stream is complete."""
+        whole = [x for s in order.segments for x in s.slices if x.stream == stream and x.complete]
+        for one in whole:
+            if one.fills_generation:
+                self._flush(all_of_it=True)
+                self._target.done(stream, one.generation)
+
+    def _broken(self, fed: int) -> PushResult | None:
+        if self._manner.lost is not None and fed >= self._manner.lost > 0:
+            return self._lost()
+        if self._manner.dies is not None and fed >= self._manner.dies > 0:
+            return self._died()
+        return None
+
+    def _lost(self) -> PushResult:
+        error = DestinationError("the worker is gone", code="lane.lost")
+        return PushResult(end=PushEnd.lost, errors=[error.as_dict()])
+
+    def _died(self) -> PushResult:
+        error = DestinationError("exit code 1", code="destination.exited")
+        return self._told_end(PushEnd.failed, [error.as_dict()])
+
+    def _told_end(self, end: PushEnd, errors: list[dict[str, object]]) -> PushResult:
+        return PushResult(
+            end=end, fed=sorted(self._fed.items()), unacked=self._cover.left(), errors=errors
+        )
+
+    def _end(self) -> PushResult:
+        if self._manner.lost == 0:
+            return self._lost()
+        if self._manner.dies == 0:
+            return self._died()
+        if self._manner.acks in ("late", "end", "at_once"):
+            while self._marks:
+                self._ack(self._marks.pop(0))
+        self._flush(all_of_it=True)
+        if self._manner.acks == "at_end":
+            self._ack(END)
+        if left := self._cover.ended_well():
+            self._acked.append(Acked(segments=tuple(left)))
+        return self._told_end(PushEnd.finished, [])
+
+
+class SimFeeder:
+    """``engine.push.Feeder``."""
+
+    def __init__(self, world: World, target: Target, lease: Lease, scenario: Scenario) -> None:
+        self._world, self._target, self._lease = world, target, lease
+        self._plan = [StreamId(None, name) for name in scenario.records]
+
+    def start(self, streams: Iterable[StreamId]) -> SimConversation:
+        store = self._world.store
+        told = {s: {*store.schemas("sim", s)} for s in [*self._plan, *streams]}
+        return SimConversation(self._world, self._target, self._lease, told)
+
+    def save_config(self, config: NewConfig) -> None:
+        raise AssertionError("nobody changes it")
+
+
+def push_once(world: World, target: Target, scenario: Scenario, tally: Tally) -> Outcome:
+    """One program that feeds this destination."""
+
+    def delivery(
+        world: World, scenario: Scenario, lease: Lease, gate: Gate, tally: Tally, verdicts: Verdicts
+    ) -> Delivery:
+        return PushDelivery(
+            lease=lease,
+            store=world.store,
+            sent=SimSent(world),
+            feeder=SimFeeder(world, target, lease, scenario),
+            gate=gate,
+            states=scenario.states,
+            observer=tally,
+            verdicts=verdicts,
+        )
+
+    return run_once(world, scenario, take_over=True, delivery=delivery, tally=tally)

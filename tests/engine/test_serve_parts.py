@@ -1,0 +1,310 @@
+"""What ``penstock serve`` is made of: states that go back in order (L1), an input that becomes a
+pipe, refreshes that replace once (L6)."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config.quick import pipeline_from_arguments
+from penstock.engine.memory import MemoryLog
+from penstock.engine.pending import decide
+from penstock.engine.plan import PlannedStream, StreamsPlan
+from penstock.engine.sealer import LaneStream, Sealer
+from penstock.engine.serve import Echo, Served, input_pipe, refuse_remote
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Reject
+from penstock.model.segments import Load, Shape
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import RowSchema
+from penstock.state.holder import this_holder
+from penstock.state.memory import MemoryStore
+from penstock.tables.contract import TableName
+
+SHARED = StateScope(StateType.legacy)
+ONE = StateScope(StateType.stream, StreamId(None, "one"))
+TWO = StateScope(StateType.stream, StreamId(None, "two"))
+
+
+class Told:
+    """An echo over one file, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[str] = []
+        self.path = folder / "states-1.jsonl"
+        self.echo = Echo(self.said.append)
+        self.echo.follow(self.path)
+
+    def met(self, *states: tuple[StateScope, str], cut: bool = False) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            for scope, blob in states:
+                file.write(json.dumps([scope.key, blob]) + ("" if cut else "\n"))
+
+    def committed(self, *states: tuple[StateScope, str]) -> list[str]:
+        """What is said on their commit."""
+        before = len(self.said)
+        self.echo.committed([SavedState(scope, blob) for scope, blob in states])
+        return self.said[before:]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_l1_a_committed_state_brings_those_before_it_in_order(told: Told) -> None:
+    told.met((SHARED, "1"), (SHARED, "2"), (SHARED, "3"))
+    assert told.committed((SHARED, "2")) == ["1", "2"]
+    assert told.committed((SHARED, "2")) == []
+    assert told.committed((SHARED, "3")) == ["3"]
+
+
+def test_l1_each_stream_has_its_own_order(told: Told) -> None:
+    told.met((ONE, "a"), (TWO, "b"), (ONE, "c"))
+    assert told.committed((TWO, "b")) == ["b"]
+    assert told.committed((ONE, "c")) == ["a", "c"]
+
+
+def test_l1_of_equal_states_the_first_is_meant(told: Told) -> None:
+    """The rows between the two need not be there."""
+    told.met((SHARED, "a"), (SHARED, "b"), (SHARED, "a"), (SHARED, "c"))
+    assert told.committed((SHARED, "a")) == ["a"]
+    assert told.committed((SHARED, "a")) == ["b", "a"]
+    assert told.committed((SHARED, "c")) == ["c"]
+
+
+def test_a_state_that_nobody_met_here_goes_to_nobody(told: Told) -> None:
+    """An earlier run's load is repeated: its host sends again what had no answer."""
+    assert told.committed((SHARED, "old")) == []
+    told.met((SHARED, "new"))
+    assert told.committed((SHARED, "old")) == []
+    assert told.committed((SHARED, "new")) == ["new"]
+
+
+def test_a_line_that_is_being_written_waits(told: Told) -> None:
+    told.met((SHARED, "a"))
+    told.met((SHARED, "b"), cut=True)
+    assert told.committed((SHARED, "b")) == []
+    with told.path.open("a") as file:
+        file.write("\n")
+    assert told.committed((SHARED, "b")) == ["a", "b"]
+
+
+def test_the_rest_goes_back_when_everything_is_committed(told: Told) -> None:
+    long, odd = json.dumps("x" * 200_000), '{"ü":"\\u2028"}'
+    told.met((ONE, long), (TWO, odd), (ONE, "{}"), (ONE, "{}"))
+    told.echo.rest()
+    assert sorted(told.said) == sorted([long, odd, "{}", "{}"])
+    told.echo.rest()
+    assert len(told.said) == 4
+
+
+# -- the input
+
+
+def fed(given: Iterable[bytes], *, wait: float = 0.0) -> bytes:
+    """What a reader of the pipe gets of an input."""
+    out, into = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(into, "wb") as file:
+            for block in given:
+                file.write(block)
+
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    try:
+        with input_pipe(out) as pipe:
+            assert pipe.stat().st_mode & 0o777 == 0o600
+            time.sleep(wait)
+            got = pipe.read_bytes()
+        assert not pipe.exists()
+        feeder.join(10)
+        return got
+    finally:
+        os.close(out)
+
+
+def test_the_input_comes_whole_and_ends() -> None:
+    blocks = [os.urandom(1 << 20) for _ in range(3)]
+    assert fed(blocks, wait=0.2) == b"".join(blocks)
+
+
+def test_no_input_is_an_empty_one() -> None:
+    assert fed([]) == b""
+
+
+def test_a_reader_that_leaves_ends_the_pump() -> None:
+    """L11: nothing waits for a lane that is gone."""
+    out, into = os.pipe()
+    try:
+        with input_pipe(out) as pipe:
+            (pump,) = (t for t in threading.enumerate() if t.name == "input")
+            reader = os.open(pipe, os.O_RDONLY)
+            os.write(into, b"x")
+            assert os.read(reader, 1) == b"x"
+            os.close(reader)
+            os.write(into, b"more")
+            pump.join(10)
+            assert not pump.is_alive()
+    finally:
+        os.close(into)
+        os.close(out)
+
+
+def test_an_input_that_nobody_reads_is_let_go() -> None:
+    out, into = os.pipe()
+    with input_pipe(out):
+        (pump,) = (t for t in threading.enumerate() if t.name == "input")
+    pump.join(10)
+    os.close(into)
+    os.close(out)
+    assert not pump.is_alive()
+
+
+def test_a_master_elsewhere_is_refused() -> None:
+    import msgspec
+
+    pipeline = pipeline_from_arguments("singer:input", "delta:./lake")
+    refuse_remote(pipeline)
+    far = msgspec.structs.replace(pipeline.spark, master="spark://host:7077")
+    with pytest.raises(ConfigError) as refused:
+        refuse_remote(msgspec.structs.replace(pipeline, spark=far))
+    assert refused.value.code == "config.serve"
+
+
+# -- refreshes
+
+
+def planned(name: str, mode: DestinationSyncMode) -> PlannedStream:
+    stream = Stream(id=StreamId(None, name), json_schema={})
+    configured = ConfiguredStream(
+        stream=stream, sync_mode=SyncMode.incremental, destination_sync_mode=mode
+    )
+    return PlannedStream(
+        configured=configured,
+        schema=RowSchema(()),
+        columns={},
+        shape=Shape(mode=mode),
+        table=TableName(None, name),
+    )
+
+
+def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict[str, Any]:
+    """name -> (mode, replaces, fills a generation)."""
+    served = Served(
+        protocol="airbyte",
+        catalog=Catalog(()),
+        say=lambda state: None,
+        pipe=Path(),
+        refreshes={StreamId(None, name): n for name, n in refreshes.items()},
+    )
+    streams = tuple(planned(n, DestinationSyncMode(m)) for n, m in modes.items())
+    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=(), table_names={})
+    found = served.settled(plan, store.names("p")).streams
+    return {
+        s.id.name: (s.shape.mode.value, s.shape.replaces, s.configured.fills_generation)
+        for s in found
+    }
+
+
+def test_l6_a_refresh_replaces_until_it_was_seen() -> None:
+    store = MemoryStore()
+    lease = store.acquire("p", this_holder("r"), 60)
+    modes = {"a": "append", "d": "append_dedup", "o": "overwrite", "plain": "append"}
+    numbers = {"a": 3, "d": 3, "o": 3}
+    replaced = {
+        "a": ("append", True, True),
+        "d": ("append_dedup", True, True),
+        "o": ("overwrite", True, True),
+        "plain": ("append", False, False),
+    }
+    assert settled(store, numbers, **modes) == replaced
+    served = Served(
+        protocol="airbyte", catalog=Catalog(()), say=lambda state: None, pipe=Path(),
+        refreshes={StreamId(None, name): n for name, n in numbers.items()},
+    )  # fmt: skip
+    for name in modes:
+        served.published(store, lease)(StreamId(None, name))
+    assert settled(store, numbers, **modes) == {
+        "a": ("append", False, False),
+        "d": ("append_dedup", False, False),
+        "o": ("append", False, False),
+        "plain": ("append", False, False),
+    }
+    assert settled(store, dict.fromkeys(numbers, 4), **modes) == replaced
+
+
+def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:
+    """A stream that must be told complete waits for the word, in the ledger's eyes too."""
+    names = ["said", "unsaid", "free"]
+    log = MemoryLog()
+    sealer = Sealer(
+        log,
+        epoch=1,
+        lane=0,
+        streams=[
+            LaneStream(
+                stream=StreamId(None, name),
+                shape=Shape(mode=DestinationSyncMode.append, replaces=True),
+                schema_version=1,
+                generation=1,
+                fills_generation=True,
+                must_say=name != "free",
+            )
+            for name in names
+        ],
+        decode=lambda *_: None,  # type: ignore[arg-type, return-value]
+        clock=lambda: 0.0,
+    )
+    for name in names:
+        sealer.reject(Reject(StreamId(None, name), "bad", b"x"))
+    sealer.complete(StreamId(None, "said"))
+    ended = sealer.finish(clean=True)
+    assert {s.name: whole for s, whole in ended.items()} == {
+        "said": True,
+        "unsaid": False,
+        "free": True,
+    }
+    found = decide(log.segments(), set())
+    ready = {load.stream.name: load.replaces for g in found.ready for load in g.loads}
+    assert ready == {"said": True, "free": True}
+    assert [s.name for s in found.waiting] == ["unsaid"]
+
+
+def test_l6_a_load_of_an_earlier_run_is_no_refresh_of_this_one(tmp_path: Path) -> None:
+    """Its host gets no answer, so that it sends everything again, which must replace."""
+    seen: list[StreamId] = []
+    echo = Echo(lambda state: None, seen.append)
+    load = Load(
+        stream=StreamId(None, "s"),
+        shape=Shape(mode=DestinationSyncMode.append),
+        segments=(),
+        parts=(),
+        schema_version=1,
+        generation=1,
+        replaces=True,
+        number=1,
+        key="k",
+        read=1,
+        rejected=0,
+        filtered=0,
+    )
+    echo.loaded(load)
+    assert seen == []
+    echo.follow(tmp_path / "states-1.jsonl")
+    echo.loaded(load)
+    assert seen == [StreamId(None, "s")]
