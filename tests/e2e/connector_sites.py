@@ -38,9 +38,7 @@ class TapSite(Site):
 
     def bookmarks(self) -> dict[str, int]:
         """stream -> its bookmark in the saved state."""
-        return {
-            e["name"]: e["state"]["replication_key_value"] for e in self.described()["streams"]
-        }
+        return {e["name"]: e["state"]["replication_key_value"] for e in self.described()["streams"]}
 
     def journal(self, command: str = "read") -> list[dict[str, Any]]:
         """The tap's calls: ``read``, ``discover`` or ``about``."""

@@ -74,7 +74,8 @@ class Running:
 
 @dataclass
 class Place:
-    """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument."""
+    """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument; ``to``: a
+    destination that is no table."""
 
     folder: Path
     destination: str
@@ -82,6 +83,7 @@ class Place:
     options: dict[str, str] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
     source: str | None = None
+    to: str | None = None
 
     made: ClassVar[list["Place"]] = []
 
@@ -101,7 +103,7 @@ class Place:
         mark = shlex.quote(json.dumps({"tag": self.tag}))
         told = {
             "source": self.source or f"airbyte:{sys.executable} {STUB} --with {mark}",
-            "destination": f"{self.destination}:{self.lake}",
+            "destination": self.to or f"{self.destination}:{self.lake}",
             "home": str(self.home),
             "options": {
                 "name": "e2e",

@@ -2,7 +2,8 @@
 again until complete, then look: every id exactly once, no state ahead, nothing left running.
 
 ``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--only TEXT`` those whose name
-holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``.
+holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
+destination is a connector are ``push_kills``'s.
 
 The source hangs, once, near its end, so that a target is alive whenever it is wanted; whatever
 loads only at the end of a sync is struck there, where only the program is left to kill.
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from e2e_harness import Ended, Place, assert_adds_up
+from push_kills import POINTS, PushCell, push_cells, run_push_cell
+from push_kills import SHAPES as PUSH_SHAPES
+from push_kills import TARGETS as PUSH_TARGETS
 
 RECORDS = 400
 BEFORE = 100  # records of the sync before the one that is killed, where the table is replaced
@@ -217,11 +221,12 @@ def main() -> int:
     results: dict[str, str] = {}
     failed: dict[str, str] = {}
 
-    def attempt(it: Cell) -> None:
+    def attempt(it: Cell | PushCell) -> None:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
-            results[it.name] = run_cell(it, folder)
+            run = run_cell(it, folder) if isinstance(it, Cell) else run_push_cell(it, folder)
+            results[it.name] = run
             shutil.rmtree(folder, ignore_errors=True)
         except AssertionError as e:
             results[it.name] = "FAILED"
@@ -230,7 +235,8 @@ def main() -> int:
         print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(asked.jobs) as pool:
-        chosen = [it for it in cells() if it.possible and asked.only in it.name]
+        possible = [*(it for it in cells() if it.possible), *push_cells()]
+        chosen = [it for it in possible if asked.only in it.name]
         list(pool.map(attempt, chosen))
     if asked.markdown:
         print(_page(results))
@@ -258,6 +264,19 @@ Points: `mid-part` (rows are decoded and not sealed), `after-seal` (sealed, the 
 does not), `after-ledger` (both have it).
 """
 
+_PUSH_HEAD = """## Destinations that are connectors
+
+SIGKILL hits the **destination**, the **pusher** (which feeds it), the Spark Python worker that
+supervises the pusher (**push-worker**), or the whole **program**; the next run completes the sync.
+A cell says how many of the rows the destination heard twice. It passes only if nothing was lost,
+nothing came twice that was acked and settled before, and the report told at least as many rows as
+sent again.
+
+Points: `mid-push` (a part is fed), `after-order` (the push task is told what to feed),
+`before-settle` and `after-settle` (around the ledger's entry for an ack), `before-ack` and
+`after-ack` (around an ack being written down).
+"""
+
 
 def _page(results: dict[str, str]) -> str:
     lines = [_HEAD]
@@ -270,6 +289,14 @@ def _page(results: dict[str, str]) -> str:
                 results.get(Cell(shape, point, target).name, "-")
                 for point in (*LANE_POINTS, *DRIVER_POINTS)
             ]
+            lines.append(f"| {target} | {' | '.join(row)} |")
+        lines.append("")
+    lines.append(_PUSH_HEAD)
+    for name in PUSH_SHAPES:
+        lines += [f"### {name.replace('-', ', ')}", ""]
+        lines += [f"| killed | {' | '.join(POINTS)} |", "|---|" + "---|" * len(POINTS)]
+        for target in PUSH_TARGETS:
+            row = [results.get(PushCell(name, point, target).name, "-") for point in POINTS]
             lines.append(f"| {target} | {' | '.join(row)} |")
         lines.append("")
     passed = sum(1 for r in results.values() if r != "FAILED")

@@ -20,7 +20,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.quick import pipeline_from_arguments
 from penstock.config.sections import LoadBounds, SparkSettings
-from penstock.engine import preparation, run
+from penstock.engine import assembly, preparation, run
 from penstock.engine.sealer import Bounds
 from penstock.errors import PenstockError
 
@@ -63,13 +63,13 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
 
 def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
     """Smaller segments and loads than a user has a reason to ask for."""
-    whole = run.sync_plan
+    whole = assembly.sync_plan
 
     def sync_plan(*args: Any, **kw: Any) -> Any:
         return msgspec.structs.replace(whole(*args, **kw), **plan)
 
     preparation.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
-    run.sync_plan = sync_plan
+    assembly.sync_plan = sync_plan
 
 
 def main() -> int:

@@ -20,7 +20,11 @@ from penstock.config.served import AIRBYTE, SINGER, about, read_settings, schema
 from penstock.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.model.catalog import Catalog, ConfiguredStream
+    from penstock.model.catalog import (
+        Catalog,
+        ConfiguredStream,
+        StreamId,
+    )
     from penstock.model.report import Report
 
 serve = group(
@@ -117,7 +121,8 @@ def destination(
     try:
         known, streams = serving.configured(_catalog(catalog))
         pipeline = read_settings(config, None).pipeline_of(AIRBYTE, _options(streams))
-        report = _run(surface, pipeline, AIRBYTE, known, serving.STATE)
+        refreshes = serving.refreshes(streams)
+        report = _run(surface, pipeline, AIRBYTE, known, serving.STATE, refreshes)
     except PenstockError as e:
         out(serving.error(e.message, e.hint))
         surface.output.error(e)
@@ -171,15 +176,18 @@ def _options(streams: "tuple[ConfiguredStream, ...]") -> tuple[StreamOptions, ..
             namespace=s.id.namespace,
             sync_mode=s.sync_mode,
             destination_sync_mode=s.destination_sync_mode,
-            cursor_field=s.cursor_field or None,
-            primary_key=s.primary_key or None,
         )
         for s in streams
     )
 
 
 def _run(
-    surface: Surface, pipeline: Pipeline, protocol: str, catalog: "Catalog", form: str
+    surface: Surface,
+    pipeline: Pipeline,
+    protocol: str,
+    catalog: "Catalog",
+    form: str,
+    refreshes: "dict[StreamId, int] | None" = None,
 ) -> "Report":
     """``form``: a line of stdout, with ``{}`` where the state goes."""
     from penstock.engine.run import request_cancel, serve_input
@@ -197,6 +205,7 @@ def _run(
             protocol=protocol,
             catalog=catalog,
             say=say,
+            refreshes=refreshes,
         )
 
 

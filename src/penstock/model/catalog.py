@@ -81,7 +81,8 @@ class Catalog(msgspec.Struct, frozen=True):
 class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     """How one stream is synced. ``cursor_field`` is a path (empty: the source's own business, or
     none); ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
-    ``columns`` is the user's selection of top-level properties (None: all)."""
+    ``columns`` is the user's selection of top-level properties (None: all). ``replaces``: its rows
+    take the place of all older ones, whatever the modes say."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -92,6 +93,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     generation_id: int | None = None
     minimum_generation_id: int | None = None
     sync_id: int | None = None
+    replaces: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -101,7 +103,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     def fills_generation(self) -> bool:
         """True where rows become visible only as a whole, when the stream is complete (L6)."""
         return (
-            self.sync_mode is SyncMode.full_refresh
+            self.replaces
+            or self.sync_mode is SyncMode.full_refresh
             or self.destination_sync_mode is DestinationSyncMode.overwrite
         )
 

@@ -36,13 +36,16 @@ class PartRef(msgspec.Struct, frozen=True):
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How rows join their table, fixed when they are sealed: a pipeline file that changes between
-    runs does not change what a recovered segment means. Paths hold cleaned column names."""
+    runs does not change what a recovered segment means. Paths hold cleaned column names.
+    ``replaces``: a generation takes the place of what the table holds, also under another mode than
+    overwrite."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
     cursor: FieldPath = ()
     deleted_column: str | None = None
     sync_id: int | None = None
+    replaces: bool = False
 
     def joins_like(self, other: "Shape") -> bool:
         """Equal but for the sync that they belong to."""

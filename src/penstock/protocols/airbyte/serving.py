@@ -6,12 +6,19 @@ Neighbours: ``cli.serve`` prints these lines; records and states are read as a s
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.errors import ConfigError, SourceError
-from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, SyncMode
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    StreamId,
+    SyncMode,
+)
 from penstock.protocols.airbyte.catalog import catalog_of
 
 STATE = '{"type":"STATE","state":{}}'
@@ -47,16 +54,29 @@ def _line(kind: str, key: str, body: dict[str, Any]) -> str:
     return json.dumps({"type": kind, key: body}, separators=(",", ":"))
 
 
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    stream: dict[str, Any]
+    sync_mode: SyncMode | None = None
+    destination_sync_mode: DestinationSyncMode | None = None
+    cursor_field: tuple[str, ...] | None = None
+    primary_key: tuple[tuple[str, ...], ...] | None = None
+    generation_id: int | None = None
+    minimum_generation_id: int | None = None
+
+
+class _Configured(msgspec.Struct, frozen=True, kw_only=True):
+    streams: list[_Entry]
+
+
 def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
-    """A ConfiguredAirbyteCatalog. A generation that truncates (``minimum_generation_id`` equals
-    ``generation_id``) overwrites, whatever the mode says. Raises ``ConfigError``."""
+    """A ConfiguredAirbyteCatalog; see :func:`refreshes` for its generations. Its streams are
+    what their source was asked for, no matter what the source offers. Raises ``ConfigError``."""
     try:
-        entries: list[dict[str, Any]] = msgspec.json.decode(raw, type=dict[str, Any])["streams"]
-        given = [
-            (entry, catalog_of({"streams": [entry["stream"]]})[0].streams) for entry in entries
-        ]
-        streams = tuple(_configured(entry, one) for entry, (one,) in given)
-    except (msgspec.MsgspecError, SourceError, LookupError, TypeError, ValueError) as e:
+        entries = msgspec.json.decode(raw, type=_Configured).streams
+        streams = tuple(_configured(entry) for entry in entries)
+        if len({s.id for s in streams}) < len(streams):
+            raise ValueError("a stream comes twice")
+    except (msgspec.MsgspecError, SourceError, ValueError) as e:
         raise ConfigError(
             f"the configured catalog cannot be read: {e}",
             code="config.catalog",
@@ -65,15 +85,34 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     return Catalog(tuple(s.stream for s in streams)), streams
 
 
-def _configured(entry: dict[str, Any], stream: Any) -> ConfiguredStream:
-    mode = DestinationSyncMode(entry.get("destination_sync_mode") or "append")
-    generation, minimum = entry.get("generation_id"), entry.get("minimum_generation_id")
-    if generation and generation == minimum:
-        mode = DestinationSyncMode.overwrite
-    return ConfiguredStream(
-        stream=stream,
-        sync_mode=SyncMode(entry.get("sync_mode") or "full_refresh"),
-        destination_sync_mode=mode,
-        cursor_field=tuple(entry.get("cursor_field") or ()),
-        primary_key=tuple(tuple(path) for path in entry.get("primary_key") or ()),
+def _configured(entry: _Entry) -> ConfiguredStream:
+    (stream,) = catalog_of({"streams": [entry.stream]})[0].streams
+    cursor = entry.cursor_field or ()
+    key = tuple(path for path in entry.primary_key or () if path)
+    key = key or stream.source_defined_primary_key or ()
+    asked = msgspec.structs.replace(
+        stream,
+        sync_modes=(SyncMode.full_refresh, SyncMode.incremental),
+        source_defined_cursor=True,
+        default_cursor_field=cursor or stream.default_cursor_field,
+        source_defined_primary_key=key or None,
     )
+    return ConfiguredStream(
+        stream=asked,
+        sync_mode=entry.sync_mode or SyncMode.full_refresh,
+        destination_sync_mode=entry.destination_sync_mode or DestinationSyncMode.append,
+        cursor_field=cursor,
+        primary_key=key,
+        generation_id=entry.generation_id,
+        minimum_generation_id=entry.minimum_generation_id,
+    )
+
+
+def refreshes(streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
+    """The generation of each stream whose older rows go: one that truncates has a
+    ``minimum_generation_id`` that equals its ``generation_id``, whatever its mode says."""
+    return {
+        s.id: s.generation_id
+        for s in streams
+        if s.generation_id and s.generation_id == s.minimum_generation_id
+    }

@@ -159,6 +159,7 @@ class Sorter:
                 yield Reject(None, "record of the wrong shape: stream is missing", raw)
             return
         bodies = list(map(_RECORD_OF, run))
+        broken: list[Reject] = []
         if set(map(FIRST, map(memoryview, bodies))) != {OPEN}:
             keep: list[Line] = []
             for line, raw in zip(run, raws, strict=True):
@@ -166,10 +167,11 @@ class Sorter:
                     keep.append(line)
                     continue
                 what = "missing" if line.record is ABSENT else "not an object"
-                yield Reject(stream, f"record of the wrong shape: record is {what}", raw)
+                broken.append(Reject(stream, f"record of the wrong shape: record is {what}", raw))
             run = keep
             bodies = list(map(_RECORD_OF, run))
         if not bodies:
+            yield from broken
             return
         number = self._version(version)
         group = self._open.get((stream, number))
@@ -178,6 +180,7 @@ class Sorter:
             group = self._open[(stream, number)] = _Group()
             self._latest[stream] = number
             self._activated.discard(stream)
+        yield from broken  # of a stream that is announced by now: it counts them
         group.bodies += bodies
         group.times += map(_TIME_OF, run)
 

@@ -1,0 +1,81 @@
+"""The configuration of ``penstock serve``: what it takes and refuses, the pipeline it makes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config.served import about, read_settings, schema
+from penstock.errors import ConfigError
+from penstock.model.catalog import DestinationSyncMode
+
+
+def settings(folder: Path, told: Any, to: str | None = None) -> Any:
+    path = folder / "config.json"
+    path.write_text(told if isinstance(told, str) else json.dumps(told))
+    return read_settings(str(path), to)
+
+
+def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
+    told = settings(
+        tmp_path,
+        {
+            "destination": f"delta:{tmp_path}/lake",
+            "pipeline": "shop",
+            "destination_sync_mode": "append_dedup",
+            "metadata_columns": "neutral",
+            "load_bytes": 1000,
+            "load_seconds": 5,
+        },
+    )
+    made = told.pipeline_of("singer")
+    assert (made.pipeline, made.destination.use) == ("shop", "delta")
+    assert made.destination.config == {"path": f"{tmp_path}/lake"}
+    assert made.destination.metadata_columns == "neutral"
+    assert made.source.defaults.destination_sync_mode is DestinationSyncMode.append_dedup
+    assert (made.load.max_pending_bytes, made.load.max_pending_time) == (1000, 5.0)
+    assert made.source.streams is None
+
+
+def test_a_destination_beside_the_file_or_in_its_place(tmp_path: Path) -> None:
+    assert read_settings(None, "parquet:./lake").destination == "parquet:./lake"
+    assert settings(tmp_path, {"destination": "delta:./a"}, "delta:./b").destination == "delta:./b"
+    one, other = (read_settings(None, f"delta:./{n}").pipeline_of("singer") for n in "ab")
+    assert one.pipeline != other.pipeline
+
+
+@pytest.mark.parametrize(
+    ("told", "word"),
+    [
+        ("not json", "config.json"),
+        ("[]", "object"),
+        ({}, "no destination"),
+        ({"destination": 1}, "destination"),
+        ({"destination": "delta:./x", "colour": 1}, "colour"),
+        ({"destination": "delta:./x", "load_seconds": 0}, "load_seconds"),
+        ({"destination": "delta:./x", "destination_sync_mode": "replace"}, "replace"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, told: Any, word: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings(tmp_path, told)
+    assert refused.value.code == "config.schema"
+    assert word in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_settings(str(tmp_path / "none.json"), None)
+    assert refused.value.code == "config.not_found"
+
+
+def test_the_schema_stands_alone_and_about_has_it() -> None:
+    """Airbyte, connectionSpecification; Singer SDK's ``--about``."""
+    told = schema()
+    assert told["required"] == ["destination"]
+    assert "$ref" not in json.dumps(told)
+    assert all("description" in words for words in told["properties"].values())
+    said = about("1.2")
+    assert (said["version"], said["settings"]) == ("1.2", told)

@@ -1,0 +1,495 @@
+"""Penstock as another platform's connector (issue 4, "We are connectors too"): a Singer target and
+an Airbyte destination, as processes, with their own Spark.
+
+What an ack may say is L1: a state comes back once everything before it is in the table. Tables are
+read by delta-rs or DuckDB.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import deltalake
+import duckdb
+import pytest
+from connector_sites import stub
+from pipelines import SCRIPT
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "NO_COLOR": "1"}
+SECONDS = 150.0
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "seq": {"type": "integer"}},
+}
+Row = dict[str, Any]
+
+
+class Served:
+    """One ``penstock serve`` that goes on. ``states``: its stdout so far, a line each."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.err = ""
+        self._readers = [
+            threading.Thread(target=self._read_out, daemon=True),
+            threading.Thread(target=self._read_err, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_out(self) -> None:
+        for line in _pipe(self.process.stdout):
+            self.lines.append(line.decode())
+
+    def _read_err(self) -> None:
+        for line in _pipe(self.process.stderr):
+            self.err += line.decode(errors="replace")
+
+    def feed(self, *messages: Any) -> None:
+        given = _pipe(self.process.stdin)
+        for message in messages:
+            given.write(message if isinstance(message, bytes) else json.dumps(message).encode())
+            given.write(b"\n")
+        given.flush()
+
+    def states_after(self, count: int, seconds: float = SECONDS) -> list[Any]:
+        """Its states, once there are so many."""
+        deadline = time.monotonic() + seconds
+        while len(self.lines) < count and time.monotonic() < deadline:
+            assert self.process.poll() is None, self.err
+            time.sleep(0.05)
+        assert len(self.lines) >= count, self.err
+        return self.states
+
+    @property
+    def states(self) -> list[Any]:
+        return [json.loads(line) for line in self.lines]
+
+    def end(self) -> int:
+        """Its exit code, after the end of its input."""
+        with suppress(BrokenPipeError):
+            _pipe(self.process.stdin).close()
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join(10)
+        return code
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+
+def _pipe(file: "IO[bytes] | None") -> "IO[bytes]":
+    assert file is not None
+    return file
+
+
+class Place:
+    """A folder, a home and a lake of its own. ``format``: parquet or delta."""
+
+    def __init__(self, folder: Path, format: str) -> None:
+        self.folder, self.lake, self.home = folder, folder / "lake", folder / "home"
+        self.format = format
+        (folder / "conf").mkdir(parents=True)
+        (folder / "conf" / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
+        self.environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        self.environ |= {"PENSTOCK_HOME": str(self.home), "SPARK_CONF_DIR": str(folder / "conf")}
+        self.environ |= QUICK
+        self._running: list[Served] = []
+
+    def write(self, name: str, value: Any) -> str:
+        path = self.folder / name
+        path.write_text(json.dumps(value))
+        return str(path)
+
+    def serve(self, *words: str) -> Served:
+        process = subprocess.Popen(
+            [str(SCRIPT), "serve", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environ,
+            cwd=self.folder,
+        )
+        self._running.append(Served(process))
+        return self._running[-1]
+
+    def target(self, **settings: Any) -> Served:
+        settings = {"destination": f"{self.format}:{self.lake}", "pipeline": "served", **settings}
+        return self.serve("target", "--as", "singer", "--config", self.write("c.json", settings))
+
+    def destination(self, streams: list[Any], **settings: Any) -> Served:
+        settings = {"destination": f"{self.format}:{self.lake}", "pipeline": "served", **settings}
+        config = self.write("c.json", settings)
+        catalog = self.write("catalog.json", {"streams": streams})
+        words = ("--as", "airbyte", "write", "--config", config, "--catalog", catalog)
+        return self.serve("destination", *words)
+
+    def told(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [str(SCRIPT), *words],
+            input=stdin, capture_output=True, env=self.environ, cwd=self.folder, timeout=SECONDS,
+        )  # fmt: skip
+
+    def rows(self, table: str) -> list[Row]:
+        folder = self.lake / table
+        if (folder / "_delta_log").is_dir():
+            return deltalake.DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+        if not any(folder.glob("*.parquet")):
+            return []
+        found = duckdb.connect().sql(f"SELECT * FROM read_parquet('{folder}/*.parquet')")
+        return found.to_arrow_table().to_pylist()
+
+    def seqs(self, table: str) -> list[int]:
+        return sorted(row["seq"] for row in self.rows(table))
+
+    def report(self) -> Row:
+        """Of the newest run."""
+        runs = sorted((self.home / "runs").glob("*/report.json"))
+        return json.loads(runs[-1].read_text())
+
+    def end_all(self) -> None:
+        for served in self._running:
+            if served.process.poll() is None:
+                served.process.kill()
+                served.process.wait(30)
+
+
+@pytest.fixture
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Parquet, unless a test is given another format."""
+    made = Place(tmp_path / "served", getattr(request, "param", "parquet"))
+    yield made
+    made.end_all()
+
+
+in_delta = pytest.mark.parametrize("place", ["delta"], indirect=True)
+
+
+def tap(**options: Any) -> bytes:
+    """What the stub tap says."""
+    command = shlex.split(stub("stub_tap.py", "--with", json.dumps(options)))
+    done = subprocess.run([*command, "--config", "/dev/null"], capture_output=True, timeout=60)
+    return done.stdout
+
+
+def source(folder: Path, streams: list[Any], **options: Any) -> bytes:
+    """What the stub source says of these streams."""
+    catalog = folder / "read.json"
+    catalog.write_text(json.dumps({"streams": streams}))
+    config = folder / "source.json"
+    config.write_text(json.dumps({}))
+    command = shlex.split(stub("stub_source.py", "--with", json.dumps(options)))
+    words = ["read", "--config", str(config), "--catalog", str(catalog)]
+    done = subprocess.run([*command, *words], capture_output=True, timeout=60)
+    return done.stdout
+
+
+def schema(stream: str = "s0", **more: Any) -> Row:
+    return {"type": "SCHEMA", "stream": stream, "schema": SCHEMA, "key_properties": ["id"], **more}
+
+
+def records(first: int, last: int, stream: str = "s0", **more: Any) -> list[Row]:
+    return [
+        {"type": "RECORD", "stream": stream, "record": {"id": n, "seq": n}, **more}
+        for n in range(first, last + 1)
+    ]
+
+
+def state(n: int) -> Row:
+    return {"type": "STATE", "value": {"bookmarks": {"s0": {"at": n}}}}
+
+
+def entry(name: str, mode: str = "append", **more: Any) -> Row:
+    """A stream of a configured catalog."""
+    stream = {"name": name, "json_schema": SCHEMA, "supported_sync_modes": ["full_refresh"]}
+    if "namespace" in more:
+        stream["namespace"] = more.pop("namespace")
+    told = {"sync_mode": "incremental", "destination_sync_mode": mode, "primary_key": [["id"]]}
+    return {"stream": stream, **told, **more}
+
+
+def record(stream: str, seq: int, namespace: str | None = None, **data: Any) -> Row:
+    body = {"stream": stream, "data": {"id": seq, "seq": seq, **data}, "emitted_at": seq}
+    if namespace:
+        body["namespace"] = namespace
+    return {"type": "RECORD", "record": body}
+
+
+def stream_state(name: str, seq: int) -> Row:
+    stream = {"stream_descriptor": {"name": name}, "stream_state": {"seq": seq}}
+    return {"type": "STATE", "state": {"type": "STREAM", "stream": stream, "id": seq}}
+
+
+def complete(name: str) -> Row:
+    status = {"stream_descriptor": {"name": name}, "status": "COMPLETE"}
+    trace = {"type": "STREAM_STATUS", "emitted_at": 1.5, "stream_status": status}
+    return {"type": "TRACE", "trace": trace}
+
+
+# -- a Singer target
+
+
+def test_l1_a_target_gives_states_back_in_order_and_nothing_else(place: Place) -> None:
+    """Noise, fields that no SCHEMA has, rows after the last STATE, and then no input at all."""
+    given = tap(scenario="noise", records=100, trailing=10)
+    told = [json.loads(line) for line in given.splitlines() if b'"STATE"' in line]
+    served = place.target()
+    served.feed(given[:-1])
+    served.feed(*({**r, "record": {**r["record"], "colour": "red"}} for r in records(101, 105)))
+    assert served.end() == 0, served.err
+    assert served.states == [message["value"] for message in told]
+    assert place.seqs("s0") == list(range(1, 106))
+    assert place.seqs("s1") == list(range(1, 101))
+    report = place.report()
+    assert (report["status"], report["guarantee"]) == ("succeeded", "at-least-once")
+    assert any("s0.colour (5)" in note for note in report["notes"]), report["notes"]
+    silent = place.target()
+    assert (silent.end(), silent.lines) == (0, []), silent.err
+    assert len(place.rows("s0")) == 105
+
+
+@in_delta
+def test_l1_a_target_killed_in_the_middle_loses_nothing(place: Place) -> None:
+    """SIGKILL after the first state came back: its rows are in the table, and a tap that goes on
+    from it brings the rest. What came after it is not loaded behind the tap's back."""
+    served = place.target(load_seconds=0.5)
+    served.feed(schema(), *records(1, 100), state(100))
+    deadline = time.monotonic() + SECONDS
+    while not served.lines and time.monotonic() < deadline:  # a state is sealed every ten seconds
+        served.feed(state(100))
+        time.sleep(0.5)
+    first = served.states_after(1)[0]
+    assert first == state(100)["value"]
+    assert place.seqs("s0") == list(range(1, 101))
+    served.feed(*records(101, 150), state(150), *records(151, 160))
+    served.kill()
+    assert all(s == first for s in served.states)
+    again = place.target()
+    again.feed(schema(), *records(101, 170), state(170))
+    assert again.end() == 0, again.err
+    assert again.states == [state(170)["value"]]
+    assert place.seqs("s0") == list(range(1, 171))
+
+
+def test_l6_a_version_replaces_the_rows_once_its_tap_says_so(place: Place) -> None:
+    first = place.target()
+    first.feed(tap(records=20, streams=1, version=7, activate="both")[:-1])
+    assert first.end() == 0, first.err
+    assert place.seqs("s0") == list(range(1, 21))
+    died = place.target()
+    died.feed(tap(records=5, streams=1, version=8)[:-1])
+    assert died.end() == 4, died.err
+    assert place.seqs("s0") == list(range(1, 21)), "the end of the input says nothing"
+    assert died.lines == []
+    second = place.target()
+    second.feed(tap(records=9, streams=1, version=9, activate="after")[:-1])
+    assert second.end() == 0, second.err
+    assert place.seqs("s0") == list(range(1, 10))
+    assert second.states[-1]["bookmarks"]["s0"]["replication_key_value"] == 9
+
+
+def test_a_target_tells_what_it_is_and_refuses_what_it_does_not_understand(place: Place) -> None:
+    about = place.told("serve", "target", "--as", "singer", "--about", "--format=json")
+    assert about.returncode == 0, about.stderr
+    told = json.loads(about.stdout)
+    assert "activate-version" in told["capabilities"]
+    assert "destination" in told["settings"]["properties"]
+    bad = place.write("bad.json", {"destination": "delta:./lake", "load_seconds": "soon"})
+    blocked = place.folder / "file"
+    blocked.write_text("")
+    wrong = [
+        ("--config", bad),
+        ("--config", place.write("unknown.json", {"destination": "delta:./x", "colour": 1})),
+        ("--config", str(place.folder / "missing.json")),
+        ("--to", "nowhere:./lake"),
+        ("--to", f"delta:{blocked}/lake"),
+        (),
+        ("--as", "airbyte", "--to", "delta:./lake"),
+    ]
+    for words in wrong:
+        answer = place.told("serve", "target", *words, stdin=tap(records=1))
+        assert answer.returncode in (2, 5), (words, answer.stderr)
+        assert answer.stdout == b"", words
+        assert answer.stderr.strip(), words
+        assert b"Traceback" not in answer.stderr, words
+
+
+def test_a_large_input_is_read_in_bounded_memory(place: Place) -> None:
+    """60 MB, several times what may wait, by a tap that never says STATE before its end."""
+    served = place.target()
+    text = "x" * 500
+    wide = {"type": "object", "properties": {**SCHEMA["properties"], "text": {"type": "string"}}}
+    served.feed(schema(schema=wide))
+    line = '{{"type":"RECORD","stream":"s0","record":{{"id":{0},"seq":{0},"text":"{1}"}}}}'
+    for first in range(0, 100_000, 10_000):
+        lines = (line.format(n, text) for n in range(first, first + 10_000))
+        served.feed("\n".join(lines).encode())
+    served.feed(state(1))
+    assert served.end() == 0, served.err
+    assert served.states == [state(1)["value"]]
+    assert place.seqs("s0") == list(range(100_000))
+    assert place.report()["memory"]["python_peak_bytes"] < 900 << 20
+
+
+# -- an Airbyte destination
+
+
+def test_a_destination_answers_spec_and_check(place: Place) -> None:
+    """Specification, Destination: spec and check; a check that fails is a status, not a failure."""
+    spec = place.told("serve", "destination", "--as", "airbyte", "spec")
+    told = json.loads(spec.stdout)["spec"]
+    assert set(told["supported_destination_sync_modes"]) == {"append", "overwrite", "append_dedup"}
+    assert told["connectionSpecification"]["required"] == ["destination"]
+    blocked = place.folder / "file"
+    blocked.write_text("")
+    for settings, wanted in (
+        ({"destination": "delta:./lake"}, "SUCCEEDED"),
+        ({"destination": f"delta:{blocked}/lake"}, "FAILED"),
+        ({"destination": "nowhere:./lake"}, "FAILED"),
+        ({}, "FAILED"),
+    ):
+        config = place.write("check.json", settings)
+        answer = place.told("serve", "destination", "check", "--config", config)
+        assert answer.returncode == 0, answer.stderr
+        status = json.loads(answer.stdout)["connectionStatus"]
+        assert status["status"] == wanted
+        assert ("message" in status) is (wanted == "FAILED")
+    failed = place.told("serve", "destination", "write", "--config", config, "--catalog", config)
+    trace = json.loads(failed.stdout)
+    assert (failed.returncode, trace["trace"]["type"]) == (1, "ERROR")
+
+
+def test_a_destination_takes_what_its_catalog_has_and_answers_every_state(place: Place) -> None:
+    """Protocol, Destination: streams and fields beside the catalog are ignored, the rest is loaded;
+    states in order for each stream. Two streams of one name differ by their namespace."""
+    streams = [
+        entry("s0", "overwrite", sync_mode="full_refresh"),
+        entry("s1", "append_dedup", cursor_field=["seq"]),
+        entry("s0", namespace="shop"),
+    ]
+    served = place.destination(streams)
+    given = source(place.folder, streams[:2], records=100, schema=1)
+    served.feed(given[:-1])
+    served.feed(record("stranger", 1), record("s0", 1, "shop"), record("s0", 2, "shop"))
+    shop = complete("s0")
+    shop["trace"]["stream_status"]["stream_descriptor"]["namespace"] = "shop"
+    served.feed(b"not json", shop)
+    assert served.end() == 0, served.err
+    lines = [json.loads(line) for line in given.splitlines() if b'"STATE"' in line]
+    for name in ("s0", "s1"):
+        mine = [m for m in lines if m["state"]["stream"]["stream_descriptor"]["name"] == name]
+        assert [m for m in served.states if m in mine] == mine
+    assert len(served.states) == len(lines)
+    assert place.seqs("s0") == place.seqs("s1") == list(range(1, 101))
+    assert place.seqs("shop/s0") == [1, 2]
+    notes = place.report()["notes"]
+    assert any("stream_not_configured:stranger" in note for note in notes), notes
+    assert any("s0.name" in note for note in notes), notes
+
+
+def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) -> None:
+    """A generation replaces the rows when its host says COMPLETE, keeps the newest of each key
+    under append_dedup, and goes on from an acknowledged state without replacing what it brought."""
+    third: Row = {"generation_id": 3, "minimum_generation_id": 3}
+    streams = [entry("s0", **third), entry("s1", "append_dedup", cursor_field=["seq"], **third)]
+    first = place.destination(streams)
+    for name in ("s0", "s1"):
+        older = record(name, 1)
+        newer = record(name, 2)
+        newer["record"]["data"]["id"] = 1
+        first.feed(older, newer, stream_state(name, 2), complete(name))
+    assert first.end() == 0, first.err
+    assert (place.seqs("s0"), place.seqs("s1")) == ([1, 2], [2])
+    assert {s["state"]["id"] for s in first.states} == {2}
+    goes_on = place.destination(streams)
+    for name in ("s0", "s1"):
+        goes_on.feed(record(name, 3), stream_state(name, 3), complete(name))
+    assert goes_on.end() == 0, goes_on.err
+    assert (place.seqs("s0"), place.seqs("s1")) == ([1, 2, 3], [2, 3])
+    fourth: Row = {"generation_id": 4, "minimum_generation_id": 4}
+    died = place.destination([entry("s0", **fourth), entry("s1", generation_id=3)])
+    died.feed(record("s0", 9), stream_state("s0", 9), record("s1", 4), stream_state("s1", 4))
+    assert died.end() == 1, died.err
+    assert (place.seqs("s0"), place.seqs("s1")) == ([1, 2, 3], [2, 3, 4])
+    kinds = [(m["type"], m.get("trace", {}).get("type")) for m in died.states]
+    assert kinds == [("STATE", None), ("TRACE", "ERROR")]
+    assert died.states[0] == stream_state("s1", 4)
+    assert "s0" in died.states[1]["trace"]["error"]["message"]
+
+
+@pytest.mark.network
+def test_faker_outside_penstock_feeds_a_destination(place: Place) -> None:
+    """The real source-faker, by its own command: discover, read, and all that it says to us."""
+    added = place.told("add", "airbyte:source-faker@7.2.1", "--json")
+    assert added.returncode == 0, added.stderr
+    (faker,) = (place.home / "connectors").rglob("bin/source-faker")
+    config = place.write("faker.json", {"count": 200, "seed": 1, "parallelism": 1})
+    asked = subprocess.run(
+        [str(faker), "discover", "--config", config], capture_output=True, timeout=120
+    )
+    (found,) = (
+        m["catalog"]["streams"]
+        for line in asked.stdout.splitlines()
+        if line.startswith(b"{") and (m := json.loads(line))["type"] == "CATALOG"
+    )
+    streams = [
+        {
+            "stream": stream,
+            "sync_mode": "incremental",
+            "cursor_field": stream.get("default_cursor_field") or ["updated_at"],
+            "destination_sync_mode": "append_dedup",
+            "primary_key": stream["source_defined_primary_key"],
+        }
+        for stream in found
+    ]
+    catalog = place.write("faker-catalog.json", {"streams": streams})
+    read = [str(faker), "read", "--config", config, "--catalog", catalog]
+    given = subprocess.run(read, capture_output=True, timeout=120).stdout
+    served = place.destination(streams)
+    served.feed(given[:-1])
+    assert served.end() == 0, served.err
+    states = [json.loads(x) for x in given.splitlines() if x.startswith(b"{")]
+    states = [m for m in states if m["type"] == "STATE"]
+    assert sorted(map(json.dumps, served.states)) == sorted(map(json.dumps, states))
+    assert len(place.rows("users")) == 200
+    assert len(place.rows("products")) == 100
+    assert place.report()["status"] == "succeeded"
+
+
+# -- both halves of our connector role
+
+
+@pytest.mark.parametrize("way", ["target", "destination"])
+def test_penstock_feeds_penstock(place: Place, way: str) -> None:
+    """Any source into any destination, where the destination is another Penstock: a connector's
+    environment is clean, so that its home stands in its command."""
+    settings = json.dumps({"destination": f"parquet:{place.lake}"})
+    if way == "target":
+        given = f"airbyte:{stub('stub_source.py', '--with', json.dumps({'records': 50}))}"
+        into = f"singer:{SCRIPT} serve target --as singer --home {place.home}"
+    else:
+        given = f"singer:{stub('stub_tap.py', '--with', json.dumps({'records': 50}))}"
+        into = f"airbyte:{SCRIPT} serve destination --as airbyte --home {place.home}"
+    ran = place.told(
+        "run", given, into, "--destination-config", settings, "--name", "outer", "--json"
+    )
+    report = json.loads(ran.stdout)
+    assert report["status"] == "succeeded", (report["error"], ran.stderr)
+    assert place.seqs("s0") == place.seqs("s1") == list(range(1, 51))
+    for stream in report["streams"]:
+        assert (stream["read"], stream["committed"], stream["status"]) == (50, 50, "complete")
+        assert stream["states"] >= 1

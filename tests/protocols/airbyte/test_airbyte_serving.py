@@ -1,0 +1,103 @@
+"""Penstock as an Airbyte destination: the lines a host hears, the catalog that it gives."""
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
+from penstock.protocols.airbyte import PACKAGE, serving
+from penstock.protocols.contract import StreamWish
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
+
+
+def catalog(*entries: dict[str, Any]) -> bytes:
+    return json.dumps({"streams": list(entries)}).encode()
+
+
+def entry(name: str = "s", stream: dict[str, Any] | None = None, **told: Any) -> dict[str, Any]:
+    own = {"name": name, "json_schema": SCHEMA, "supported_sync_modes": ["full_refresh"]}
+    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    return {"stream": {**own, **(stream or {})}, **modes, **told}
+
+
+def test_lines_are_the_protocols() -> None:
+    """Specification, Destination: SPEC, CONNECTION_STATUS; protocol, AirbyteTraceMessage."""
+    told = json.loads(serving.spec({"type": "object"}))
+    assert told["type"] == "SPEC"
+    assert told["spec"]["connectionSpecification"] == {"type": "object"}
+    assert told["spec"]["supportsIncremental"] is True
+    good, bad = json.loads(serving.status(None)), json.loads(serving.status("no\nroom"))
+    assert good["connectionStatus"] == {"status": "SUCCEEDED"}
+    assert bad["connectionStatus"] == {"status": "FAILED", "message": "no\nroom"}
+    fault = json.loads(serving.error("it broke", "mend it"))["trace"]
+    assert (fault["type"], fault["error"]["message"]) == ("ERROR", "it broke; mend it")
+    assert fault["emitted_at"] > 1_000_000_000_000
+    head, tail = serving.STATE.split("{}")
+    assert json.loads(head + '{"type":"STREAM"}' + tail)["state"] == {"type": "STREAM"}
+
+
+def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
+    """A destination refuses no mode or cursor because of what the source once offered."""
+    raw = catalog(
+        entry(
+            stream={"namespace": "shop"},
+            destination_sync_mode="append_dedup",
+            cursor_field=["at"],
+            primary_key=[["id"]],
+        ),
+        entry("t", destination_sync_mode=None, sync_mode=None, namespace="ignored"),
+    )
+    known, streams = serving.configured(raw)
+    first, second = streams
+    assert [s.id for s in known.streams] == [StreamId("shop", "s"), StreamId(None, "t")]
+    assert first.sync_mode is SyncMode.incremental
+    assert (second.sync_mode.value, second.destination_sync_mode.value) == (
+        "full_refresh",
+        "append",
+    )
+    wish = StreamWish(sync_mode=first.sync_mode, destination_sync_mode=first.destination_sync_mode)
+    made = PACKAGE.source.configure(first.stream, wish)
+    assert made.destination_sync_mode is DestinationSyncMode.append_dedup
+    assert (made.cursor_field, made.primary_key) == (("at",), (("id",),))
+
+
+def test_a_key_of_the_sources_own_holds_where_none_is_configured() -> None:
+    raw = catalog(entry(stream={"source_defined_primary_key": [["id"]]}))
+    _, (stream,) = serving.configured(raw)
+    assert stream.primary_key == (("id",),)
+
+
+def test_only_a_generation_that_truncates_refreshes() -> None:
+    raw = catalog(
+        entry("keeps", generation_id=4, minimum_generation_id=0),
+        entry("truncates", generation_id=4, minimum_generation_id=4),
+        entry("never", generation_id=0, minimum_generation_id=0),
+        entry("old_host", destination_sync_mode="overwrite"),
+        entry("null", generation_id=None, minimum_generation_id=None),
+    )
+    _, streams = serving.configured(raw)
+    assert serving.refreshes(streams) == {StreamId(None, "truncates"): 4}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"streams": {}}',
+        b'{"streams": [1]}',
+        b'{"streams": [{}]}',
+        catalog({"stream": {"json_schema": {}}}),
+        catalog(entry(destination_sync_mode="update")),
+        catalog(entry(primary_key=7)),
+        catalog(entry(), entry()),
+    ],
+)
+def test_what_is_no_configured_catalog_is_told(raw: bytes) -> None:
+    with pytest.raises(ConfigError) as refused:
+        serving.configured(raw)
+    assert refused.value.code == "config.catalog"
