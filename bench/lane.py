@@ -28,8 +28,8 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
 
     from penstock.codec.json_schema import row_schema
     from penstock.connectors.launch import Launch
+    from penstock.engine.buffers import LaneStream
     from penstock.engine.job import LaneJob, StreamJob
-    from penstock.engine.sealer import LaneStream
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.names import clean_columns
     from penstock.model.segments import Shape

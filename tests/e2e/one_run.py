@@ -21,7 +21,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.quick import pipeline_from_arguments
 from penstock.config.sections import LoadBounds, SparkSettings
 from penstock.engine import assembly, preparation, run
-from penstock.engine.sealer import Bounds
+from penstock.engine.buffers import Bounds
 from penstock.errors import PenstockError
 
 

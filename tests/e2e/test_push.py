@@ -17,8 +17,8 @@ from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
 from penstock.engine import assembly, preparation
-from penstock.engine.sealer import Bounds
-from penstock.engine.sync import SyncPlan
+from penstock.engine.buffers import Bounds
+from penstock.engine.contract import SyncPlan
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,14 +13,15 @@ from typing import Any
 
 import msgspec
 
+from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.child import Lane
+from penstock.engine.contract import Planned
 from penstock.engine.decoding import Streams
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult, StreamJob
 from penstock.engine.mailbox import Ask
 from penstock.engine.planner import Planner
-from penstock.engine.sealer import Bounds, LaneStream, Sealer
-from penstock.engine.sync import Planned
+from penstock.engine.sealer import Sealer
 from penstock.errors import LogError, PenstockError, SchemaError
 from penstock.model.catalog import (
     ConfiguredStream,

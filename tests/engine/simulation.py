@@ -13,6 +13,7 @@ from typing import Any
 
 from scripted import LaneLost, SimHandle, SimPlanner, positions
 
+from penstock.engine.contract import Outcome, SyncPlan
 from penstock.engine.delivery import (
     Committed,
     Delivery,
@@ -25,7 +26,7 @@ from penstock.engine.job import LaneResult
 from penstock.engine.memory import MemoryLog
 from penstock.engine.pending import visible
 from penstock.engine.push_job import PushResult
-from penstock.engine.sync import Outcome, Sync, SyncPlan
+from penstock.engine.sync import Sync
 from penstock.errors import DestinationError, PenstockError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.segments import Load, Segment, SegmentId

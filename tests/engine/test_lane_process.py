@@ -15,12 +15,12 @@ import pytest
 
 from penstock.codec.json_schema import row_schema
 from penstock.connectors.launch import Launch
+from penstock.engine.buffers import LaneStream
 from penstock.engine.child import run_lane
 from penstock.engine.events_log import EventLog, LogLine
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamJob
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox
-from penstock.engine.sealer import LaneStream
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
 from penstock.model.segments import Shape

@@ -2,8 +2,9 @@
 
 import json
 
+from penstock.engine.buffers import REJECT_BYTES, Bounds, LaneStream
 from penstock.engine.memory import MemoryLog
-from penstock.engine.sealer import REJECT_BYTES, Bounds, LaneStream, Sealer
+from penstock.engine.sealer import Sealer
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
 from penstock.model.segments import Shape

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from penstock.config.quick import pipeline_from_arguments
+from penstock.engine.buffers import LaneStream
 from penstock.engine.memory import MemoryLog
 from penstock.engine.pending import decide
 from penstock.engine.plan import PlannedStream, StreamsPlan
-from penstock.engine.sealer import LaneStream, Sealer
+from penstock.engine.sealer import Sealer
 from penstock.engine.serve import Echo, Served, input_pipe, refuse_remote
 from penstock.errors import ConfigError
 from penstock.model.catalog import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.engine.sealer import Bounds, LaneStream
+from penstock.engine.buffers import Bounds, LaneStream
 from penstock.model.catalog import ConfiguredStream, FieldPath, Stream, StreamId
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, RowSchema

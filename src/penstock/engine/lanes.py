@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from penstock.engine.contract import Planned
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, StreamJob
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig
 from penstock.engine.submit import Submit, Submitted
-from penstock.engine.sync import Planned
 from penstock.errors import Defect, PenstockError
 
 START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
@@ -26,7 +26,7 @@ MakeStream = Callable[[Planned], StreamJob]
 
 
 class Lanes:
-    """``engine.sync.LaneRunner``."""
+    """``engine.contract.LaneRunner``."""
 
     def __init__(
         self, submit: Submit, mailbox: Mailbox, make_job: MakeJob, make_stream: MakeStream
@@ -41,7 +41,7 @@ class Lanes:
 
 
 class _Handle:
-    """One epoch (``engine.sync.LaneHandle``)."""
+    """One epoch (``engine.contract.LaneHandle``)."""
 
     def __init__(
         self, start: LaneStart, mailbox: Mailbox, task: Submitted, make: MakeStream

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from penstock.config.pipeline import Pipeline
+from penstock.engine.contract import Planned
 from penstock.engine.delivery import versions_key, visible_key
 from penstock.engine.epochs import SyncStream
 from penstock.engine.job import StreamJob
 from penstock.engine.mailbox import Ask
 from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_text
 from penstock.engine.preparation import Prepared, stream_job, sync_stream
-from penstock.engine.sync import Planned
 from penstock.errors import SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_tables
@@ -26,7 +26,7 @@ from penstock.state.contract import Lease, Store
 
 
 class Planner:
-    """``engine.sync.StreamPlanner`` over a prepared run, which it keeps up to date. ``added`` hears
+    """``engine.contract.StreamPlanner`` over a prepared run, which it keeps up to date. ``added`` hears
     of each stream that is new or goes on otherwise."""
 
     def __init__(

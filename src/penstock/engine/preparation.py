@@ -14,6 +14,8 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.buffers import Bounds, LaneStream
+from penstock.engine.contract import SyncPlan
 from penstock.engine.ends import Destination, End, Save, Source
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneJob, StreamJob
@@ -26,8 +28,6 @@ from penstock.engine.plan import (
     plan_streams,
 )
 from penstock.engine.progress import RunObserver
-from penstock.engine.sealer import Bounds, LaneStream
-from penstock.engine.sync import SyncPlan
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema

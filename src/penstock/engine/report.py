@@ -8,13 +8,13 @@ read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies ar
 import resource
 from collections.abc import Iterable, Sequence
 
+from penstock.engine.contract import Outcome
 from penstock.engine.ends import Destination
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.plan import PlannedStream
 from penstock.engine.progress import RunObserver
 from penstock.engine.push_job import PushResult
-from penstock.engine.sync import Outcome
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
@@ -26,7 +26,7 @@ _SHOWN = 10
 
 
 class Accounting:
-    """``engine.sync.Observer``; :meth:`report` at the end."""
+    """``engine.contract.Observer``; :meth:`report` at the end."""
 
     def __init__(self, progress: RunObserver) -> None:
         self._progress = progress
@@ -61,7 +61,7 @@ class Accounting:
         else:
             line.table = place.location(stream.table)
 
-    # -- engine.sync.Observer
+    # -- engine.contract.Observer
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._loads.append(load)

@@ -22,6 +22,7 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.assembly import Assembly
+from penstock.engine.contract import Outcome
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source, source_of
 from penstock.engine.failpoints import announce_driver
 from penstock.engine.keepalive import LEASE_TTL, Pulse
@@ -37,7 +38,7 @@ from penstock.engine.progress import RunObserver
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
-from penstock.engine.sync import Outcome, Sync
+from penstock.engine.sync import Sync
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
 from penstock.model.catalog import Catalog, StreamId

@@ -12,125 +12,27 @@ rows after it wait for the next one.
 Neighbours: ``engine.child`` feeds it events; ``engine.log`` keeps what it seals.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.codec.packed import Packed
+from penstock.engine.buffers import (
+    REJECT_BYTES,
+    Bounds,
+    Decode,
+    LaneStream,
+    OpenStream,
+    Past,
+    Tally,
+    joined,
+)
 from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
 from penstock.engine.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Reject, State, Status, StreamStatus
-from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
+from penstock.model.segments import Segment, SegmentId, StreamSlice
 from penstock.model.state import StateScope, StateType
-
-REJECT_BYTES = 512  # what a reject takes in memory beside its record
-
-
-class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sealer must know of a stream of its lane. ``must_say``: only the source's word shows
-    that all of it has come, its good end does not."""
-
-    stream: StreamId
-    shape: Shape
-    schema_version: int
-    generation: int
-    fills_generation: bool
-    version: int | None = None
-    must_say: bool = False
-
-    @property
-    def read_again(self) -> bool:
-        """A later sync reads again what no state covers; a refresh begins anew."""
-        return not self.fills_generation or self.version is not None
-
-
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``part_bytes``: bodies that one decode takes, and so the size of a part. ``buffer_bytes``: of
-    all streams together before everything is decoded. ``reject_bytes``: of all rejects that wait in
-    memory, before they are written. A state seals once ``seal_bytes`` of records
-    or ``seal_seconds`` have passed since the last seal."""
-
-    part_bytes: int = 16 << 20
-    buffer_bytes: int = 64 << 20
-    seal_bytes: int = 64 << 20
-    seal_seconds: float = 10.0
-    reject_bytes: int = 8 << 20
-
-
-class DecodedRows(Protocol):
-    """What a decoder gives: ``rows`` for the log (None: no row) and what it turned away."""
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def rows(self) -> Any: ...
-
-    @property
-    def rejects(self) -> Sequence[tuple[int, str, str | None]]: ...
-
-
-Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
-"""(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Rows of a stream that are decoded, and what was turned away, since the last seal."""
-
-    parts: list[PartRef] = field(default_factory=list[PartRef])
-    read: int = 0
-    rejects: list[RejectLine] = field(default_factory=list[RejectLine])
-    reject_size: int = 0
-    rejected: int = 0
-    reject_files: list[str] = field(default_factory=list[str])
-
-    def take(self, other: "_Tally") -> None:
-        self.parts += other.parts
-        self.read += other.read
-        self.rejects += other.rejects
-        self.reject_size += other.reject_size
-        self.rejected += other.rejected
-        self.reject_files += other.reject_files
-
-    @property
-    def empty(self) -> bool:
-        return not (self.parts or self.read or self.rejected)
-
-
-@dataclass(slots=True)
-class _Past:
-    """What a stream read under the schema or the version before, since the last seal."""
-
-    info: LaneStream
-    covered: _Tally
-    tail: _Tally
-    complete: bool = False
-
-    @property
-    def done(self) -> bool:
-        """All of it is covered."""
-        return self.tail.empty
-
-
-@dataclass(slots=True)
-class _Open:
-    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
-    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`."""
-
-    info: LaneStream
-    past: list[_Past] = field(default_factory=list[_Past])
-    buffer: list[Batch] = field(default_factory=list[Batch])
-    marked: int = 0
-    size: int = 0
-    seq: int = 0
-    covered: _Tally = field(default_factory=_Tally)
-    tail: _Tally = field(default_factory=_Tally)
-    status: Status | None = None
 
 
 class Sealer:
@@ -151,12 +53,12 @@ class Sealer:
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or Bounds()
-        self._open = {s.stream: _Open(s) for s in streams}
+        self._open = {s.stream: OpenStream(s) for s in streams}
         self._states: dict[StateScope, str] = {}
         self._uncovered: set[StreamId] = set()
         self._pending: dict[StateScope, set[StreamId]] = {}
         self._shared: StateScope | None = None
-        self._unknown = _Tally()
+        self._unknown = Tally()
         self._buffered = 0
         self._rejects_size = 0
         self._since_seal = 0
@@ -188,15 +90,15 @@ class Sealer:
         part of it fits."""
         stream = self._open.get(info.stream)
         if stream is None:
-            self._open[info.stream] = _Open(info)
+            self._open[info.stream] = OpenStream(info)
             return
         self._drain(stream)
         if _is_live(stream.info, info):
             info = msgspec.structs.replace(info, fills_generation=False, must_say=False)
         same = info.fills_generation and info.generation == stream.info.generation
         if not same and not (stream.covered.empty and stream.tail.empty):
-            stream.past.append(_Past(stream.info, stream.covered, stream.tail))
-            stream.covered, stream.tail = _Tally(), _Tally()
+            stream.past.append(Past(stream.info, stream.covered, stream.tail))
+            stream.covered, stream.tail = Tally(), Tally()
         stream.info = info
 
     def reject(self, reject: Reject) -> None:
@@ -231,7 +133,7 @@ class Sealer:
             stream.marked = len(stream.buffer)
             for it in (*stream.past, stream):
                 it.covered.take(it.tail)
-                it.tail = _Tally()
+                it.tail = Tally()
         self._pending.setdefault(scope, set()).update(streams)
         self._states[scope] = state.blob
         self.tick()
@@ -250,8 +152,8 @@ class Sealer:
         """The version that was being read is whole; its further rows are visible at once."""
         stream = self._open[live.stream]
         self._drain(stream)
-        stream.past.append(_Past(stream.info, stream.covered, stream.tail, complete=True))
-        stream.covered, stream.tail = _Tally(), _Tally()
+        stream.past.append(Past(stream.info, stream.covered, stream.tail, complete=True))
+        stream.covered, stream.tail = Tally(), Tally()
         stream.info = live
         self._uncovered.add(live.stream)
 
@@ -274,7 +176,7 @@ class Sealer:
             rejects: list[str] = []
             for stream in streams:
                 self._drain(stream, only_marked=True)
-                tally, stream.covered = stream.covered, _Tally()
+                tally, stream.covered = stream.covered, Tally()
                 slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
             segments.append(self._segment(scope, slices, blob, rejects))
         self._states.clear()
@@ -309,11 +211,11 @@ class Sealer:
 
     # -- inside
 
-    def _ended_whole(self, stream: _Open) -> bool:
+    def _ended_whole(self, stream: OpenStream) -> bool:
         """Does the source's good end say that all of it has come?"""
         return not (self.saw_status or stream.info.must_say)
 
-    def _past_segments(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
+    def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
         """What these streams read under earlier schemas and a state covers: it comes with the
         segment that follows, in the same instant, and only that one has the state. What is not
         covered stays."""
@@ -327,20 +229,20 @@ class Sealer:
                     slices.append(
                         self._slice(past.info, past.covered, complete=complete, files=rejects)
                     )
-                    past.covered = _Tally()
+                    past.covered = Tally()
             if slices:
                 segments.append(self._segment(scope, slices, None, rejects))
         for stream in streams:
             stream.past = [p for p in stream.past if not p.done]
         return segments
 
-    def _rest(self, scope: StateScope, streams: list[_Open]) -> list[Segment]:
+    def _rest(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
         """What no state covers, sealed under the previous state."""
         inexact = False
         for past in (p for s in streams for p in s.past):
             inexact |= past.info.read_again
             past.covered.take(past.tail)
-            past.tail = _Tally()
+            past.tail = Tally()
         before = self._past_segments(scope, streams)
         before = [msgspec.structs.replace(s, exact=not inexact) for s in before]
         slices: list[StreamSlice] = []
@@ -355,7 +257,7 @@ class Sealer:
         return [*before, self._segment(scope, slices, None, rejects, exact=not inexact)]
 
     def _slice(
-        self, info: LaneStream, tally: _Tally, *, complete: bool, files: list[str]
+        self, info: LaneStream, tally: Tally, *, complete: bool, files: list[str]
     ) -> StreamSlice:
         self._flush_rejects(tally, files)
         return StreamSlice(
@@ -399,7 +301,7 @@ class Sealer:
         self._since_seal = 0
         self._sealed_at = self._clock()
 
-    def _drain(self, stream: _Open, *, only_marked: bool = False) -> None:
+    def _drain(self, stream: OpenStream, *, only_marked: bool = False) -> None:
         """Decode the buffer into parts, cut where the covered rows end."""
         marked, rest = stream.buffer[: stream.marked], stream.buffer[stream.marked :]
         self._decode_into(stream, marked, stream.covered)
@@ -411,10 +313,10 @@ class Sealer:
         stream.size = sum(b.size for b in rest)
         self._buffered += stream.size
 
-    def _decode_into(self, stream: _Open, batches: list[Batch], tally: _Tally) -> None:
+    def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: Tally) -> None:
         if not batches:
             return
-        bodies, times, changes = _joined(batches)
+        bodies, times, changes = joined(batches)
         decoded = self._decode(stream.info.stream, bodies, stream.seq, times, changes)
         stream.seq += len(bodies)
         tally.read += len(bodies)
@@ -430,7 +332,7 @@ class Sealer:
             tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
             reach("mid-part")
 
-    def _add_reject(self, tally: _Tally, line: RejectLine) -> None:
+    def _add_reject(self, tally: Tally, line: RejectLine) -> None:
         tally.rejected += 1
         tally.rejects.append(line)
         size = REJECT_BYTES + len(line.body)
@@ -443,7 +345,7 @@ class Sealer:
                     self._flush_rejects(it.tail, it.tail.reject_files)
             self._flush_rejects(self._unknown, self._unknown.reject_files)
 
-    def _flush_rejects(self, tally: _Tally, files: list[str]) -> None:
+    def _flush_rejects(self, tally: Tally, files: list[str]) -> None:
         """Write the rejects that are still in memory; give every file of this tally."""
         if tally.rejects:
             name = f"{self._next_rejects:06d}"
@@ -461,21 +363,3 @@ def _is_live(before: LaneStream, now: LaneStream) -> bool:
     """It goes on in a version that was activated: what is asked meanwhile may not know of it."""
     same = now.version is not None and now.version == before.version
     return same and now.generation == before.generation and not before.fills_generation
-
-
-def _joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
-    if len(batches) == 1:
-        return batches[0].bodies, batches[0].extracted_at, batches[0].changes
-    bodies: list[Any] = []
-    times: list[int] = []
-    changes: dict[int, bytes] = {}
-    for batch in batches:
-        for index, raw in batch.changes.items():
-            changes[len(times) + index] = raw
-        times.extend(batch.extracted_at)
-    packed = [b.bodies for b in batches if isinstance(b.bodies, Packed)]
-    if len(packed) == len(batches):
-        return Packed.joined(packed), times, changes
-    for batch in batches:
-        bodies.extend(batch.bodies)
-    return bodies, times, changes

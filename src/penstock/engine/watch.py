@@ -1,6 +1,6 @@
 """What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
 
-Implements ``engine.sync.Time`` and ``Observer`` at once: whenever the sync sleeps or asks whether
+Implements ``engine.contract.Time`` and ``Observer`` at once: whenever the sync sleeps or asks whether
 it may go on, what the lanes left in the mailbox is passed on. Neighbours: ``engine.report`` counts,
 ``engine.keepalive`` keeps the lease.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.engine.contract import Outcome
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneResult
 from penstock.engine.keepalive import Pulse
@@ -20,7 +21,6 @@ from penstock.engine.push_job import PushResult
 from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
 from penstock.engine.serve import Echo
-from penstock.engine.sync import Outcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
@@ -48,7 +48,7 @@ class Watch:
         self._shown_at = 0.0
         self._shown: dict[int, set[tuple[str, int, int, int | None]]] = {}  # per epoch, last shown
 
-    # -- engine.sync.Time
+    # -- engine.contract.Time
 
     def now(self) -> float:
         return self._pulse.now()
@@ -74,7 +74,7 @@ class Watch:
     def sent_again(self, stream: StreamId, rows: int) -> None:
         self._accounting.stream(stream).sent_again += rows
 
-    # -- engine.sync.Observer
+    # -- engine.contract.Observer
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._accounting.loaded(load, result)

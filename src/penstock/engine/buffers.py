@@ -1,0 +1,139 @@
+"""What a lane has read and not sealed, stream by stream: buffers, tallies, and their bounds.
+
+Data and nothing else; neighbour: ``engine.sealer`` decides what becomes of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.codec.packed import Packed
+from penstock.engine.rejects import RejectLine
+from penstock.model.catalog import StreamId
+from penstock.model.events import Batch, Status
+from penstock.model.segments import PartRef, Shape
+
+REJECT_BYTES = 512  # what a reject takes in memory beside its record
+
+
+class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sealer must know of a stream of its lane. ``must_say``: only the source's word shows
+    that all of it has come, its good end does not."""
+
+    stream: StreamId
+    shape: Shape
+    schema_version: int
+    generation: int
+    fills_generation: bool
+    version: int | None = None
+    must_say: bool = False
+
+    @property
+    def read_again(self) -> bool:
+        """A later sync reads again what no state covers; a refresh begins anew."""
+        return not self.fills_generation or self.version is not None
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """``part_bytes``: bodies that one decode takes, and so the size of a part. ``buffer_bytes``: of
+    all streams together before everything is decoded. ``reject_bytes``: of all rejects that wait in
+    memory, before they are written. A state seals once ``seal_bytes`` of records
+    or ``seal_seconds`` have passed since the last seal."""
+
+    part_bytes: int = 16 << 20
+    buffer_bytes: int = 64 << 20
+    seal_bytes: int = 64 << 20
+    seal_seconds: float = 10.0
+    reject_bytes: int = 8 << 20
+
+
+class DecodedRows(Protocol):
+    """What a decoder gives: ``rows`` for the log (None: no row) and what it turned away."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def rejects(self) -> Sequence[tuple[int, str, str | None]]: ...
+
+
+Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
+"""(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Rows of a stream that are decoded, and what was turned away, since the last seal."""
+
+    parts: list[PartRef] = field(default_factory=list[PartRef])
+    read: int = 0
+    rejects: list[RejectLine] = field(default_factory=list[RejectLine])
+    reject_size: int = 0
+    rejected: int = 0
+    reject_files: list[str] = field(default_factory=list[str])
+
+    def take(self, other: "Tally") -> None:
+        self.parts += other.parts
+        self.read += other.read
+        self.rejects += other.rejects
+        self.reject_size += other.reject_size
+        self.rejected += other.rejected
+        self.reject_files += other.reject_files
+
+    @property
+    def empty(self) -> bool:
+        return not (self.parts or self.read or self.rejected)
+
+
+@dataclass(slots=True)
+class Past:
+    """What a stream read under the schema or the version before, since the last seal."""
+
+    info: LaneStream
+    covered: Tally
+    tail: Tally
+    complete: bool = False
+
+    @property
+    def done(self) -> bool:
+        """All of it is covered."""
+        return self.tail.empty
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
+    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`."""
+
+    info: LaneStream
+    past: list[Past] = field(default_factory=list[Past])
+    buffer: list[Batch] = field(default_factory=list[Batch])
+    marked: int = 0
+    size: int = 0
+    seq: int = 0
+    covered: Tally = field(default_factory=Tally)
+    tail: Tally = field(default_factory=Tally)
+    status: Status | None = None
+
+
+def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
+    if len(batches) == 1:
+        return batches[0].bodies, batches[0].extracted_at, batches[0].changes
+    bodies: list[Any] = []
+    times: list[int] = []
+    changes: dict[int, bytes] = {}
+    for batch in batches:
+        for index, raw in batch.changes.items():
+            changes[len(times) + index] = raw
+        times.extend(batch.extracted_at)
+    packed = [b.bodies for b in batches if isinstance(b.bodies, Packed)]
+    if len(packed) == len(batches):
+        return Packed.joined(packed), times, changes
+    for batch in batches:
+        bodies.extend(batch.bodies)
+    return bodies, times, changes
