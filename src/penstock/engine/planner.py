@@ -26,8 +26,8 @@ from penstock.state.contract import Lease, Store
 
 
 class Planner:
-    """``engine.contract.StreamPlanner`` over a prepared run, which it keeps up to date. ``added`` hears
-    of each stream that is new or goes on otherwise."""
+    """``engine.contract.StreamPlanner`` over a prepared run, which it keeps up to date. ``added``
+    hears of each stream that is new or goes on otherwise."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
 
-Implements ``engine.contract.Time`` and ``Observer`` at once: whenever the sync sleeps or asks whether
-it may go on, what the lanes left in the mailbox is passed on. Neighbours: ``engine.report`` counts,
-``engine.keepalive`` keeps the lease.
+Implements ``engine.contract.Time`` and ``Observer`` at once: whenever the sync sleeps or asks
+whether it may go on, what the lanes left in the mailbox is passed on. Neighbours: ``engine.report``
+counts, ``engine.keepalive`` keeps the lease.
 """
 
 import time
