@@ -21,8 +21,8 @@ LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's p
 
 class Pulse:
     """``engine.contract.Time`` with a heart: a context manager from the moment the lease is held.
-    The mailbox comes later, and beats in a thread of its own: a store that hangs must not stop lanes
-    before the lease itself is in doubt."""
+    The mailbox comes later, and beats in a thread of its own: a store that hangs must not stop
+    lanes before the lease itself is in doubt."""
 
     def __init__(self, store: Store, lease: Lease, cancel: threading.Event) -> None:
         self._store, self._lease, self._cancel = store, lease, cancel
