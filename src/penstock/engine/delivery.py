@@ -88,6 +88,9 @@ class Verdicts:
 
 
 class Delivery(Protocol):
+    each_state: bool
+    """Every state goes out by itself; else the last of what is delivered at once speaks for all."""
+
     def repeat(self, meanwhile: Meanwhile) -> None:
         """First of all: what an earlier run wrote down is carried out again (L3)."""
         ...
@@ -203,6 +206,8 @@ class Gate:
 
 class TableDelivery:
     """Loads of numbers that are written down first. Nothing is under way between calls."""
+
+    each_state = False
 
     def __init__(
         self,

@@ -60,12 +60,14 @@ def decide(
     blocked: frozenset[StreamId] = frozenset(),
     held: frozenset[StreamId] = frozenset(),
     patient: bool = False,
+    each_state: bool = False,
     ended: Mapping[StreamId, int] | None = None,
 ) -> Pending:
     """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
     theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
     end of the sync; they hold a state they share. ``patient``: so does a generation that is not
-    whole. ``ended``: streams that their source read to the end in this sync, with the
+    whole. ``each_state``: a group for every state, where they are acked one by one. ``ended``:
+    streams that their source read to the end in this sync, with the
     newest generation of each that was shown: a later version is whole, also where an earlier epoch
     has read all of it."""
     groups: list[GroupIntent] = []
@@ -92,12 +94,12 @@ def decide(
     for stream, its in streams.items():
         if stream not in blocked | held:
             live = [s for s in its if not any(x.fills_generation for x in s.slices)]
-            groups += _groups(live, consumed, cuts.get(stream, []))
+            groups += _groups(live, consumed, cuts.get(stream, []), each_state)
     waits = patient and any(
         s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
     )
     if not waits and not any(_touches(s, blocked | held) for s in shared):
-        groups += _groups(shared, consumed, cuts.get(None, []))
+        groups += _groups(shared, consumed, cuts.get(None, []), each_state)
     return Pending(
         ready=(*groups, *(p.group for p in whole)),
         publishes=frozenset(p.stream for p in whole),
@@ -137,10 +139,14 @@ def _collect(
 
 
 def _groups(
-    segments: Sequence[Segment], consumed: set[Consumed], cuts: "Sequence[_Published]"
+    segments: Sequence[Segment],
+    consumed: set[Consumed],
+    cuts: "Sequence[_Published]",
+    each_state: bool,
 ) -> list[GroupIntent]:
-    """Segments of one scope, in order, cut where a stream's schema or shape changes, and where a
-    version that becomes visible (``cuts``, in order) comes between them."""
+    """Segments of one scope, in order, cut where a stream's schema or shape changes, where a
+    version that becomes visible (``cuts``, in order) comes between them, and behind a state
+    (``each_state``)."""
     groups: list[GroupIntent] = []
     batch: list[tuple[Segment, list[StreamSlice]]] = []
     kinds: dict[StreamId, tuple[object, int, int]] = {}
@@ -164,6 +170,9 @@ def _groups(
             batch, kinds = [], {}
         batch.append((segment, live))
         kinds.update({s.stream: _kind(s) for s in filled})
+        if each_state and segment.state is not None:
+            groups.append(_group(batch))
+            batch, kinds = [], {}
     return [*groups, *([_group(batch)] if batch else []), *(cut.group for cut in left)]
 
 

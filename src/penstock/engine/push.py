@@ -81,6 +81,8 @@ class _Flight(msgspec.Struct, frozen=True):
 class PushDelivery:
     """``engine.delivery.Delivery``."""
 
+    each_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
+
     def __init__(
         self,
         *,

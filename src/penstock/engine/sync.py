@@ -167,6 +167,7 @@ class Sync:
             blocked=frozenset(self._verdicts.blocked),
             held=frozenset[StreamId]() if final else held,
             patient=self._plan.resent,
+            each_state=self._delivery.each_state,
             ended={} if self._plan.resent else self._shown(),
         )
 
