@@ -84,7 +84,17 @@ def test_help_names_every_verb(cli: Cli) -> None:
     assert nothing.err == told.out
 
 
-@pytest.mark.parametrize("words", [*([v] for v in VERBS), *(["state", p] for p in PARTS)])
+SERVED = ("target", "destination")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([v] for v in VERBS),
+        *(["state", p] for p in PARTS),
+        *(["serve", p] for p in SERVED),
+    ],
+)
 def test_every_help_has_an_example(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +103,6 @@ def test_every_help_has_an_example(
     told = capsys.readouterr().out
     examples = told.split("Examples:")[1]
     assert f"penstock {' '.join(words)}" in examples
-    if words != ["state"]:
+    if words not in (["state"], ["serve"]):
         for option in ("--json", "--home", "--verbose", "--quiet"):
             assert option in told

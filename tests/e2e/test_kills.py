@@ -116,7 +116,7 @@ def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
     ended = running.wait()
     assert ended.code == 0, ended.told[-3000:]
     told = next(tmp_path.glob("home/runs/*/spark.log")).read_text(errors="replace")
-    assert "this epoch has run already" in told, "Spark did not retry: the test proves nothing"
+    assert "this job has run already" in told, "Spark did not retry: the test proves nothing"
     assert reads(place) == 2
     assert_adds_up(ended)
     assert_whole(place)
