@@ -116,6 +116,10 @@ def test_the_rest_goes_back_when_everything_is_committed(told: Told) -> None:
 # -- the input
 
 
+def _unbroken(error: OSError) -> None:
+    raise AssertionError(error)
+
+
 def fed(given: Iterable[bytes], *, wait: float = 0.0) -> bytes:
     """What a reader of the pipe gets of an input."""
     out, into = os.pipe()
@@ -128,7 +132,7 @@ def fed(given: Iterable[bytes], *, wait: float = 0.0) -> bytes:
     feeder = threading.Thread(target=feed, daemon=True)
     feeder.start()
     try:
-        with input_pipe(out) as pipe:
+        with input_pipe(_unbroken, out) as pipe:
             assert pipe.stat().st_mode & 0o777 == 0o600
             time.sleep(wait)
             got = pipe.read_bytes()
@@ -152,7 +156,7 @@ def test_a_reader_that_leaves_ends_the_pump() -> None:
     """L11: nothing waits for a lane that is gone."""
     out, into = os.pipe()
     try:
-        with input_pipe(out) as pipe:
+        with input_pipe(_unbroken, out) as pipe:
             (pump,) = (t for t in threading.enumerate() if t.name == "input")
             reader = os.open(pipe, os.O_RDONLY)
             os.write(into, b"x")
@@ -168,12 +172,28 @@ def test_a_reader_that_leaves_ends_the_pump() -> None:
 
 def test_an_input_that_nobody_reads_is_let_go() -> None:
     out, into = os.pipe()
-    with input_pipe(out):
+    with input_pipe(_unbroken, out):
         (pump,) = (t for t in threading.enumerate() if t.name == "input")
     pump.join(10)
     os.close(into)
     os.close(out)
     assert not pump.is_alive()
+
+
+def test_an_input_that_cannot_be_read_is_not_one_that_ended_L6(tmp_path: Path) -> None:
+    """Its end would publish what has come so far."""
+    heard: list[OSError] = []
+    folder = os.open(tmp_path, os.O_RDONLY)  # reading it is EISDIR
+    with input_pipe(heard.append, folder) as pipe:
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        until = time.monotonic() + 10
+        while not heard and time.monotonic() < until:
+            time.sleep(0.02)
+        with pytest.raises(BlockingIOError):  # b"" would be the end
+            os.read(reader, 1)
+        os.close(reader)
+    os.close(folder)
+    assert [type(e) for e in heard] == [IsADirectoryError]
 
 
 def test_a_master_elsewhere_is_refused() -> None:

@@ -4,7 +4,7 @@ Neighbours: ``engine.run`` opens what is given here and runs what comes out.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,14 @@ from penstock.engine.plan import PlannedStream
 from penstock.engine.planner import Planner
 from penstock.engine.preparation import Prepared, evolution, make_job, sync_plan
 from penstock.engine.push import PushDelivery
-from penstock.engine.push_plan import push_job, write_stream
+from penstock.engine.push_plan import push_job, write_streams
 from penstock.engine.push_task import PushTask
 from penstock.engine.report import Accounting
 from penstock.engine.sent import SentMarks
 from penstock.engine.submit import Submit, here, on_spark
 from penstock.engine.sync import Sync
 from penstock.engine.watch import Watch
-from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.catalog import StreamId
 from penstock.protocols.contract import WriteStream
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import Deletes
@@ -157,10 +157,9 @@ class Assembly:
     def _feeder(self, submit: Submit, destination: Destination, save: SaveConfig) -> PushTask:
         prepared = self._prepared
 
-        def stream(name: StreamId) -> WriteStream:
-            planned = {s.id: s for s in prepared.plan.streams}
+        def streams(filled: Iterable[StreamId]) -> dict[StreamId, WriteStream]:
             pipeline = self._pipeline.pipeline
-            return write_stream(destination, planned, self._store, pipeline, name)
+            return write_streams(destination, prepared, self._store, pipeline, filled)
 
         return PushTask(
             submit,
@@ -175,14 +174,8 @@ class Assembly:
                 log_root=str(self._log.root),
                 streams=streams,
             ),
-            # One that overwrites is told only with its rows: being told of it empties a table.
-            streams=lambda: [
-                s.id
-                for s in prepared.plan.streams
-                if s.shape.mode is not DestinationSyncMode.overwrite
-            ],
-            stream=stream,
-            told_once=destination.role.told_once,
+            streams=streams,
+            told_once=destination.connector.role.told_once,
             save_config=lambda new: destination.change_config(new, lambda n: save(DESTINATION, n)),
             started=self._watch.push_started,
         )

@@ -119,6 +119,10 @@ class Delivery(Protocol):
         """Streams whose generation was delivered whole since the last call."""
         ...
 
+    def stop(self) -> None:
+        """The run was cancelled: what still arrives, for a bounded while, counts."""
+        ...
+
     def dead(self) -> bool:
         """Nothing can be delivered any more: sources need not go on."""
         ...
@@ -256,6 +260,9 @@ class TableDelivery:
     def published(self) -> set[StreamId]:
         found, self._published = self._published, set()
         return found
+
+    def stop(self) -> None:
+        """Nothing is under way."""
 
     def dead(self) -> bool:
         """A table that fails does not hold the others back."""

@@ -7,12 +7,13 @@ No record moves here. Neighbours: ``engine.preparation`` and the verbs that move
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Connector, Pipeline
+from penstock.connectors.connector import Connector as AnyConnector
 from penstock.connectors.destination import DestinationConnector, resolve_destination
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import SourceConnector, resolve_source
@@ -32,7 +33,7 @@ from penstock.model.catalog import (
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import DestinationRole, EventSink, WriteStream
+from penstock.protocols.contract import EventSink, WriteStream
 from penstock.runtimes.contract import Timeouts
 from penstock.state.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
@@ -41,9 +42,15 @@ SOURCE, DESTINATION = "source", "destination"
 Save = Callable[[NewConfig], None]
 
 
-class End:
-    """``role``: the name under which its configuration and its log lines go. ``save`` stores a
-    configuration that the connector changed while it was asked (CONTROL)."""
+C = TypeVar("C", bound=AnyConnector)
+
+
+class End(Generic[C]):
+    """``connector`` is the subclass's to set. ``role``: the name under which its configuration and
+    its log lines go. ``save`` stores a configuration that the connector changed while it was asked
+    (CONTROL)."""
+
+    connector: C
 
     def __init__(
         self,
@@ -66,7 +73,7 @@ class End:
 
     def secrets(self) -> list[str]:
         """What must appear in no line of ours."""
-        raise NotImplementedError
+        return self.connector.secrets(self.config)
 
     def take(self, event: Event) -> None:
         """What the connector says beside its answers."""
@@ -88,7 +95,7 @@ class End:
         self.config = new.config
 
 
-class Source(End):
+class Source(End[SourceConnector]):
     """``connect``: gives the connector, which tells the sink what it says beside its answers."""
 
     def __init__(
@@ -106,9 +113,6 @@ class Source(End):
         self.connector = connect(self.take)
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
-
-    def secrets(self) -> list[str]:
-        return self.connector.secrets(self.config)
 
     def validate(self) -> None:
         """The configuration against the connector's own schema, before any other call."""
@@ -137,7 +141,7 @@ class Source(End):
         return {**self.connector.spec().abilities, **said}
 
 
-class Destination(End):
+class Destination(End[DestinationConnector]):
     """A destination that is a connector; also the ``tables.contract.Place`` of its streams."""
 
     def __init__(
@@ -154,7 +158,7 @@ class Destination(End):
         self.name = told.use
         self._namespace, self._prefix = told.namespace, told.prefix
         began = time.monotonic()
-        self.connector: DestinationConnector = resolve_destination(
+        self.connector = resolve_destination(
             parse_ref(told.use),
             home.connectors,
             progress=lambda text: observer.phase("install", text),
@@ -162,13 +166,6 @@ class Destination(End):
             extra_secrets=sorted(pipeline.secret_values),
         )
         self.install_seconds = time.monotonic() - began
-
-    def secrets(self) -> list[str]:
-        return self.connector.secrets(self.config)
-
-    @property
-    def role(self) -> DestinationRole:
-        return self.connector.role
 
     # -- tables.contract.Place
 
@@ -201,12 +198,12 @@ class Destination(End):
         """Why it cannot take these streams."""
         targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
-        return [*clashes(targets), *self.role.problems(self.connector.spec(), described)]
+        return [*clashes(targets), *self.connector.problems(described)]
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
         """What narrows or is lost on the way."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
-        return self.role.fidelity(source_protocol, described)
+        return self.connector.fidelity(source_protocol, described)
 
     def planned(
         self,

@@ -67,9 +67,8 @@ def decide(
     theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
     end of the sync; they hold a state they share. ``patient``: so does a generation that is not
     whole. ``each_state``: a group for every state, where they are acked one by one. ``ended``:
-    streams that their source read to the end in this sync, with the
-    newest generation of each that was shown: a later version is whole, also where an earlier epoch
-    has read all of it."""
+    streams that their source read to the end in this sync, with the newest generation of each that
+    was shown: a later version is whole, also where an earlier epoch has read all of it."""
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[Waiting]] = {}
     streams: dict[StreamId, list[Segment]] = {}

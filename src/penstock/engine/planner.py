@@ -40,12 +40,15 @@ class Planner:
         self._pipeline, self._prepared, self._store = pipeline, prepared, store
         self._lease, self._added = lease, added
         self._sync_id = prepared.sync_id
+        self._names: dict[str, dict[str, str]] | None = None  # as they were; only we add to them
 
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
         settings = self._pipeline.wish(ask.stream)
         if settings is None:
             return None
-        prepared, names = self._prepared, self._store.names(self._pipeline.pipeline)
+        if self._names is None:
+            self._names = self._store.names(self._pipeline.pipeline)
+        prepared, names = self._prepared, self._names
         before = next((s for s in prepared.plan.streams if s.id == ask.stream), None)
         tables = clean_tables([ask.stream], names.get("tables", {}))
         planned = plan_stream(
@@ -99,6 +102,8 @@ class Planner:
         prepared, stream = self._prepared, planned.id
         names = {"tables": {stream.key: tables[stream.key]}, columns_key(stream): planned.columns}
         self._store.grow_names(self._lease, names)
+        for kind, added in names.items():
+            (self._names or {}).setdefault(kind, {}).update(added)
         schema = self._store.schema_version(self._lease, stream, planned.schema)
         prepared.schemas[stream] = schema
         kept = tuple(s for s in prepared.plan.streams if s.id != stream)

@@ -16,7 +16,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.contract import SyncPlan
-from penstock.engine.ends import Destination, End, Save, Source
+from penstock.engine.ends import Destination, Save, Source
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneJob, StreamJob
 from penstock.engine.known import refuse_other_protocol
@@ -52,9 +52,9 @@ class Prepared(msgspec.Struct, kw_only=True):
     served: bool = False
     must_say: Set[StreamId] = frozenset()
 
-    def ends(self) -> list[End]:
+    def ends(self) -> "list[Source | Destination]":
         """The connectors."""
-        return [e for e in (self.source, self.place) if isinstance(e, End)]
+        return [e for e in (self.source, self.place) if isinstance(e, (Source, Destination))]
 
 
 def destination_of(

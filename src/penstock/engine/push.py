@@ -212,7 +212,7 @@ class PushDelivery:
             while self._talk is not None:
                 meanwhile.pause()
         except Cancelled:
-            self._stop()
+            self.stop()
             raise
 
     def _end_input(self) -> None:
@@ -220,8 +220,7 @@ class PushDelivery:
             self._ended = True
             self._talk.order(Order(end=True))
 
-    def _stop(self) -> None:
-        """Told to stop: what it acks on its way counts."""
+    def stop(self) -> None:
         if self._talk is not None:
             self._talk.cancel()
         until = time.monotonic() + STOP_SECONDS

@@ -62,7 +62,7 @@ class PushEnd(StrEnum):
 class PushResult(msgspec.Struct, kw_only=True):
     """``fed``: rows given to the destination, per stream. ``unacked``: segments it was given and
     did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them. ``stats``:
-    seconds and bytes for the report (``destination_wait``, ``encode``, ``bytes``)."""
+    seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
     fed: list[tuple[StreamId, int]] = []

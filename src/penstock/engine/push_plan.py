@@ -3,33 +3,39 @@
 Neighbours: ``engine.ends`` has the destination; ``engine.push_task`` runs what is described here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from penstock.config.pipeline import Pipeline
 from penstock.engine.ends import Destination
-from penstock.engine.plan import PlannedStream
+from penstock.engine.preparation import Prepared
 from penstock.engine.push_job import PushJob
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.protocols.contract import Acks, WriteStream
 from penstock.state.contract import Store
 
 
-def write_stream(
+def write_streams(
     destination: Destination,
-    planned: Mapping[StreamId, PlannedStream],
+    prepared: Prepared,
     store: Store,
     pipeline: str,
-    stream: StreamId,
-) -> WriteStream:
-    """A stream with every schema version that its parts may have, as the store knows it now."""
-    schemas = store.schemas(pipeline, stream)
-    known = planned.get(stream)
-    if known is None:
-        return destination.leftover(stream, schemas)
-    generation = store.generations(pipeline).get(stream, 0)
-    return destination.planned(known, schemas, generation)
+    filled: Iterable[StreamId],
+) -> dict[StreamId, WriteStream]:
+    """What a conversation begins with. ``filled``: streams that have rows, with every schema
+    version that their parts may have; beside them those of the plan, with the newest one. A stream
+    that overwrites is told only with its rows: being told of it empties a table."""
+    generations = store.generations(pipeline)
+    schemas = {s: store.schemas(pipeline, s) for s in filled}
+    told: dict[StreamId, WriteStream] = {}
+    for planned in prepared.plan.streams:
+        if planned.id not in schemas and planned.shape.mode is DestinationSyncMode.overwrite:
+            continue
+        newest = prepared.schemas[planned.id]
+        its = schemas.pop(planned.id, {newest.version: newest})
+        told[planned.id] = destination.planned(planned, its, generations.get(planned.id, 0))
+    return told | {s: destination.leftover(s, its) for s, its in schemas.items()}
 
 
 def push_job(

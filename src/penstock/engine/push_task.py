@@ -20,14 +20,15 @@ from penstock.state.contract import LoadIntent
 
 MODULE = "penstock.engine.push_child"
 
-DescribeStream = Callable[[StreamId], WriteStream]
+DescribeStreams = Callable[[Iterable[StreamId]], dict[StreamId, WriteStream]]
+"""Streams that have rows -> these, and what a destination is told beside them."""
+
 MakeJob = Callable[[int, tuple[WriteStream, ...]], PushJob]
 
 
 class PushTask:
-    """``engine.push.Feeder``. ``streams``: what is told from the start, rows or not. ``stream``:
-    any one, with every schema version that its parts may have. ``told_once``: the destination
-    learns of streams and schemas when it starts, and never again."""
+    """``engine.push.Feeder``. ``told_once``: the destination learns of streams and schemas when it
+    starts, and never again."""
 
     def __init__(
         self,
@@ -36,21 +37,19 @@ class PushTask:
         run: str,
         *,
         make_job: MakeJob,
-        streams: Callable[[], Sequence[StreamId]],
-        stream: DescribeStream,
+        streams: DescribeStreams,
         told_once: bool,
         save_config: Callable[[NewConfig], None],
         started: Callable[[Path], None],
     ) -> None:
         self._submit, self._root, self._run, self._make_job = submit, log_root, run, make_job
-        self._streams, self._stream, self._told_once = streams, stream, told_once
+        self._streams, self._told_once = streams, told_once
         self._save, self._started = save_config, started
         self._number = 0
 
     def start(self, streams: Iterable[StreamId]) -> "_Conversation":
         self._number += 1
-        wanted = dict.fromkeys([*self._streams(), *sorted(streams)])
-        told = {s: self._stream(s) for s in wanted}
+        told = self._streams(sorted(streams))
         mail = PushMail(self._root, self._run, self._number)
         mail.create()
         job = msgspec.json.encode(self._make_job(self._number, tuple(told.values())))
@@ -61,7 +60,7 @@ class PushTask:
             Mailbox(self._root, self._run),
             task,
             told,
-            self._stream,
+            self._streams,
             told_once=self._told_once,
         )
 
@@ -78,19 +77,21 @@ class _Conversation:
         run: Mailbox,
         task: Submitted,
         told: dict[StreamId, WriteStream],
-        stream: DescribeStream,
+        streams: DescribeStreams,
         *,
         told_once: bool,
     ) -> None:
         self._mail, self._run, self._task, self._told = mail, run, task, told
-        self._stream, self._told_once = stream, told_once
+        self._streams, self._told_once = streams, told_once
         self._given: list[Path] = []
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
         return not (self._told_once and self._lacks(loads))
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
-        streams = {s: self._stream(s) for s in self._lacks(loads)}
+        lacking = self._lacks(loads)
+        described = self._streams(lacking) if lacking else {}
+        streams = {s: described[s] for s in lacking}
         self._told.update(streams)
         return Order(streams=tuple(streams.values()))
 

@@ -103,7 +103,12 @@ def serve_input(
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
         stack.callback(_cancel.clear)
-        pipe = stack.enter_context(input_pipe())
+
+        def broke(error: OSError) -> None:
+            observer.log("ERROR", "penstock", f"the input cannot be read any more: {error}")
+            request_cancel()
+
+        pipe = stack.enter_context(input_pipe(broke))
         served = Served(
             protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
         )

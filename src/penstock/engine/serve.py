@@ -162,13 +162,16 @@ def refuse_remote(pipeline: Pipeline) -> None:
 
 
 @contextmanager
-def input_pipe(fd: int = 0) -> Generator[Path]:
-    """A named pipe that carries what ``fd`` gives, for as long as the block lasts."""
+def input_pipe(broke: Callable[[OSError], None], fd: int = 0) -> Generator[Path]:
+    """A named pipe that carries what ``fd`` gives, for as long as the block lasts. ``broke`` hears
+    that it cannot be read any more; the pipe does not end then, for that would mean that all of it
+    has come."""
     with tempfile.TemporaryDirectory(prefix="penstock-input-") as folder:
         pipe = Path(folder) / "input"
         os.mkfifo(pipe, 0o600)
         stop = threading.Event()
-        pump = threading.Thread(target=_pump, args=(fd, pipe, stop), name="input", daemon=True)
+        work = (fd, pipe, stop, broke)
+        pump = threading.Thread(target=_pump, args=work, name="input", daemon=True)
         pump.start()
         try:
             yield pipe
@@ -176,7 +179,7 @@ def input_pipe(fd: int = 0) -> Generator[Path]:
             stop.set()
 
 
-def _pump(fd: int, pipe: Path, stop: threading.Event) -> None:
+def _pump(fd: int, pipe: Path, stop: threading.Event, broke: Callable[[OSError], None]) -> None:
     """Until the input ends, or its reader does."""
     out = _opened(pipe, stop)
     if out is None:
@@ -188,6 +191,9 @@ def _pump(fd: int, pipe: Path, stop: threading.Event) -> None:
                 view = view[os.write(out, view) :]
     except BrokenPipeError:
         return
+    except OSError as e:
+        broke(e)
+        stop.wait(PATIENCE)
     finally:
         os.close(out)
 

@@ -86,7 +86,9 @@ class Sync:
         self._published.clear()  # of earlier syncs
         self._read()
         self._close_open_epochs()
-        if not self._cancelled:
+        if self._cancelled:
+            self._delivery.stop()
+        else:
             self._drain(final=True)
             self._delivery.source_done(sorted(self._complete))
             self._settle()

@@ -99,7 +99,6 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     target: StreamId
     schemas: dict[int, RowSchema]
     latest: int
-    metadata: MetadataNames | None = None
 
     @property
     def id(self) -> StreamId:
