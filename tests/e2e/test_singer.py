@@ -123,8 +123,8 @@ def test_records_without_any_schema_land_as_json_text(tap: MakeTap) -> None:
     assert ran.counts("loose") == ("complete", 2, 2, 0)
     assert ran.counts("odd") == ("complete", 2, 1, 1)
     ran.noted("malformed:SCHEMA", "1")
-    texts = {row["record"] for row in here.rows("loose", "record")}
-    assert any("12345678901234567890123" in text for text in texts)
+    texts = [row["record"] for row in here.rows("loose", "record")]
+    assert sorted(texts) == ['{"n":1.10,"b":null}', '{"n":12345678901234567890123,"a":[1,{}]}']
     assert [json.loads(row["record"]) for row in here.rows("odd", "record")] == [{"id": 7}]
     (reject,) = here.rejects()
     assert (reject["stream"], '"record": null' in reject["bytes"]) == ("odd", True)

@@ -30,7 +30,7 @@ _NO_JSON = _NoJson()
 @dataclass(slots=True)
 class Mended:
     """``body``: None where this is no row. ``misfits``: dotted original paths of the values that
-    are null in it now."""
+    are null in it now, or, a JSON text, hold a null more."""
 
     body: bytes | None
     misfits: list[str] = field(default_factory=list[str])
@@ -77,10 +77,10 @@ def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> A
         for known in data_type.fields:
             _check(inner, known, f"{path}.", misfits)
         return inner
-    if data_type.kind in (Kind.array, Kind.struct) or _has_no_json(value, 0):
-        misfits.append(path)
-        return None
-    return value
+    if data_type.kind not in (Kind.array, Kind.struct) and not _has_no_json(value, 0):
+        return value
+    misfits.append(path)
+    return value if data_type.kind is Kind.json and isinstance(value, list | dict) else None
 
 
 def _has_no_json(value: Any, depth: int) -> bool:
@@ -97,8 +97,8 @@ def _has_no_json(value: Any, depth: int) -> bool:
 
 
 def _encode(value: Any, depth: int) -> str:
-    """JSON text; numbers as they came. What JSON does not have is null: only properties that no
-    column takes still hold it here."""
+    """JSON text; numbers as they came. What JSON does not have is null, half a surrogate pair a
+    question mark: only JSON columns, and properties that no column takes, still hold it here."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:

@@ -81,6 +81,8 @@ _LOOSE_TIMESTAMP = re.compile(
     r"\s?([Zz]|UTC|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+_NO_JSON = ("NaN", "Infinity", "-Infinity")
+_OUTSIDE = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity', re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -90,7 +92,8 @@ _EXACT = Context(prec=80, traps=[Inexact, InvalidDecimal])
 
 def fit(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
     """``texts``: a leaf as ``codec.arrow.json_structure`` decodes it. Gives the typed column and
-    the positions (int64) of the values that did not fit, NULL in it; None: all fit."""
+    the positions (int64) of the values that did not fit, NULL in it (of a JSON text only what JSON
+    does not have is null); None: all fit."""
     typed = _cast(texts, data_type)
     return (typed, None) if typed is not None else _fit_some(texts, data_type)
 
@@ -141,7 +144,10 @@ def _fit_some(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
     parsed = pa.array([parse(t) for t in rest.dictionary.to_pylist()], arrow_type(data_type))
     parsed = parsed.take(rest.indices)
     where = pc.indices_nonzero(odd).cast(pa.int64())
-    misfits = where.filter(parsed.is_null())
+    lost = parsed.is_null()
+    if kind is Kind.json:
+        lost = pc.or_kleene(lost, pc.not_equal(parsed, pc.cast(rest, parsed.type)))
+    misfits = where.filter(lost)
     return pc.replace_with_mask(typed, odd, parsed), misfits if len(misfits) else None
 
 
@@ -259,14 +265,9 @@ def _binary(text: str) -> bytes | None:
 
 
 def _json(text: str) -> str | None:
-    def refuse(word: str) -> None:
-        raise ValueError(word)
-
-    try:
-        json.loads(text, parse_constant=refuse, parse_float=str, parse_int=str)
-    except (ValueError, RecursionError):
-        return None
-    return text
+    """The text where it is JSON; else with null where JSON has no word (NaN, Infinity). The words
+    stand outside of strings there, and only there."""
+    return None if text in _NO_JSON else _OUTSIDE.sub(lambda m: m[1] or "null", text)
 
 
 def _unbase64(texts: Array) -> Array:
