@@ -93,8 +93,8 @@ def test_full_file() -> None:
     pipeline = parse_pipeline(FULL, {}, name="o.yml")
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
-        "limits, namespace, prefix, acks, activate_version, stream, options, write_mode, "
-        "primary_key, schema_evolution, deletes, metadata_columns, on_data_error",
+        "limits, assume_manifest, namespace, prefix, acks, activate_version, stream, options, "
+        "write_mode, primary_key, schema_evolution, deletes, metadata_columns, on_data_error",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

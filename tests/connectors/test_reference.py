@@ -64,6 +64,24 @@ def test_spark_query() -> None:
     assert parse_ref("spark:SELECT 1 AS a").target == "SELECT 1 AS a"
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "version", "file"),
+    [
+        ("source-postgres", "source-postgres", None, ()),
+        ("acme/dest-postgres@v1.2", "acme/dest-postgres", "1.2", ()),
+        ("rapidbyte:anything", "anything", None, ()),
+        ("rapidbyte:./a b.wasm", None, None, ("./a b.wasm",)),
+        ("../x/source.wasm", None, None, ("../x/source.wasm",)),
+    ],
+)
+def test_a_component_is_a_file_or_a_name_as_rapidbyte_files_have_it(
+    text: str, name: str | None, version: str | None, file: tuple[str, ...]
+) -> None:
+    ref = parse_ref(text)
+    assert (ref.kind, ref.protocol) == (RefKind.component, "rapidbyte")
+    assert (ref.name, ref.version, ref.command) == (name, version, file)
+
+
 def test_text_is_kept() -> None:
     assert isinstance(parse_ref("airbyte:source-faker@7.2.1"), ConnectorRef)
     assert parse_ref("airbyte:source-faker@7.2.1").text == "airbyte:source-faker@7.2.1"
@@ -76,7 +94,6 @@ def test_text_is_kept() -> None:
         ("airbyte:", "connector.reference", "airbyte:NAME"),
         ("airbyte", "connector.reference", "airbyte:NAME"),
         ("airbite:source-faker", "connector.reference", "airbyte:source-faker"),
-        ("source-faker", "connector.reference", "airbyte:source-faker"),
         ("airbyte/source-faker:7.2.1", "connector.reference", "airbyte:source-faker@7.2.1"),
         ("airbyte:airbyte-source-faker", "connector.reference", "airbyte:source-faker"),
         ("airbyte:source-faker==7.2.1", "connector.reference", "airbyte:source-faker@7.2.1"),

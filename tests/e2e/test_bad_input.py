@@ -166,7 +166,7 @@ def test_unwritable_destination(quiet: Site) -> None:
 def test_what_cannot_be_enforced_is_refused(quiet: Site) -> None:
     """L10."""
     document = quiet.document()
-    document["source"]["permissions"] = {"network": {"allowed_hosts": []}}
+    document["source"]["permissions"] = {"network": {"allowed_hosts": ["db.internal"]}}
     file = quiet.folder / "narrow.yaml"
     file.write_text(json.dumps(document))
     refused(

@@ -145,6 +145,8 @@ WRITES: dict[str, Callable[[Store, Lease], Any]] = {
     "loaded": lambda s, k: s.loaded(k, [(g.id, g.loads[0]) for g in s.open_groups("shop")], merge),
     "abandon": lambda s, k: s.abandon(k, [Consumed(SegmentId(1, 8), A)]),
     "forget": lambda s, k: s.forget(k, [1]),
+    "begin_keys": lambda s, k: s.begin_keys(k, "epoch:1"),
+    "end_keys": lambda s, k: s.end_keys(k),
     "remember_source": lambda s, k: s.remember_source(k, "singer", "singer:tap-x"),
     "replace_states": lambda s, k: s.replace_states(k, []),
     "grow_names": lambda s, k: s.grow_names(k, {"tables": {"x": "y"}}),
@@ -167,6 +169,7 @@ def everything(store: Store) -> list[Any]:
         store.schemas("shop", A),
         store.config_override("shop", "source"),
         store.source_of("shop"),
+        store.connector_keys("shop"),
         store.runs("shop"),
     ]
 

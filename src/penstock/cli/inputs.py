@@ -58,6 +58,7 @@ Destination = Annotated[
 ]
 
 _FILE_ENDINGS = (".yaml", ".yml")
+_COMPONENT = ".wasm"
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -73,13 +74,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 def is_file(word: str) -> bool:
     """True where ``word`` names a pipeline file rather than a connector or a pipeline's name."""
+    if word.endswith(_COMPONENT):
+        return False
     return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
 
 
 def is_connector(word: str) -> bool:
     """True where ``word`` has the form of a CONNECTOR, whether or not there is one."""
     head, colon, _ = word.partition(":")
-    return bool(colon) or head in (*TABLES, *KNOWN) or " " in word
+    return bool(colon) or head in (*TABLES, *KNOWN) or " " in word or word.endswith(_COMPONENT)
 
 
 def pipeline(

@@ -230,8 +230,13 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
         typed = ((c["name"], c["type"]) for c in s.get("columns") or ())
         yield text.grid(("  column", "type"), ((f"  {name}", kind) for name, kind in typed))
     for what in ("permissions", "limits"):
-        for name, value in (answer.get(what) or {}).items():
-            yield f"{what}: {name} = {value}"
+        for end, asked in (answer.get(what) or {}).items():
+            for name, value in asked.items():
+                yield f"{what}: {end}.{name} = {value}"
+    for end, lines in (answer.get("held") or {}).items():
+        for line in lines:
+            value = "unlimited" if line["value"] is None else line["value"]
+            yield f"held: {end} {line['name']} = {value} ({line['rule']})"
     for note in answer["notes"]:
         yield f"note: {note}"
     for problem in answer["problems"]:

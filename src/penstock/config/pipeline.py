@@ -115,6 +115,10 @@ class Connector(Section, frozen=True, kw_only=True):
     limits: Annotated[
         Limits | None, key("How much it may use.", null="give a limit, or remove the key")
     ] = None
+    assume_manifest: Annotated[
+        dict[str, Any] | None,
+        key("Stands in for the manifest that a WebAssembly connector lacks."),
+    ] = None
 
     def __repr__(self) -> str:
         """Without the configuration, which holds secrets."""

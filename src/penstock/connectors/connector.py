@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from penstock.config.sections import Limits, Permissions
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.masked import mask_error, masked_sink
@@ -18,7 +19,7 @@ from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import PenstockError
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
-from penstock.protocols.contract import EventSink, ProtocolPackage
+from penstock.protocols.contract import EventSink, Held, ProtocolPackage
 from penstock.runtimes.contract import Runtime, Timeouts
 from penstock.runtimes.masking import Masker
 
@@ -75,6 +76,11 @@ def local_launch(
     )
 
 
+def held(launch: Launch, permissions: Permissions | None, limits: Limits | None) -> Launch:
+    """The same under what the user says that it may reach and use."""
+    return msgspec.structs.replace(launch, permissions=permissions, limits=limits)
+
+
 class Connector:
     """A connector that can be run. ``log`` hears what it says beside its answers, stderr as INFO;
     it is called from another thread too. ``extra_secrets``: values that are secret wherever they
@@ -106,10 +112,19 @@ class Connector:
     def describe(self) -> dict[str, Any]:
         """``{"connector", "version", "path", "lock"}``; version and lock are None for a local
         command. ``lock``: the hash that names its environment."""
+        component = self._launch.component
+        if component is not None:
+            lock = component.digest[:12]
+            version, path = self._component_version(), component.path
+            return {"connector": self.ref.text, "version": version, "path": path, "lock": lock}
         if self._entry is None:
             path = self._launch.command[0]
             return {"connector": self.ref.text, "version": None, "path": path, "lock": None}
         return describe_installed(self._entry)
+
+    def _component_version(self) -> str | None:
+        version = self.spec().abilities.get("manifest", {}).get("version")
+        return None if version is None else str(version)
 
     def launch(self) -> Launch:
         return self._launch
@@ -132,6 +147,16 @@ class Connector:
 
         for note in validate_config(self.spec(), config, self.protocol.secret_word):
             self._log(Log("WARN", note))
+
+    def held(self, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+        """What its manifest and the user let it reach and use, and notes; nothing where its
+        protocol knows no manifests."""
+        manifest = self.protocol.manifest
+        if manifest is None:
+            return [], []
+        return self._answer(
+            self.secrets(config), lambda runtime, log: manifest.held(runtime, config)
+        )[1]
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
         """The secret values of a config and the extra ones, for ``runtime_for`` and a

@@ -5,10 +5,13 @@ building (``install``), tables that Spark writes (``tables``). Whatever fails he
 destination's failure, also where an environment cannot be built.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from penstock.connectors.connector import Connector, installed_launch, local_launch, silent
+from penstock.config.sections import Limits, Permissions
+from penstock.connectors.components import component_launch
+from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
 from penstock.connectors.install import ensure
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import quiet, wanted
@@ -67,6 +70,9 @@ def resolve_destination(
     env_keys: Sequence[str] = (),
     base: Path | None = None,
     extra_secrets: Sequence[str] = (),
+    permissions: Permissions | None = None,
+    limits: Limits | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> DestinationConnector:
     """A destination, its environment built first if need be; parameters as in ``resolve_source``.
     Raises ``ConfigError`` (no such form; not a destination connector), ``DestinationError``."""
@@ -89,9 +95,13 @@ def resolve_destination(
         except SourceError as e:
             raise of_destination(e) from None
         launch = installed_launch(protocol, entry, here, env_keys)
+    elif ref.kind is RefKind.component:
+        entry = None
+        launch = component_launch(ref, here, connectors, settings or {})
     else:
         entry = None
         launch = local_launch(ref, protocol, here, env_keys)
+    launch = held(launch, permissions, limits)
     return DestinationConnector(
         ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets
     )

@@ -10,8 +10,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.config.sections import Limits, Permissions
 from penstock.errors import SourceError
+from penstock.runtimes.confine import confinement
+from penstock.runtimes.contract import Component, Runtime
 from penstock.runtimes.process import ProcessRuntime
+from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.state.keys import KeyPort
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,23 +35,40 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """``env``: settings that are no secret. ``env_keys``: variables handed on from the environment
-    of whoever starts it. ``environment`` None: a local command."""
+    of whoever starts it. ``environment`` None: a local command. ``permissions``, ``limits``: what
+    the user says that it may reach and use. ``component``: it is a WebAssembly component, and
+    ``command`` is empty."""
 
     protocol: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     cwd: str | None = None
     env: dict[str, str] = {}
     env_keys: tuple[str, ...] = ()
     environment: Environment | None = None
+    permissions: Permissions | None = None
+    limits: Limits | None = None
+    component: Component | None = None
 
 
 def runtime_for(
     launch: Launch,
     secrets: Sequence[str] = (),
     log_stderr: Callable[[str], None] | None = None,
-) -> ProcessRuntime:
-    """A runtime for it, its environment rebuilt first on a host that lacks it. Raises
+    keys: KeyPort | None = None,
+) -> Runtime:
+    """A runtime for it, its environment rebuilt first on a host that lacks it. ``keys``: a
+    component's own state. Raises ``ConfigError`` for what this machine cannot hold it to,
     ``SourceError``."""
+    if launch.component is not None:
+        return ComponentRuntime(
+            launch.component,
+            permissions=launch.permissions,
+            limits=launch.limits,
+            secrets=secrets,
+            log_stderr=log_stderr,
+            keys=keys,
+        )
+    held = confinement(launch.permissions, launch.limits)
     command = launch.command
     if launch.environment is not None and not os.path.exists(command[0]):
         command = (_rebuilt(launch.environment), *command[1:])
@@ -54,9 +76,15 @@ def runtime_for(
     cwd = launch.cwd
     if launch.environment is not None and cwd is not None and not os.path.isdir(cwd):
         cwd = None
-    env = {k: os.environ[k] for k in launch.env_keys if k in os.environ}
+    allowed = launch.env_keys if held.env_keys is None else held.env_keys
+    env = {k: os.environ[k] for k in launch.env_keys if k in allowed and k in os.environ}
     return ProcessRuntime(
-        command, env={**launch.env, **env}, secrets=secrets, log_stderr=log_stderr, cwd=cwd
+        command,
+        env={**launch.env, **env},
+        secrets=secrets,
+        log_stderr=log_stderr,
+        cwd=cwd,
+        confinement=held,
     )
 
 

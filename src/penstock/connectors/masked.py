@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any, cast
 
 from penstock.errors import PenstockError
-from penstock.model.events import Control, Error, Event, Exited, Log, StreamStatus
+from penstock.model.events import Control, Error, Event, Exited, Log, Measured, StreamStatus
 from penstock.protocols.contract import EventSink
 from penstock.runtimes.masking import Masker
 
@@ -21,8 +21,10 @@ def masked_event(masker: Masker, event: Event) -> Event:
     match event:
         case Log(level, message, stack):
             return Log(level, masker.mask(message), None if stack is None else masker.mask(stack))
-        case Error(message, kind, stream, raw):
-            return Error(masker.mask(message), kind, stream, masker.mask_data(raw))
+        case Error(message, kind, stream, raw, retry):
+            return Error(masker.mask(message), kind, stream, masker.mask_data(raw), retry)
+        case Measured(stream, series):
+            return Measured(stream, masker.mask_data(series))
         case StreamStatus(stream, status, reasons) if reasons:
             return StreamStatus(stream, status, masker.mask_data(reasons))
         case Exited(code, tail):

@@ -15,10 +15,16 @@ import msgspec
 from penstock.errors import ConfigError
 from penstock.protocols import KNOWN as PROTOCOLS
 
-LATER_PROTOCOLS = ("syncmaven", "rapidbyte")
+LATER_PROTOCOLS = ("syncmaven",)
+COMPONENTS = "rapidbyte"
+"""The protocol whose connectors are WebAssembly components."""
 TABLE_FORMATS = ("parquet", "delta", "iceberg", "postgres", "postgresql")
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_COMPONENT_NAME = re.compile(r"(?:\w[\w.-]*/)*[\w-]+(?:@v?(?P<version>[\w.-]+))?")
+_BARE = re.compile(r"(?:[\w.-]+/)*(?:source|dest|destination|transform)-[\w-]+(?:@[\w.-]+)?")
+"""Names that a Rapidbyte file uses without saying the protocol."""
+_WASM = ".wasm"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]*")
 _OWN_NAMES = ("singer",)
 """Protocols whose connectors are packages by their own name, whatever that begins with."""
@@ -36,6 +42,7 @@ _FORMS = (
 
 class RefKind(StrEnum):
     package = "package"  # name, version: an environment of its own is built
+    component = "component"  # command: one .wasm file; or name: such a file is looked up
     path = "path"  # command: one executable
     command = "command"  # command: words, run without a shell
     table = "table"  # format, target
@@ -65,6 +72,8 @@ def parse_ref(text: str) -> ConnectorRef:
         raise _wrong(text, "is empty", f"write {_FORMS}")
     if head in TABLE_FORMATS:
         return _table(text, head, rest.strip() if colon else None)
+    if not colon and (text.endswith(_WASM) or _BARE.fullmatch(text)):
+        return _component(text, text)
     if not colon:
         raise _no_protocol(text)
     if head == "spark":
@@ -76,9 +85,31 @@ def parse_ref(text: str) -> ConnectorRef:
             f"this version runs: {', '.join(PROTOCOLS)}",
             code="connector.protocol_later",
         )
+    if head == COMPONENTS:
+        return _component(text, rest.strip())
     if head not in PROTOCOLS:
         raise _unknown_head(text, head, rest)
     return _connector(text, head, rest.strip())
+
+
+def _component(text: str, rest: str) -> ConnectorRef:
+    """A file, or a name as Rapidbyte's own files have it: ``[namespace/]name[@version]``."""
+    if not rest:
+        raise _wrong(text, "names no component", f"write {COMPONENTS}:./file.wasm, or a name")
+    if rest.endswith(_WASM) or rest.startswith(_PATH_STARTS):
+        return ConnectorRef(
+            kind=RefKind.component, text=text, protocol=COMPONENTS, command=(rest,)
+        )
+    match = _COMPONENT_NAME.fullmatch(rest)
+    if match is None:
+        raise _wrong(text, "has no valid name", f"write {COMPONENTS}:./file.wasm, or a name")
+    return ConnectorRef(
+        kind=RefKind.component,
+        text=text,
+        protocol=COMPONENTS,
+        name=rest.partition("@")[0],
+        version=match["version"],
+    )
 
 
 def _connector(text: str, protocol: str, rest: str) -> ConnectorRef:

@@ -5,13 +5,16 @@ Not here: reading (``engine`` and ``protocols/*`` do that over ``launch.runtime_
 and its secrets are masked in every answer, error and line (L10).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.config.sections import Limits, Permissions
+from penstock.connectors.components import component_launch
 from penstock.connectors.connector import (
     Connector,
     describe_installed,
+    held,
     installed_launch,
     local_launch,
     silent,
@@ -69,11 +72,15 @@ def resolve_source(
     env_keys: Sequence[str] = (),
     base: Path | None = None,
     extra_secrets: Sequence[str] = (),
+    permissions: Permissions | None = None,
+    limits: Limits | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> SourceConnector:
     """A source, its environment built first if need be. ``connectors``: where environments lie.
     ``upgrade``, ``constraints``: see ``install``. ``env_keys``: variables of ours it is given.
     ``base``: where relative paths count from and local commands run (default: here).
-    ``extra_secrets``: see ``SourceConnector``.
+    ``extra_secrets``: see ``SourceConnector``. ``permissions``, ``limits``: it is asked whatever it
+    is asked under these. ``settings``: see ``Component``.
     Raises ``ConfigError`` (no such form; not a source connector), ``SourceError``."""
     ref = parse_ref(ref) if isinstance(ref, str) else ref
     if ref.protocol is None:
@@ -88,9 +95,13 @@ def resolve_source(
         _must_be_source(ref, protocol)
         entry = ensure(wanted(ref, protocol, constraints), connectors, progress, upgrade=upgrade)
         launch = installed_launch(protocol, entry, here, env_keys)
+    elif ref.kind is RefKind.component:
+        entry = None
+        launch = component_launch(ref, here, connectors, settings or {})
     else:
         entry = None
         launch = local_launch(ref, protocol, here, env_keys)
+    launch = held(launch, permissions, limits)
     return SourceConnector(ref, protocol, launch, entry=entry, log=log, extra_secrets=extra_secrets)
 
 

@@ -7,13 +7,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Save, source_of
 from penstock.engine.keepalive import LEASE_TTL
 from penstock.engine.mailbox import NewConfig
 from penstock.engine.plan import StreamsPlan, describe, permissions_asked
-from penstock.engine.preparation import destination_of, prepare
+from penstock.engine.preparation import Prepared, destination_of, prepare
 from penstock.engine.progress import RunObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import CheckResult
@@ -67,19 +69,31 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
+        answer["held"] = _held(prepared, answer["notes"])
         plan: StreamsPlan = prepared.plan
         answer["streams"] = describe(plan, place)
         if isinstance(place, Destination):
             answer["guarantee"] = "at-least-once"
             answer["notes"] += place.fidelity(source.package.name, plan.streams)
         held = {s.held for s in plan.streams if s.held}
-        answer["notes"] += [
-            *plan.notes,
-            *sorted(held),
-            "a connector that runs as a process can read what its user can read; containers and "
-            "WebAssembly isolate",
-        ]
+        answer["notes"] += [*plan.notes, *sorted(held)]
+        if any(e.connector.protocol.manifest is None for e in prepared.ends()):
+            answer["notes"].append(
+                "a connector that runs as a process can read what its user can read; containers "
+                "and WebAssembly isolate"
+            )
         return answer
+
+
+def _held(prepared: Prepared, notes: list[str]) -> dict[str, Any]:
+    """What manifest and pipeline let each component reach and use, and which of them decided."""
+    answer: dict[str, Any] = {}
+    for end in prepared.ends():
+        lines, said = end.connector.held(end.config)
+        if lines:
+            answer[end.role_name] = msgspec.to_builtins(lines)
+        notes += [f"{end.role_name}: {text}" for text in said]
+    return answer
 
 
 def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:

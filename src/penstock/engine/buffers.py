@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.codec.columns import Columns
 from penstock.codec.packed import Packed
 from penstock.engine.rejects import RejectLine
 from penstock.model.catalog import StreamId
@@ -75,6 +76,7 @@ class Tally:
     rejects: list[RejectLine] = field(default_factory=list[RejectLine])
     reject_size: int = 0
     rejected: int = 0
+    filtered: int = 0
     reject_files: list[str] = field(default_factory=list[str])
 
     def take(self, other: "Tally") -> None:
@@ -83,11 +85,12 @@ class Tally:
         self.rejects += other.rejects
         self.reject_size += other.reject_size
         self.rejected += other.rejected
+        self.filtered += other.filtered
         self.reject_files += other.reject_files
 
     @property
     def empty(self) -> bool:
-        return not (self.parts or self.read or self.rejected)
+        return not (self.parts or self.read or self.rejected or self.filtered)
 
 
 @dataclass(slots=True)
@@ -131,6 +134,9 @@ def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[
         for index, raw in batch.changes.items():
             changes[len(times) + index] = raw
         times.extend(batch.extracted_at)
+    columns = [b.bodies for b in batches if isinstance(b.bodies, Columns)]
+    if len(columns) == len(batches):
+        return Columns.joined(columns), times, changes
     packed = [b.bodies for b in batches if isinstance(b.bodies, Packed)]
     if len(packed) == len(batches):
         return Packed.joined(packed), times, changes

@@ -10,9 +10,10 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,8 +26,8 @@ from penstock.engine.events_log import EventLog
 from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, StreamJob
 from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
-from penstock.engine.meter import MeteredRuntime
-from penstock.engine.sealer import Sealer
+from penstock.engine.meter import MeteredRuntime, metered
+from penstock.engine.sealer import Refused, Sealer
 from penstock.engine.spawned import carry_out
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
@@ -40,6 +41,7 @@ from penstock.model.events import (
     Event,
     Exited,
     Log,
+    Measured,
     Reject,
     Schema,
     State,
@@ -50,6 +52,7 @@ from penstock.model.events import (
 from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import ReadRequest
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.component import ComponentRuntime
 
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
@@ -78,6 +81,8 @@ class Lane:
         self._bytes = {s.id: 0 for s in job.streams}
         self._estimates: dict[StreamId, int] = {}
         self._counted: dict[str, int] = {}
+        self._metrics: list[dict[str, Any]] = []
+        self._retries: dict[StreamId, float] = {}
         self._errors: list[PenstockError] = []
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
@@ -88,6 +93,11 @@ class Lane:
         self._exit: Exited | None = None
         self._progress_at = 0.0
         self._streams = Streams(job)
+        self._transforming = None
+        if job.transforms:
+            from penstock.engine.transforming import Transforming
+
+            self._transforming = Transforming(job.transforms, self._streams)
 
     def run(self) -> LaneResult:
         began = time.monotonic()
@@ -103,18 +113,21 @@ class Lane:
             decode=self._streams.decode,
             clock=time.monotonic,
             bounds=self._job.bounds,
+            on_data_error=self._job.on_data_error,
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
         launch = msgspec.convert(self._job.launch, Launch)
-        runtime = MeteredRuntime(runtime_for(launch, self._job.secrets, self._said.stderr))
+        runtime = metered(runtime_for(launch, self._job.secrets, self._said.stderr))
         try:
             with storage(self._log.root, "write to"):
                 end, complete = self._converse(sealer, runtime)
-        except LogError as e:
+        except (LogError, Refused) as e:
             self._errors.append(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
+        if self._transforming is not None:
+            self._metrics += map(measured, self._transforming.measured())
         self._put_progress(sealer)
         warming.join(timeout=60)
         self._said.close()
@@ -125,6 +138,8 @@ class Lane:
             read=sorted(self._read.items()),
             errors=[e.as_dict() for e in self._errors],
             notes=self._notes(),
+            metrics=self._metrics,
+            retries=sorted(self._retries.items()),
             stats={
                 "start": runtime.first_byte_seconds,
                 "extract": time.monotonic() - began,
@@ -139,7 +154,7 @@ class Lane:
         )
 
     def _converse(
-        self, sealer: Sealer, runtime: MeteredRuntime
+        self, sealer: Sealer, runtime: MeteredRuntime | ComponentRuntime
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
         """Read to the end, or until something stops us; what may be kept is sealed either way."""
         request = ReadRequest(
@@ -150,11 +165,15 @@ class Lane:
             max_record_bytes=self._job.max_record_bytes,
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
             open=self._job.open,
+            attempt=self._job.attempt,
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
         )
         told = load_protocol(self._job.protocol).source.read(runtime, request)
-        events = Ahead(learning(self._masker, self._job.config, told))
+        ahead = Ahead(learning(self._masker, self._job.config, told))
+        events: Iterator[Event] = ahead
+        if self._transforming is not None:
+            events = self._transforming.events(ahead)
         try:
             for event in events:
                 self._take(masked_event(self._masker, event), sealer)
@@ -166,19 +185,19 @@ class Lane:
             for stream in self._read:
                 sealer.status(StreamStatus(stream, Status.complete))
             return LaneEnd.finished, sealer.finish(clean=True)
-        except LogError:
+        except (LogError, Refused):
             raise
         except PenstockError as e:
             self._errors.append(e)
             return LaneEnd.failed, sealer.finish(clean=False)
         finally:
-            events.close()
+            ahead.close()
         clean = self._exit is not None and self._exit.code == 0
         if clean and self._errors:
             # Something is missing, and whose it was the source did not say: exit code 0 is no
             # proof that a stream without a status is whole (L6).
             clean = False
-        elif clean and not runtime.bytes and (self._overwrites() or not self._job.served):
+        elif clean and not runtime.spoke and (self._overwrites() or not self._job.served):
             # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
             clean = False
             self._errors.append(_silent())
@@ -197,9 +216,9 @@ class Lane:
             case Batch():
                 self._turn(event.stream, event.version, sealer)
                 batch = self._within_limit(event)
-                self._read[batch.stream] += len(batch.bodies)
+                self._read[batch.stream] += batch.read
                 self._bytes[batch.stream] += batch.size
-                if batch.bodies:
+                if batch.read or len(batch.bodies):
                     sealer.batch(batch)
             case State():
                 if event.scope.stream is None and not self._job.shared_states:
@@ -238,8 +257,12 @@ class Lane:
             case Error():
                 self._said.log("ERROR", event.message)
                 self._errors.append(_source_error(event))
+                if event.stream is not None and event.retry is not None:
+                    self._retries[event.stream] = event.retry
             case Counted():
                 self._count(event.what, event.count)
+            case Measured():
+                self._metrics.append(measured(event))
             case Exited():
                 self._exit = event
 
@@ -382,6 +405,12 @@ def _source_error(event: Error) -> PenstockError:
         stream=None if event.stream is None else str(event.stream),
         connector=None if ours else event.raw or None,
     )
+
+
+def measured(event: Measured) -> dict[str, Any]:
+    """For the report."""
+    stream = None if event.stream is None else str(event.stream)
+    return {"stream": stream, "series": event.series}
 
 
 def _silent() -> PenstockError:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.engine.job import LaneJob, StreamJob
 from penstock.model.catalog import StreamId
-from penstock.model.types import SEQ_EPOCH_SHIFT
+from penstock.model.events import Batch
+from penstock.model.types import SEQ_EPOCH_SHIFT, RowSchema
 
 _SHOWN = 20
 
@@ -32,7 +34,8 @@ class Streams:
         self._job = job
         self.jobs = {s.id: s for s in job.streams}
         self.seconds = 0.0
-        self._decoders: dict[StreamId, RowDecoder] = {}
+        self._decoders: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
+        self._given: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
         self._misfits = 0
         self._extra: dict[str, int] = {}
 
@@ -40,42 +43,76 @@ class Streams:
         """A stream that is new, or goes on otherwise."""
         before = self.jobs.get(stream.id)
         self.jobs[stream.id] = stream
-        if before is None or before.schema != stream.schema or before.key != stream.key:
-            self._decoders.pop(stream.id, None)
+        same = before is not None and (before.schema, before.given, before.key) == (
+            stream.schema,
+            stream.given,
+            stream.key,
+        )
+        if not same:
+            for columnar in (True, False):
+                self._decoders.pop((stream.id, columnar), None)
+                self._given.pop((stream.id, columnar), None)
 
     def decode(
         self,
         stream: StreamId,
-        bodies: Sequence[Any],
+        bodies: Any,
         first_seq: int,
         times: Sequence[int],
         changes: Mapping[int, bytes],
     ) -> Rows:
         """``engine.sealer.Decode``."""
         began = time.monotonic()
-        if self.jobs[stream].whole:
+        columnar = isinstance(bodies, Columns)
+        if self.jobs[stream].whole and not columnar:
             bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
-        decoded = self._decoder(stream).decode(bodies, first, times, changes)
+        decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
+        self._count(stream, decoded)
+        self.seconds += time.monotonic() - began
+        return Rows(decoded)
+
+    def decode_given(self, batch: Batch) -> Rows:
+        """A source's records as the columns that transforms are given; their sequence numbers mean
+        nothing."""
+        began = time.monotonic()
+        columnar = isinstance(batch.bodies, Columns)
+        job = self.jobs[batch.stream]
+        bodies: Any = batch.bodies
+        if job.whole and not columnar:
+            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
+        key = (batch.stream, columnar)
+        decoder = self._given.get(key)
+        if decoder is None:
+            schema = job.schema if job.given is None else job.given
+            decoder = self._given[key] = self._made(columnar, job, schema)
+        decoded = decoder.decode(bodies, 0, batch.extracted_at, batch.changes)
+        self._count(batch.stream, decoded)
+        self.seconds += time.monotonic() - began
+        return Rows(decoded)
+
+    def _decoder(self, stream: StreamId, columnar: bool) -> Any:
+        decoder = self._decoders.get((stream, columnar))
+        if decoder is None:
+            job = self.jobs[stream]
+            decoder = self._made(columnar, job, job.schema)
+            self._decoders[stream, columnar] = decoder
+        return decoder
+
+    def _made(self, columnar: bool, job: StreamJob, schema: RowSchema) -> Any:
+        return (ColumnDecoder if columnar else RowDecoder)(
+            schema,
+            strict=self._job.strict,
+            key=job.key,
+            words=self._job.change_words,
+            ignored=job.ignored,
+        )
+
+    def _count(self, stream: StreamId, decoded: Any) -> None:
         self._misfits += decoded.misfits
         for name, count in decoded.extra_fields.items():
             label = f"{stream}.{name}"
             self._extra[label] = self._extra.get(label, 0) + count
-        self.seconds += time.monotonic() - began
-        return Rows(decoded)
-
-    def _decoder(self, stream: StreamId) -> RowDecoder:
-        decoder = self._decoders.get(stream)
-        if decoder is None:
-            job = self.jobs[stream]
-            decoder = self._decoders[stream] = RowDecoder(
-                job.schema,
-                strict=self._job.strict,
-                key=job.key,
-                words=self._job.change_words,
-                ignored=job.ignored,
-            )
-        return decoder
 
     def notes(self) -> list[str]:
         notes: list[str] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Connector, Pipeline
+from penstock.config.sections import Resources
 from penstock.connectors.connector import Connector as AnyConnector
 from penstock.connectors.destination import DestinationConnector, resolve_destination
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
@@ -164,6 +165,8 @@ class Destination(End[DestinationConnector]):
             progress=lambda text: observer.phase("install", text),
             log=self.take,
             extra_secrets=sorted(pipeline.secret_values),
+            permissions=told.permissions,
+            limits=told.limits,
         )
         self.install_seconds = time.monotonic() - began
 
@@ -255,9 +258,25 @@ def source_of(
             progress=lambda text: observer.phase("install", text),
             log=log,
             extra_secrets=sorted(pipeline.secret_values),
+            permissions=pipeline.source.permissions,
+            limits=pipeline.source.limits,
         )
 
     return Source(pipeline, connect, store, observer, save=save)
+
+
+def component_settings(pipeline: Pipeline, told: Connector, place: str) -> dict[str, Any]:
+    """``Component.settings``: what the pipeline says of a WebAssembly connector. ``place``: its
+    role, and its position where there are several."""
+    destination = pipeline.destination
+    asked: dict[str, Any] = {
+        "place": place,
+        "assume_manifest": told.assume_manifest,
+        "resources": pipeline.resources or Resources(),
+        "on_data_error": destination.on_data_error,
+        "schema_evolution": destination.schema_evolution,
+    }
+    return msgspec.to_builtins(asked)
 
 
 def source_reference(pipeline: Pipeline) -> ConnectorRef:

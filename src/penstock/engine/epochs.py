@@ -31,7 +31,8 @@ class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
-    """``open``: the lane takes streams that nobody knows yet."""
+    """``open``: the lane takes streams that nobody knows yet. ``attempt``: how often it was begun,
+    this time included."""
 
     lane: int
     epoch: int
@@ -39,6 +40,7 @@ class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     generations: tuple[tuple[StreamId, int], ...]
     states: tuple[SavedState, ...]
     open: bool = False
+    attempt: int = 1
 
 
 class Epochs:

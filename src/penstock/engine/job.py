@@ -5,7 +5,7 @@ file. Neighbours: ``engine.lanes`` writes it, ``engine.child`` reads it.
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,9 +17,10 @@ from penstock.runtimes.contract import Timeouts
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``key``: paths of original property names; a record in which all are null is a reject.
-    ``ignored``: properties that the user did not select. ``whole``: ``schema`` has one
-    column, which takes the record as it is."""
+    """``schema``: of the rows. ``given``: of the records, where transforms stand between. ``key``:
+    paths of original property names; a record in which all are null is a reject. ``ignored``:
+    properties that the user did not select. ``whole``: the records' schema has one column, which
+    takes the record as it is."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -27,10 +28,21 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[FieldPath, ...] = ()
     ignored: tuple[str, ...] = ()
     whole: bool = False
+    given: RowSchema | None = None
 
     @property
     def id(self) -> StreamId:
         return self.configured.id
+
+
+class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One transform. ``where``: its place in the pipeline file. ``on_failure``: what a row becomes
+    that it refuses."""
+
+    use: str
+    config: dict[str, Any]
+    where: str
+    on_failure: Literal["skip", "fail", "dlq"] = "dlq"
 
 
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,12 +60,15 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     config_hash: str
     streams: tuple[StreamJob, ...]
+    transforms: tuple[TransformJob, ...] = ()
     states: tuple[SavedState, ...] = ()
     secrets: tuple[str, ...] = ()
     strict: bool = False
+    on_data_error: Literal["skip", "fail", "dlq"] = "dlq"
     change_words: ChangeWords = ChangeWords()
     limit: int | None = None
     shared_states: bool = True
+    attempt: int = 1
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     max_record_bytes: int = 256 << 20
@@ -80,11 +95,20 @@ class LaneEnd(StrEnum):
 
 class LaneResult(msgspec.Struct, kw_only=True):
     """What a lane's epoch came to. ``read``: records per stream. ``errors``: in order of time, as
-    ``PenstockError.as_dict`` gives them. ``stats``: seconds, bytes, counts for the report."""
+    ``PenstockError.as_dict`` gives them. ``metrics``: what the connector measured of itself.
+    ``retries``: streams that may be tried again, after so many seconds. ``stats``: seconds, bytes,
+    counts for the report."""
 
     end: LaneEnd
     complete: list[StreamId] = []
     read: list[tuple[StreamId, int]] = []
     errors: list[dict[str, Any]] = []
     notes: list[str] = []
+    metrics: list[dict[str, Any]] = []
+    retries: list[tuple[StreamId, float]] = []
     stats: dict[str, float] = {}
+
+    @property
+    def again(self) -> bool:
+        """The epoch is not its lane's last word: what it read counts only where it was sealed."""
+        return self.end is LaneEnd.lost or bool(self.retries)

@@ -10,6 +10,12 @@ from types import TracebackType
 from typing import Self
 
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
+from penstock.runtimes.wasm.component import ComponentRuntime
+
+
+def metered(runtime: Runtime) -> "MeteredRuntime | ComponentRuntime":
+    """The same, measured. A component is measured by whoever calls it."""
+    return runtime if isinstance(runtime, ComponentRuntime) else MeteredRuntime(runtime)
 
 
 class MeteredRuntime:
@@ -20,6 +26,11 @@ class MeteredRuntime:
         self.bytes = 0
         self.write_seconds = 0.0
         self.written = 0
+
+    @property
+    def spoke(self) -> bool:
+        """It gave anything at all."""
+        return self.bytes > 0
 
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False

@@ -275,7 +275,7 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
             load,
             read=load.read + sum(w.slice.read for w in older),
             rejected=load.rejected + sum(w.slice.rejected for w in older),
-            filtered=load.filtered + sum(w.slice.rows + w.slice.filtered for w in older),
+            filtered=load.filtered + sum(w.slice.read - w.slice.rejected for w in older),
         )
     states = [w.state for w in slices if w.state is not None]
     group = GroupIntent(

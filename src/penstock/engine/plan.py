@@ -14,6 +14,9 @@ import msgspec
 from penstock.codec.json_schema import row_schema
 from penstock.config import modes
 from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.connectors.reference import parse_ref
+from penstock.engine.job import TransformJob
+from penstock.engine.transforming import Chain
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
@@ -28,6 +31,7 @@ from penstock.model.segments import Shape
 from penstock.model.state import SavedState
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.protocols.contract import ProtocolPackage, StreamWish
+from penstock.runtimes.confine import unenforceable
 from penstock.tables.contract import Place, TableName
 
 WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
@@ -35,11 +39,13 @@ WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(
 
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """``columns``: original property -> cleaned column, as far as this run knows. ``held``: why its
-    loads wait for the end of the sync, or None. ``key``: original paths.
+    loads wait for the end of the sync, or None. ``key``: original paths. ``given``: what transforms
+    are given, where there are any; ``schema`` is what they make of it.
     ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
 
     configured: ConfiguredStream
     schema: RowSchema
+    given: RowSchema | None = None
     columns: dict[str, str]
     shape: Shape
     table: TableName
@@ -86,6 +92,7 @@ def plan_streams(
     metadata: MetadataNames | None,
     cores: int,
     sync_id: int,
+    transforms: Sequence[TransformJob] = (),
     changes_config: bool = False,
 ) -> StreamsPlan:
     """``changes_config``: the source has sent CONTROL before. Raises ``ConfigError`` with every
@@ -106,10 +113,11 @@ def plan_streams(
                     columns=names.get(columns_key(stream.id), {}),
                     metadata=metadata,
                     sync_id=sync_id,
+                    transforms=transforms,
                 )
             )
         except ConfigError as e:
-            problems += e.problems or [f"stream {stream.id}: {e.message}"]
+            problems += [_named(stream, text) for text in e.problems or [e.message]]
         except SchemaError as e:
             problems.append(f"stream {stream.id}: {e.message}")
     if problems:
@@ -205,6 +213,7 @@ def plan_stream(
     columns: Mapping[str, str],
     metadata: MetadataNames | None,
     sync_id: int,
+    transforms: Sequence[TransformJob] = (),
 ) -> PlannedStream:
     """``table_name``: cleaned. ``columns``: names that earlier runs gave. Raises ``ConfigError``,
     ``SchemaError``."""
@@ -220,12 +229,18 @@ def plan_stream(
         needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
         selected = tuple({*selected, *needed})
     schema = row_schema(record, columns, selected)
+    given = None
+    if transforms:
+        given, schema = schema, Chain(transforms, schema).schema
     dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
     cursor = _cleaned(configured.cursor_field or _default_cursor(configured), schema)
     key = tuple(_cleaned(path, schema) for path in configured.primary_key)
     if dedup and not all(key):
         bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
-        raise ConfigError(f"the primary key {', '.join(bad)} is no typed column of its schema")
+        after = " after its transforms" if transforms else ""
+        raise ConfigError(
+            f"the primary key {', '.join(bad)} is no typed column of its schema{after}"
+        )
     deleted = columns.get(package.deleted_at_field or "")
     has_deleted = any(f.name == deleted for f in schema.fields)
     mode = configured.destination_sync_mode
@@ -233,6 +248,7 @@ def plan_stream(
     return PlannedStream(
         configured=configured,
         schema=schema,
+        given=given,
         columns=columns,
         shape=Shape(
             mode=mode,
@@ -245,6 +261,11 @@ def plan_stream(
         held=table.loads_once(mode),
         whole=whole,
     )
+
+
+def _named(stream: Stream, text: str) -> str:
+    """Said of this stream."""
+    return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
 
 
 def _default_cursor(configured: ConfiguredStream) -> FieldPath:
@@ -285,23 +306,34 @@ def _lanes(
 
 
 def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """(permissions, limits, problems): what a process of ours can hold a connector to is the time
-    it takes; everything else is refused rather than ignored (L10)."""
-    source = pipeline.source
-    permissions = source.permissions.asked() if source.permissions else {}
-    limits = source.limits.asked() if source.limits else {}
-    refused = [f"permissions.{name}" for name in permissions]
-    refused += [f"limits.{name}" for name in limits if name != "timeout_seconds"]
-    problems = [
-        f"source.{name} cannot be enforced on a connector that runs as a process of this machine"
-        for name in refused
-    ]
+    """(permissions, limits, problems), the first two by end, as far as the user narrowed it. What a
+    process of this machine cannot be held to is a problem rather than ignored (L10)."""
+    permissions: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    problems: list[str] = []
+    for end, told in (("source", pipeline.source), ("destination", pipeline.destination)):
+        if told.permissions and (asked := told.permissions.asked()):
+            permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
+        if told.limits and (bounds := told.limits.asked()):
+            limits[end] = bounds
+        if _is_process(told.use):
+            problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
     if pipeline.destination.schema_evolution.nullability_change == "fail":
         problems.append(
             "destination.schema_evolution.nullability_change: fail cannot be carried out: every "
             "column may be null"
         )
-    return dict(permissions), dict(limits), problems
+    return permissions, limits, problems
+
+
+def _is_process(use: str) -> bool:
+    """A reference that cannot be read is somebody else's to refuse."""
+    try:
+        ref = parse_ref(use)
+    except ConfigError:
+        return False
+    component = ref.protocol == "rapidbyte" or use.rstrip().endswith(".wasm")
+    return ref.protocol is not None and not component
 
 
 def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from penstock.engine.epochs import SyncStream
 from penstock.engine.job import StreamJob
 from penstock.engine.mailbox import Ask
 from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_text
-from penstock.engine.preparation import Prepared, stream_job, sync_stream
+from penstock.engine.preparation import Prepared, stream_job, sync_stream, transform_jobs
 from penstock.errors import SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_tables
@@ -60,6 +60,7 @@ class Planner:
             columns=names.get(columns_key(ask.stream), {}),
             metadata=prepared.metadata,
             sync_id=self._sync_id,
+            transforms=transform_jobs(self._pipeline),
         )
         planned = msgspec.structs.replace(planned, lane=lane)
         if filling and before is not None:

@@ -18,7 +18,7 @@ from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.contract import SyncPlan
 from penstock.engine.ends import Destination, Save, Source
 from penstock.engine.epochs import LaneStart, SyncStream
-from penstock.engine.job import LaneJob, StreamJob
+from penstock.engine.job import LaneJob, StreamJob, TransformJob
 from penstock.engine.known import refuse_other_protocol
 from penstock.engine.plan import (
     PlannedStream,
@@ -124,6 +124,7 @@ def prepare(
         metadata=metadata,
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
+        transforms=transform_jobs(pipeline),
         changes_config=source.changed_before,
     )
     _fits(source, place, plan)
@@ -182,17 +183,13 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
     """Keys that are read and that this version does not carry out."""
     destination, connector = pipeline.destination, isinstance(place, Destination)
     asked = {
-        "transforms": bool(pipeline.transforms),
         "destination.stream": destination.stream is not None,
         "destination.options": bool(destination.options),
-        "destination.permissions": destination.permissions is not None,
+        "destination.permissions": destination.permissions is not None and not connector,
         **{
-            f"destination.limits.{name}": name != "timeout_seconds" or not connector
+            f"destination.limits.{name}": not connector
             for name in (destination.limits.asked() if destination.limits else ())
         },
-        f"destination.on_data_error: {destination.on_data_error}": (
-            destination.on_data_error != "dlq"
-        ),
         **_of_tables(pipeline, place),
         "resources": pipeline.resources is not None and pipeline.dialect == "penstock",
     }
@@ -259,9 +256,11 @@ def make_job(
             )
             for s in start.streams
         ),
+        transforms=transform_jobs(pipeline),
         states=start.states,
         secrets=tuple(source.secrets()),
         strict=pipeline.strict,
+        on_data_error=pipeline.destination.on_data_error,
         change_words=source.package.change_words,
         limit=limit,
         shared_states=prepared.plan.lanes == 1,
@@ -272,6 +271,20 @@ def make_job(
         unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
         served=prepared.served,
         open=start.open,
+        attempt=start.attempt,
+    )
+
+
+def transform_jobs(pipeline: Pipeline) -> tuple[TransformJob, ...]:
+    """The pipeline's transforms, in their order."""
+    return tuple(
+        TransformJob(
+            use=told.use,
+            config=told.config,
+            where=f"transforms[{index}]",
+            on_failure=pipeline.destination.on_data_error,
+        )
+        for index, told in enumerate(pipeline.transforms)
     )
 
 
@@ -303,7 +316,10 @@ def stream_job(
             must_say=must_say,
         ),
         schema=stream.schema,
+        given=stream.given,
         key=stream.key,
         whole=stream.whole,
-        ignored=tuple(stream.columns.keys() - {f.source for f in stream.schema.fields}),
+        ignored=tuple(
+            stream.columns.keys() - {f.source for f in (stream.given or stream.schema).fields}
+        ),
     )

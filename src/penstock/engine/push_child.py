@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -24,20 +24,32 @@ from penstock.engine.events_log import EventLog
 from penstock.engine.failpoints import reach
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig, Progress
-from penstock.engine.meter import MeteredRuntime
+from penstock.engine.meter import MeteredRuntime, metered
 from penstock.engine.push_cover import Cover
 from penstock.engine.push_feed import OrderFeed
 from penstock.engine.push_job import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
+from penstock.engine.push_rejects import PushRejects
 from penstock.engine.spawned import carry_out
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.model.events import (
+    Control,
+    Counted,
+    Error,
+    Event,
+    Exited,
+    Log,
+    Measured,
+    Reject,
+    Tick,
+)
 from penstock.model.segments import SegmentId
 from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import Ack, Answer, WriteRequest
 from penstock.protocols.feeding import failed, of_destination
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.component import ComponentRuntime
 
 TICK_SECONDS = 0.2
 PROGRESS_SECONDS = 1.0
@@ -63,6 +75,8 @@ class Push:
         self._errors: list[PenstockError] = []
         self._complaints: list[str] = []
         self._counted: dict[str, int] = {}
+        self._metrics: list[dict[str, Any]] = []
+        self._rejects = PushRejects(root, self._mail.folder, job.number)
         self._covered: list[SegmentId] = []  # not written yet
         self._acks = 0
         self._ended_early = False
@@ -76,14 +90,16 @@ class Push:
         self._mail.claim(f"{os.uname().nodename}:{os.getpid()}")
         self._said = EventLog(self._mail.log_path(self._job.number), self._masker)
         launch = msgspec.convert(self._job.launch, Launch)
-        runtime = MeteredRuntime(runtime_for(launch, self._job.secrets, self._stderr))
+        runtime = metered(runtime_for(launch, self._job.secrets, self._stderr))
         try:
             end = self._converse(runtime)
         except PenstockError as e:
             end = PushEnd.failed
             self._errors.append(of_destination(e))
+        rejects: tuple[str, ...] = ()
         try:
             self._write_acks()
+            rejects = self._rejects.take()
         except LogError as e:
             end = PushEnd.failed
             if e.code not in [told.code for told in self._errors]:
@@ -96,10 +112,13 @@ class Push:
             unacked=sorted([*self._cover.left(), *self._covered]),
             errors=[e.as_dict() for e in self._errors],
             notes=self._notes(),
+            metrics=self._metrics,
+            rejects=list(rejects),
+            rejected=sorted(self._rejects.counts.items()),
             stats=self._stats(runtime, began),
         )
 
-    def _stats(self, runtime: MeteredRuntime, began: float) -> dict[str, float]:
+    def _stats(self, runtime: MeteredRuntime | ComponentRuntime, began: float) -> dict[str, float]:
         """``destination_wait``: for it to read, and then for its end. ``encode``: reading parts
         and making lines."""
         now, ended_at = time.monotonic(), self._feed.ended_at
@@ -114,7 +133,7 @@ class Push:
             "peak_bytes": float(usage.ru_maxrss * 1024),
         }
 
-    def _converse(self, runtime: MeteredRuntime) -> PushEnd:
+    def _converse(self, runtime: MeteredRuntime | ComponentRuntime) -> PushEnd:
         package = load_protocol(self._job.protocol)
         if package.destination is None:
             raise Defect(f"the protocol {self._job.protocol} has no destinations")
@@ -186,6 +205,11 @@ class Push:
                 self._errors.append(failed(answer))
             case Counted():
                 self._counted[answer.what] = self._counted.get(answer.what, 0) + answer.count
+            case Measured(stream, series):
+                name = None if stream is None else str(stream)
+                self._metrics.append({"stream": name, "series": series})
+            case Reject():
+                self._rejects.add(answer)
             case Control():
                 self._mail.new_config(NewConfig(self._job.config_hash, answer.config))
             case Exited():
@@ -207,7 +231,8 @@ class Push:
     def _write_acks(self) -> None:
         if self._covered:
             reach("before-ack")
-            self._mail.ack(Acked(segments=tuple(self._covered)))
+            rejects = self._rejects.take()
+            self._mail.ack(Acked(segments=tuple(self._covered), rejects=rejects))
             self._covered = []
             reach("after-ack")
 

@@ -47,9 +47,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments whose every row, and whose state, the destination has. Each is named once."""
+    """Segments whose every row, and whose state, the destination has. Each is named once.
+    ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
+    kept before the segments are settled."""
 
     segments: tuple[SegmentId, ...]
+    rejects: tuple[str, ...] = ()
 
 
 class PushEnd(StrEnum):
@@ -61,12 +64,18 @@ class PushEnd(StrEnum):
 
 class PushResult(msgspec.Struct, kw_only=True):
     """``fed``: rows given to the destination, per stream. ``unacked``: segments it was given and
-    did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them. ``stats``:
-    seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
+    did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them.
+    ``metrics``: what the destination measured of itself, as in ``LaneResult``. ``rejects``: files
+    of what it put aside that no ack named; ``rejected``: how many records it put aside, per stream,
+    of those in ``fed``. ``stats``: seconds and bytes for the report (``push``,
+    ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
     fed: list[tuple[StreamId, int]] = []
     unacked: list[SegmentId] = []
     errors: list[dict[str, Any]] = []
     notes: list[str] = []
+    metrics: list[dict[str, Any]] = []
+    rejects: list[str] = []
+    rejected: list[tuple[StreamId, int]] = []
     stats: dict[str, float] = {}

@@ -7,11 +7,12 @@ read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies ar
 
 import resource
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from penstock.engine.contract import Outcome
 from penstock.engine.ends import Destination
 from penstock.engine.epochs import LaneStart
-from penstock.engine.job import LaneEnd, LaneResult
+from penstock.engine.job import LaneResult
 from penstock.engine.plan import PlannedStream
 from penstock.engine.progress import RunObserver
 from penstock.engine.push_job import PushResult
@@ -33,6 +34,7 @@ class Accounting:
         self.streams: dict[StreamId, StreamReport] = {}
         self.time = TimeSpent()
         self.notes: list[str] = []
+        self.metrics: list[dict[str, Any]] = []
         self.inexact: set[StreamId] = set()
         self.at_least_once = False  # whatever goes to a destination connector
         self._ended: set[int] = set()
@@ -66,14 +68,14 @@ class Accounting:
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._loads.append(load)
         line = self.stream(load.stream)
-        line.committed += load.rows
+        line.committed += load.covered
         line.written += result.written
         line.rejected += load.rejected
         line.filtered += load.filtered
         line.bytes += sum(p.raw_bytes for p in load.parts)
         for note in result.notes:
             self.note(f"{load.stream}: {note}")
-        self._progress.phase("loaded", f"{load.stream}: {load.rows} rows")
+        self._progress.phase("loaded", f"{load.stream}: {load.covered} records")
 
     def states(self, states: Sequence[SavedState]) -> None:
         for state in states:
@@ -98,7 +100,8 @@ class Accounting:
         self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
         self._lane_peak += int(stats.get("peak_bytes", 0))
         self.notes += result.notes
-        if result.end is LaneEnd.lost:
+        self.metrics += result.metrics
+        if result.again:
             return
         self._ended.add(start.epoch)
         for stream, read in result.read:
@@ -184,6 +187,7 @@ class Accounting:
                 python_peak_bytes=_peak() + self._lane_peak, jvm_peak_bytes=jvm_peak_bytes
             ),
             notes=self.notes,
+            metrics=self.metrics,
             error=None if error is None else error.as_dict(),
             log=log,
         )

@@ -29,6 +29,7 @@ from penstock.engine.buffers import (
 from penstock.engine.failpoints import reach
 from penstock.engine.log import Log
 from penstock.engine.rejects import RejectLine, encode_rejects, kept_name, rejects_path
+from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import Segment, SegmentId, StreamSlice
@@ -36,7 +37,9 @@ from penstock.model.state import StateScope, StateType
 
 
 class Sealer:
-    """One lane's epoch. Call in event order; :meth:`finish` last."""
+    """One lane's epoch. Call in event order; :meth:`finish` last. ``on_data_error``: what is not
+    taken is kept (``dlq``), counted as filtered (``skip``), or raises :class:`Refused` (``fail``),
+    after which nothing may be called any more."""
 
     def __init__(
         self,
@@ -49,10 +52,12 @@ class Sealer:
         clock: Callable[[], float],
         bounds: Bounds | None = None,
         now: Callable[[], str] = lambda: "",
+        on_data_error: str = "dlq",
     ) -> None:
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or Bounds()
+        self._on_data_error = on_data_error
         self._open = {s.stream: OpenStream(s) for s in streams}
         self._states: dict[StateScope, str] = {}
         self._uncovered: set[StreamId] = set()
@@ -269,6 +274,7 @@ class Sealer:
             parts=tuple(tally.parts),
             read=tally.read,
             rejected=tally.rejected,
+            filtered=tally.filtered,
             complete=complete,
             version=info.version if info.fills_generation else None,
         )
@@ -319,7 +325,8 @@ class Sealer:
         bodies, times, changes = joined(batches)
         decoded = self._decode(stream.info.stream, bodies, stream.seq, times, changes)
         stream.seq += len(bodies)
-        tally.read += len(bodies)
+        tally.read += sum(b.read for b in batches)
+        tally.filtered += sum(b.filtered for b in batches)
         for index, reason, name in decoded.rejects:
             line = RejectLine.of(
                 stream.info.stream, reason, name, bytes(bodies[index]), self._now()
@@ -333,6 +340,11 @@ class Sealer:
             reach("mid-part")
 
     def _add_reject(self, tally: Tally, line: RejectLine) -> None:
+        if self._on_data_error == "fail":
+            raise refused(line)
+        if self._on_data_error == "skip":
+            tally.filtered += 1
+            return
         tally.rejected += 1
         tally.rejects.append(line)
         size = REJECT_BYTES + len(line.body)
@@ -357,6 +369,22 @@ class Sealer:
             tally.reject_files.append(path)
         if files is not tally.reject_files:
             files += tally.reject_files
+
+
+class Refused(SourceError):
+    """A record that cannot be taken, where the pipeline says that it fails the run."""
+
+
+def refused(line: RejectLine) -> Refused:
+    where = f", field {line.field}" if line.field else ""
+    stream = None if line.name is None else str(StreamId.of(line.namespace, line.name))
+    whose = f" of {stream}" if stream else ""
+    return Refused(
+        f"a record{whose} is refused: {line.reason}{where}",
+        code="source.data",
+        hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
+        stream=stream,
+    )
 
 
 def _is_live(before: LaneStream, now: LaneStream) -> bool:

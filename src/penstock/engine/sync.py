@@ -211,10 +211,10 @@ class Sync:
         if self._cancelled or verdicts.shared_blocked or nothing:
             return
         starts = self._begin(wanted, range(self._plan.lanes))
-        attempts = dict.fromkeys(starts, 1)
         self._running = {lane: self._start(start) for lane, start in starts.items()}
+        again: dict[int, tuple[float, LaneStart, LaneResult]] = {}
         loaded_at = scanned_at = self._time.now()
-        while self._running:
+        while self._running or again:
             self.look()
             for lane, it in list(self._running.items()):
                 result = it.handle.poll()
@@ -223,10 +223,13 @@ class Sync:
                 self._take_config(it.handle)
                 del self._running[lane]
                 self._ended(it.start, result)
-                if self._may_begin_again(result, attempts[lane]):
-                    attempts[lane] += 1
-                    for start in self._begin(self._unfinished(it.start), [lane]).values():
-                        self._running[lane] = self._start(start)
+                if self._may_begin_again(it.start, result):
+                    wait = max((seconds for _, seconds in result.retries), default=0.0)
+                    again[lane] = (self._time.now() + wait, it.start, result)
+            for lane, (at, start, result) in list(again.items()):
+                if self._time.now() >= at:
+                    del again[lane]
+                    self._begin_again(start, result)
             now = self._time.now()
             if self._running and now - scanned_at >= self._plan.scan_seconds:
                 scanned_at = now
@@ -234,8 +237,14 @@ class Sync:
                 if free and self._due(now - loaded_at):
                     self._drain(final=False)
                     loaded_at = self._time.now()
-            if self._running:
+            if self._running or again:
                 self._time.sleep(self._plan.poll_seconds)
+
+    def _begin_again(self, start: LaneStart, result: LaneResult) -> None:
+        streams = self._unfinished(start, result)
+        for new in self._begin(streams, [start.lane]).values():
+            attempt = msgspec.structs.replace(new, attempt=start.attempt + 1)
+            self._running[start.lane] = self._start(attempt)
 
     # -- while something is waited for (engine.delivery.Meanwhile)
 
@@ -323,15 +332,24 @@ class Sync:
     def _ended(self, start: LaneStart, result: LaneResult) -> None:
         self._observer.lane_ended(start, result)
         self._complete |= set(result.complete)
-        if result.end is not LaneEnd.lost:
-            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
-            return
-        self._close_open_epochs_of(start.epoch)
-        self._drain(final=True)
+        if result.again:
+            self._close_open_epochs_of(start.epoch)
+            self._drain(final=True)
+        names = {str(s) for s, _ in result.retries}
+        self._verdicts.errors += [
+            PenstockError.from_dict(e)
+            for e in result.errors
+            if result.end is not LaneEnd.lost and e.get("stream") not in names
+        ]
 
-    def _unfinished(self, start: LaneStart) -> list[SyncStream]:
-        """What a lost lane still has to read: a published generation is not filled again."""
-        mine = [s for s in self._streams.values() if s.lane == start.lane]
+    def _unfinished(self, start: LaneStart, result: LaneResult) -> list[SyncStream]:
+        """What is left to be read of a lane that was lost, or tries streams again: a published
+        generation is not filled again."""
+        retried = {s for s, _ in result.retries}
+        lost = result.end is LaneEnd.lost
+        mine = [
+            s for s in self._streams.values() if s.lane == start.lane and (lost or s.id in retried)
+        ]
         done = {s.id for s in mine if s.id in self._published}
         self._complete |= done
         return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
@@ -340,17 +358,25 @@ class Sync:
         seqs = [s.id.seq for s in self._log.segments() if s.id.epoch == epoch]
         self._store.close_epochs(self._lease, {epoch: max(seqs, default=0)})
 
-    def _may_begin_again(self, result: LaneResult, attempts: int) -> bool:
+    def _may_begin_again(self, start: LaneStart, result: LaneResult) -> bool:
         """What was sealed must be settled first: from an older state it would be read again. An
-        open lane cannot leave out a stream whose generation is published: it would be replaced."""
-        if result.end is not LaneEnd.lost:
+        open lane cannot leave out a stream whose generation is published: it would be replaced.
+        How often a stream is tried again is its source's business."""
+        if not result.again:
             return False
-        again = not self._cancelled and attempts < self._plan.max_epochs
+        lost = result.end is LaneEnd.lost
+        again = not self._cancelled and (not lost or start.attempt < self._plan.max_epochs)
         if again:
             self._settle()
             again = not (self._plan.open and self._published)
+        names = {str(s) for s, _ in result.retries}
+        errors = [e for e in result.errors if lost or e.get("stream") in names]
         if not again or self._delivery.dead() or self._verdicts.shared_blocked:
-            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
             return False
-        self._observer.note("a lane was lost with its process; its source was begun again")
+        if lost:
+            self._observer.note("a lane was lost with its process; its source was begun again")
+        for error in errors if not lost else ():
+            stream = error.get("stream")
+            self._observer.note(f"{stream} is tried again after: {error['message']}")
         return True

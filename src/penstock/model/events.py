@@ -24,8 +24,9 @@ class Status(StrEnum):
 class Batch:
     """Records of one stream in arrival order.
 
-    ``bodies``: one JSON object each, raw bytes (buffer-like). ``extracted_at``: epoch milliseconds,
-    same length. ``changes``: raw JSON of the source's own change lists by row index (sparse).
+    ``bodies``: one JSON object each, raw bytes (buffer-like), or the columns of all of them
+    (``codec.columns.Columns``). ``extracted_at``: epoch milliseconds, same length. ``changes``: raw
+    JSON of the source's own change lists by row index (sparse).
     """
 
     stream: StreamId
@@ -34,6 +35,13 @@ class Batch:
     changes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     size: int = 0  # bytes of the bodies
     version: int | None = None  # the stream's version that they belong to (see Activate)
+    stands_for: int | None = None  # source records of which transforms made these; None: as many
+    filtered: int = 0  # of these, the ones that transforms left out
+
+    @property
+    def read(self) -> int:
+        """Source records."""
+        return len(self.bodies) if self.stands_for is None else self.stands_for
 
 
 @dataclass(slots=True)
@@ -110,12 +118,14 @@ class Log:
 
 @dataclass(slots=True)
 class Error:
-    """A failure in the connector's own words; ``raw`` has every field it gave."""
+    """A failure in the connector's own words; ``raw`` has every field it gave. ``retry``: it may
+    pass, and trying the stream again after so many seconds is safe."""
 
     message: str
     failure_type: str | None = None
     stream: StreamId | None = None
     raw: dict[str, Any] = field(default_factory=dict[str, Any])
+    retry: float | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +135,14 @@ class Counted:
 
     what: str
     count: int = 1
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the connector measured of itself, for the report: JSON objects in its own terms."""
+
+    stream: StreamId | None
+    series: list[dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -152,6 +170,7 @@ Event = (
     | Log
     | Error
     | Counted
+    | Measured
     | Exited
     | Tick
 )

@@ -51,6 +51,9 @@ class Memory(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
+    """``metrics``: what connectors measured of themselves, ``{"stream", "series"}`` each, in their
+    own terms."""
+
     run: str
     pipeline: str
     status: RunStatus
@@ -62,5 +65,6 @@ class Report(msgspec.Struct, kw_only=True):
     time: TimeSpent
     memory: Memory
     notes: list[str]
+    metrics: list[dict[str, Any]] = []
     error: dict[str, Any] | None
     log: str

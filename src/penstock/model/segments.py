@@ -55,7 +55,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream's share of a segment. ``read`` = rows in parts + ``rejected`` + ``filtered``."""
+    """One stream's share of a segment. ``read``: source records, of which ``rejected`` and
+    ``filtered`` are not in its parts; the others are its rows, as many as transforms made of them.
+    """
 
     stream: StreamId
     shape: Shape
@@ -115,6 +117,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         return sum(p.rows for p in self.parts)
+
+    @property
+    def covered(self) -> int:
+        """Source records that its commit covers."""
+        return self.read - self.rejected - self.filtered
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import cast
 from penstock.errors import ConfigError
 from penstock.protocols.contract import ProtocolPackage
 
-KNOWN = ("airbyte", "singer")
+KNOWN = ("airbyte", "singer", "rapidbyte")
 
 
 def load(name: str) -> ProtocolPackage:

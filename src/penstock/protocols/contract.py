@@ -20,7 +20,17 @@ from penstock.model.catalog import (
     Stream,
     StreamId,
 )
-from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.model.events import (
+    Control,
+    Counted,
+    Error,
+    Event,
+    Exited,
+    Log,
+    Measured,
+    Reject,
+    Tick,
+)
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
 from penstock.runtimes.contract import Runtime, Timeouts
@@ -54,6 +64,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     abilities: dict[str, Any] = {}
     """``ConnectorSpec.abilities``, and over them what the user said of the connector in the
     protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
+    attempt: int = 1
+    """How often these streams were begun in this run, this time included."""
     unchosen: tuple[Stream, ...] = ()
     """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
     given them so that it can say so."""
@@ -126,6 +138,8 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     tick: float = 1.0
     activate_version: bool | None = None
     """Singer's ACTIVATE_VERSION: sent or not; None: where the destination says that it takes it."""
+    attempt: int = 1
+    """How often it was begun in this run, this time included."""
 
 
 @dataclass(slots=True)
@@ -170,7 +184,9 @@ class Ack:
 
 END = -1
 
-Answer = Ack | Log | Error | Counted | Control | Exited | Tick
+Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Exited | Tick
+"""``Reject``: a record that was fed and that the destination put aside; it comes before the ack
+that covers it, which must not be passed on before the reject is durable."""
 
 
 class DestinationRole(Protocol):
@@ -205,6 +221,23 @@ class DestinationRole(Protocol):
 
 class EventSink(Protocol):
     def __call__(self, event: Event, /) -> None: ...
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One line for ``plan``: what holds a connector, and why. ``value`` None: unlimited."""
+
+    name: str
+    value: Any
+    rule: str
+
+
+class ManifestRole(Protocol):
+    """For protocols whose connectors say what they need to reach and use."""
+
+    def held(self, runtime: Runtime, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+        """What it may reach and use in the end, and what there is to say of its manifest. Raises
+        ``ConfigError``, ``SourceError``."""
+        ...
 
 
 class StateRole(Protocol):
@@ -253,6 +286,7 @@ class ProtocolPackage(Protocol):
     name: str
     source: SourceRole
     destination: DestinationRole | None
+    manifest: ManifestRole | None
     state: StateRole
     schema: SchemaRole
     metadata_names: MetadataNames

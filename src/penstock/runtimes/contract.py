@@ -6,7 +6,7 @@ Neighbours: ``protocols/*`` drive a :class:`ByteChannel`; ``runtimes.process`` a
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -32,6 +32,17 @@ class Timeouts(msgspec.Struct, frozen=True):
     heartbeat: float = 10800.0
     total: float | None = None
     stop: float = 10.0
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True):
+    """A WebAssembly component as data. ``digest``: SHA-256 of its file, in hexadecimal. ``cache``:
+    where compiled code is kept, if anywhere. ``settings``: what the pipeline says of it, in
+    Penstock's words, for its protocol to read (``place``: ``source``, ``transform:0``, ...)."""
+
+    path: str
+    digest: str
+    cache: str | None = None
+    settings: dict[str, Any] = {}
 
 
 class ByteChannel(Protocol):

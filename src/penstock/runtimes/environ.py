@@ -1,23 +1,16 @@
 """The environment a connector gets: a short list of names, and what the user gives. Nothing of
-ours, of Spark or of Python leaks into it (L10).
+ours, of Spark or of Python leaks into it (L10). ``docs/permissions.md`` lists the names.
 
 Not here: secrets in arguments (``private``), what a connector prints (``masking``).
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-_KEPT = frozenset(
+BASE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"})
+"""What any program needs, with each ``LC_*``; no permission takes it away."""
+_KEPT = BASE | frozenset(
     {
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "TMPDIR",
-        "TZ",
-        "LANG",
-        "LANGUAGE",
         # certificate authorities, as the usual client libraries look for them
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
@@ -32,13 +25,21 @@ _KEPT_LOWER = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def clean_environment(
+    extra: Mapping[str, str] | None = None, allowed: Collection[str] | None = None
+) -> dict[str, str]:
     """Locale, time zone, home, PATH, proxies and certificate settings of this process, then
-    ``extra`` over them."""
+    ``extra`` over them. ``allowed``: these variables of ours instead of proxies and certificate
+    settings."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in _KEPT or name.lower() in _KEPT_LOWER or name.startswith("LC_")
+        if name.startswith("LC_")
+        or (
+            name in _KEPT or name.lower() in _KEPT_LOWER
+            if allowed is None
+            else name in BASE or name in allowed
+        )
     }
     kept.setdefault("PATH", _DEFAULT_PATH)
     kept.update(extra or {})

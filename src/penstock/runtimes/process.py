@@ -21,6 +21,7 @@ from typing import Self
 
 from penstock.errors import SourceError
 from penstock.runtimes import starting
+from penstock.runtimes.confine import Confinement, too_much
 from penstock.runtimes.contract import Argument, Timeouts
 from penstock.runtimes.environ import clean_environment
 from penstock.runtimes.masking import Masker
@@ -36,6 +37,7 @@ _GATHER = 0.002
 _GATHERS = 5
 _LINGER = 2.0
 _KILL_MARGIN = 8.0
+_SETTLE = 1.0
 
 
 class ProcessRuntime:
@@ -43,7 +45,8 @@ class ProcessRuntime:
 
     ``env`` is added to a clean environment (``environ``). ``secrets`` are masked in stderr and in
     errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
-    working directory, this process's own by default; a relative command is looked up there."""
+    working directory, this process's own by default; a relative command is looked up there.
+    ``confinement``: what it is held to (``confine``)."""
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class ProcessRuntime:
         secrets: Sequence[str] = (),
         log_stderr: Callable[[str], None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         self.command = list(command)
+        self._held = confinement or Confinement()
         self._env = dict(env or {})
         self._masker = Masker(secrets)
         self._log_stderr = log_stderr
@@ -65,13 +70,16 @@ class ProcessRuntime:
     ) -> "ProcessChannel":
         """Start it; returns once it runs. ``feed``: see the contract. Raises ``SourceError``
         (``connector.not_found``, ``connector.not_executable``, ``connector.start_failed``)."""
-        env = clean_environment(self._env)
+        held = self._held
+        env = clean_environment(self._env, held.env_keys)
         try:
             file = starting.resolve(self.command, env["PATH"], self._cwd)
             folder = PrivateFolder(arguments)
         except SourceError as e:
             raise self._masked(e) from None
-        channel = ProcessChannel(folder, timeouts, self._masker, self._log_stderr)
+        channel = ProcessChannel(
+            folder, timeouts, self._masker, self._log_stderr, max_memory=held.max_memory
+        )
         try:
             channel.start(
                 (
@@ -81,6 +89,8 @@ class ProcessRuntime:
                     os.fsencode(self._cwd or ""),
                     float(timeouts.stop),
                     os.fsencode(folder.path or ""),
+                    held.no_network,
+                    held.max_memory or 0,
                 ),
                 feed=feed,
             )
@@ -99,7 +109,9 @@ class ProcessRuntime:
 
 class ProcessChannel:
     """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread,
-    ``write`` to one, which may be another; the rest may be called from any."""
+    ``write`` to one, which may be another; the rest may be called from any. Once it was
+    killed for its memory ``read`` raises ``SourceError`` (``source.memory``) in place of the end of
+    stdout, and so does ``wait``."""
 
     def __init__(
         self,
@@ -107,8 +119,11 @@ class ProcessChannel:
         timeouts: Timeouts,
         masker: Masker,
         log: Callable[[str], None] | None,
+        *,
+        max_memory: int | None = None,
     ) -> None:
         self._folder = folder
+        self._max_memory, self._used = max_memory, 0
         self._timeouts = timeouts
         self._masker = masker
         self._log = log
@@ -207,6 +222,8 @@ class ProcessChannel:
                 self._idle = 0.0
                 if (data := self._take(READ_SIZE)) is None:
                     continue
+                if not data:
+                    break
                 return self._gather(data)
             if self._stopped:
                 break
@@ -219,6 +236,7 @@ class ProcessChannel:
                     continue
             if time.monotonic() >= deadline:
                 return None
+        self._refuse_too_much(min(_SETTLE, max(deadline - time.monotonic(), 0.0)))
         return b""
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
@@ -247,6 +265,7 @@ class ProcessChannel:
                 self._take_status()
             elif left <= 0:
                 return None
+        self._refuse_too_much(0.0)
         return self._code
 
     def stop(self) -> None:
@@ -269,6 +288,20 @@ class ProcessChannel:
                     self._release()
 
     # -- inside
+
+    def _refuse_too_much(self, settle: float) -> None:
+        """``settle``: seconds for the supervisor to say why stdout is at its end."""
+        if self._max_memory is None or self._closed:
+            return
+        deadline = time.monotonic() + settle
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        while not self._used and self._code is None:
+            if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+                break
+            self._take_status()
+        if self._used:
+            raise too_much(self._max_memory, self._used)
 
     def _release(self) -> None:
         self._stopped = self._eof = True
@@ -331,6 +364,8 @@ class ProcessChannel:
                 self._pid = int(rest)
             elif what == b"X":
                 self._code = int(rest)
+            elif what == b"M":
+                self._used = int(rest)
             elif what == b"E":
                 number, _, step = rest.partition(b" ")
                 raise starting.Refused(int(number), step.decode())

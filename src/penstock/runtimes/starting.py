@@ -100,8 +100,15 @@ def _send(fd: int, data: bytes, deadline: float) -> None:
 
 
 def _explained(refused: Refused, order: Order) -> SourceError:
-    program, _, _, cwd, _, _ = order
-    file = Path(os.fsdecode(program))
+    file, cwd = Path(os.fsdecode(order[0])), order[3]
+    if refused.step == "network":
+        return SourceError(
+            "this machine gives the connector no network namespace: "
+            f"{os.strerror(refused.number).lower()}",
+            code="connector.start_failed",
+            hint="permissions.network.allowed_hosts: [] holds a process only where it may have one:"
+            " use a container or a WebAssembly connector",
+        )
     if refused.step == "cwd":
         return SourceError(
             f"the working directory {os.fsdecode(cwd)} cannot be entered: "

@@ -12,9 +12,11 @@ be killed, the connector has a death signal, set by this process's only thread.
 
 LIFELINE (owner to us): a marshalled order after its length, then one byte per request to stop; end
 of file: the owner is dead. STATUS (us to owner), one line each: ``S PID`` it runs, ``E ERRNO STEP``
-it could not be started, ``X CODE`` it ended (negative: by that signal).
+it could not be started, ``M BYTES`` it used so much memory, too much, and is killed, ``X CODE`` it
+ended (negative: by that signal). M comes before X.
 
-Where there is no ``/proc`` (macOS) only the connector's process group is killed.
+Where there is no ``/proc`` (macOS) only the connector's process group is killed. What a confined
+connector is held by is ``enclosure``'s, which is imported for such a one only.
 """
 
 # contextlib would cost as much as all other imports together.
@@ -26,15 +28,22 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from penstock.runtimes.enclosure import Memory
+
 LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.5  # seconds between looks at our parent's pid, in case the lifeline was inherited
 ORPHAN_GRACE = 0.5  # seconds between SIGTERM and SIGKILL when the owner is dead
 KILL_BOUND = 5.0  # seconds spent on killing what does not die
-Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes]
+Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes, bool, int]
 """Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL,
-private folder to remove should the owner die (empty: none)."""
+private folder to remove should the owner die (empty: none), without a network, bytes of memory (0:
+no bound)."""
 
 if LINUX:
     import ctypes
@@ -55,12 +64,26 @@ def receive(lifeline: int) -> Order:
     return marshal.loads(data[8:])
 
 
-def become(order: Order, owner: int, told: int) -> None:
-    """The connector's side of the fork: never returns."""
-    file, argv, env, cwd, _, _ = order
+def enclosure() -> "ModuleType":
+    """Our neighbour: isolated mode has no path to it."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(os.path.dirname(os.path.dirname(folder)))
+    from penstock.runtimes import enclosure
+
+    return enclosure
+
+
+def become(order: Order, owner: int, told: int, gate: int) -> None:
+    """The connector's side of the fork: never returns. It begins when ``gate`` is closed."""
+    file, argv, env, cwd, _, _, no_network, _ = order
     step = b"start"
     try:
+        os.read(gate, 1)
         os.setsid()
+        if no_network:
+            step = b"network"
+            enclosure().leave_network()
+            step = b"start"
         if LINUX:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != owner:
@@ -79,17 +102,28 @@ def become(order: Order, owner: int, told: int) -> None:
         os._exit(127)
 
 
-def spawn(order: Order, status: int) -> int:
+def spawn(order: Order, status: int, memory: "Memory | None") -> int:
     """The connector's pid. Ends this process when it cannot be started."""
     report, told = os.pipe()
+    gate, opened = os.pipe()
+    if order[6]:
+        enclosure()  # imported before the fork
     owner = os.getpid()
     pid = os.fork()
     if pid == 0:
-        become(order, owner, told)
+        os.close(opened)
+        become(order, owner, told, gate)
     os.close(told)
+    os.close(gate)
+    if memory is not None:
+        memory.take(pid)
+    os.close(opened)
     failure = os.read(report, 100)
     os.close(report)
     if failure:
+        os.waitpid(pid, 0)
+        if memory is not None:
+            memory.remove()
         os.write(status, b"E " + failure + b"\n")
         os._exit(0)
     return pid
@@ -145,11 +179,16 @@ def send(pids: list[int], number: int) -> None:
 
 
 class Supervisor:
-    def __init__(self, lifeline: int, status: int, pid: int, wakeup: int) -> None:
+    def __init__(
+        self, lifeline: int, status: int, pid: int, wakeup: int, memory: "Memory | None"
+    ) -> None:
         self.lifeline = lifeline
         self.status = status
         self.pid = pid
         self.wakeup = wakeup
+        self.memory = memory
+        self.exceeded = False  # its memory, and the owner knows
+        self.look_at = 0.0
         self.alive = True  # the connector's own process
         self.empty = False  # nothing of the tree is left
         self.owner = os.getppid()
@@ -171,7 +210,18 @@ class Supervisor:
                 return
             if pid == self.pid:
                 self.alive = False
+                self.look()
                 self.tell(b"X %d\n" % os.waitstatus_to_exitcode(status))
+
+    def look(self) -> None:
+        """Does the tree use more memory than it may?"""
+        self.look_at = time.monotonic() + TICK
+        if self.memory is None or self.exceeded:
+            return
+        used = self.memory.exceeded(descendants)
+        if used is not None:
+            self.exceeded = True
+            self.tell(b"M %d\n" % used)
 
     def signal_tree(self, number: int) -> None:
         if LINUX:
@@ -231,6 +281,10 @@ class Supervisor:
                     return self.orphaned(grace, private)
             if os.getppid() != self.owner:
                 return self.orphaned(grace, private)
+            if time.monotonic() >= self.look_at:
+                self.look()
+            if self.exceeded and not self.empty:
+                self.wait_empty(KILL_BOUND, signal.SIGKILL)
 
 
 def noted(number: int, frame: object) -> None:
@@ -251,7 +305,8 @@ def main() -> None:
         signal.signal(getattr(signal, name), noted)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     order = receive(lifeline)
-    pid = spawn(order, status)
+    memory: Memory | None = enclosure().Memory(order[7]) if order[7] else None
+    pid = spawn(order, status, memory)
     # Our own copies of the connector's stdout and stderr would keep them from ever ending, that of
     # its stdin whoever writes to it from hearing that nobody reads.
     null = os.open(os.devnull, os.O_RDWR)
@@ -259,10 +314,12 @@ def main() -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.close(null)
-    supervisor = Supervisor(lifeline, status, pid, woken)
+    supervisor = Supervisor(lifeline, status, pid, woken, memory)
     supervisor.tell(b"S %d\n" % pid)
     supervisor.reap()
     supervisor.serve(order[4], order[5])
+    if memory is not None:
+        memory.remove()
 
 
 if __name__ == "__main__":

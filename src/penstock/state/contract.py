@@ -15,6 +15,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId, Shape
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
+from penstock.state.keys import Covered, Place
 
 Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
 
@@ -58,6 +59,15 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[SavedState, ...]
     epoch: int
     consumes: tuple[tuple[SegmentId, StreamId], ...]
+    keys: tuple[Covered, ...] = ()
+    """What its checkpoints cover of connectors' keys: durable in the transaction that saves its
+    states."""
+
+
+class KeyedGroup(Group, frozen=True, kw_only=True):
+    """A group as the store keeps it."""
+
+    keys: tuple[Covered, ...] = ()
 
 
 class SourceOf(msgspec.Struct, frozen=True):
@@ -141,7 +151,8 @@ class Store(Protocol):
     def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None: ...
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
-        """Drop what is remembered of these epochs' segments; their log files are gone."""
+        """Drop what is remembered of these epochs' segments; their log files are gone. Keys that
+        they wrote and no checkpoint made durable go with them."""
         ...
 
     # -- states
@@ -153,7 +164,9 @@ class Store(Protocol):
         """A user's set, import or reset: replaces everything saved, and raises the floor so that no
         segment sealed before can bring an older state back (its rows still load). ``reset``: only
         these streams'; the others' sealed states still count. No state at all gives up the loads
-        that are written down and not committed: the source is asked for everything again."""
+        that are written down and not committed: the source is asked for everything again.
+        Connectors' keys: of ``reset`` the streams' own ones go, with no state at all every one;
+        what no checkpoint has made durable goes wherever its checkpoint no longer counts."""
         ...
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
@@ -162,6 +175,24 @@ class Store(Protocol):
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         """Newest first: {"at", "run", "scope", "blob"}."""
+        ...
+
+    # -- connectors' own keys
+    def begin_keys(self, lease: Lease, task: str) -> None:
+        """From now on ``task`` may write keys (``keys_store.open_keys``). Names are never used
+        again: ``keys.lane_task``, ``keys.push_task``."""
+        ...
+
+    def end_keys(
+        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+    ) -> None:
+        """These tasks (None: all) write no more, whoever of them is still alive. What they wrote
+        beyond what written groups and ``covered`` cover is gone; ``covered``: of checkpoints that
+        are sealed and not yet in a group."""
+        ...
+
+    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+        """The durable ones, sorted."""
         ...
 
     # -- names and schemas, which only grow

@@ -1,8 +1,8 @@
 """A database that keeps a store: connections, transactions, locks, clock, errors.
 
-SQLite and Postgres differ here and nowhere else. Not here: tables (``schema``) and what is written
-in them (``sql``, ``ledger``). Every wait is bounded (L11). Nothing that is stored reaches the text
-of an error: connector configuration is kept here (L10).
+SQLite and Postgres differ here, and in ``keys_store``, by which a task reaches its keys. Not here:
+tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded (L11).
+Nothing that is stored reaches the text of an error: connector configuration is kept here (L10).
 """
 
 import os
@@ -30,19 +30,12 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from penstock.errors import ConfigError, StateError
-from penstock.state import schema
+from penstock.errors import StateError
+from penstock.state import links, schema
+from penstock.state.links import BUSY_SECONDS
 
-BUSY_SECONDS = 30  # how long a transaction waits for another one's lock
-CONNECT_SECONDS = 10
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"
-_LIBPQ: dict[str, Any] = {
-    "connect_timeout": CONNECT_SECONDS,
-    "tcp_user_timeout": BUSY_SECONDS * 1000,
-    "application_name": "penstock",
-    "prepare_threshold": None,  # poolers in transaction mode lose prepared statements
-}
 _IN_LIST = 500  # values in one IN (...)
 
 
@@ -109,25 +102,17 @@ def open_postgres(url: str) -> Database:
     """``url``: ``postgresql://user:password@host:port/database``, any libpq option after ``?``."""
     try:
         target = make_url(url).set(drivername="postgresql+psycopg")
+        libpq = links.libpq_options()
         engine = create_engine(
             target,
-            connect_args={k: v for k, v in _LIBPQ.items() if k not in target.query},
+            connect_args={k: v for k, v in libpq.items() if k not in target.query},
             pool_pre_ping=True,
             hide_parameters=True,
         )
     except ModuleNotFoundError:
-        raise StateError(
-            "the state store is a Postgres database, and its driver is not installed",
-            code="state.driver_missing",
-            hint="pip install 'penstock[postgres]'",
-        ) from None
+        raise links.driver_missing() from None
     except (ArgumentError, ValueError):
-        raise ConfigError(
-            "the state store's URL cannot be read",
-            code="config.state_url",
-            hint="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
-            "percent-encode special characters of the password",
-        ) from None
+        raise links.unreadable_url() from None
     event.listen(engine, "connect", _set_up_postgres)
     return _migrated(Database(engine, target.render_as_string(hide_password=True)))
 
@@ -187,31 +172,14 @@ def _begin_sqlite(conn: Connection) -> None:
 
 
 def _set_up_postgres(connection: Any, _record: Any) -> None:
-    connection.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
-    connection.execute(f"SET statement_timeout = '{BUSY_SECONDS * 4}s'")
-    connection.execute("SET idle_in_transaction_session_timeout = '600s'")
+    for statement in links.session_settings(BUSY_SECONDS):
+        connection.execute(statement)
     connection.commit()
 
 
 def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
-    cause: Any = error.orig if isinstance(error, DBAPIError) else None
-    words = _first_words(cause) if cause is not None else type(error).__name__
-    code, hint = "state.failed", "see that the database is whole and reachable, then run again"
-    if "locked" in words or "lock timeout" in words:
-        code, hint = "state.busy", "another process keeps the store busy: try again"
-    elif "not a database" in words or "malformed" in words:
-        code, hint = "state.unreadable", "restore the file from a copy, or name another store"
-    elif "full" in words or "No space" in words:
-        code, hint = "state.disk_full", "free some space; nothing that was committed is lost"
-    elif "readonly" in words or "unable to open" in words:
-        code, hint = "state.not_writable", "give the file back to you (chmod, chown), or move it"
-    return StateError(f"the state store {place} failed: {words}", code=code, hint=hint)
-
-
-def _first_words(cause: Any) -> str:
-    """The database's primary message, without the rows and values that it may add below."""
-    primary = getattr(getattr(cause, "diag", None), "message_primary", None)
-    return primary or (str(cause).splitlines() or [type(cause).__name__])[0]
+    cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
+    return links.failed(cause, place)
 
 
 def rows_of(table: Table, pipeline: str) -> Select[Any]:

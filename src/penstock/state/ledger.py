@@ -14,9 +14,10 @@ from sqlalchemy import Connection, Row, and_, delete, func, select, update
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState, StateScope
-from penstock.state import rules
-from penstock.state.contract import GroupIntent, Holder, Merge, Reset
+from penstock.state import keys_sql, rules
+from penstock.state.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
 from penstock.state.database import chunks, insert_all, rows_of, update_all
+from penstock.state.keys import Covered
 from penstock.state.schema import (
     CONSUMED,
     GROUP_KEYS,
@@ -92,7 +93,7 @@ def intend(
             for load in g.loads
         ],
     )
-    return groups
+    return list(groups)
 
 
 def _put_numbers(
@@ -130,9 +131,10 @@ def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None
 
 
 def settle(conn: Connection, held: Held, merge: Merge) -> None:
-    """Saves the states of finished groups that no older group holds back, and drops the groups."""
+    """Saves the states of finished groups that no older group holds back, makes durable what their
+    checkpoints cover of connectors' keys, and drops the groups."""
     finished = [
-        msgspec.json.decode(body, type=Group)
+        msgspec.json.decode(body, type=KeyedGroup)
         for body in conn.scalars(
             select(GROUPS.c.body)
             .where(GROUPS.c.pipeline == held.name, GROUPS.c.done == 1)
@@ -146,18 +148,21 @@ def settle(conn: Connection, held: Held, merge: Merge) -> None:
     if new:
         saved = states(conn, held.name)
         save_states(conn, held, saved, merge(saved, new))
+    keys_sql.promote(conn, held.name, [covered for g in free for covered in g.keys])
     for part in chunks([g.id for g in free]):
         conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name, GROUPS.c.id.in_(part)))
 
 
-def _first_unfinished(conn: Connection, pipeline: str, finished: Sequence[Group]) -> dict[str, int]:
+def _first_unfinished(
+    conn: Connection, pipeline: str, finished: Sequence[KeyedGroup]
+) -> dict[str, int]:
     unfinished = and_(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
     oldest = conn.scalar(select(func.min(GROUPS.c.id)).where(unfinished))
     if oldest is None:
         return {}
     first: dict[str, int] = {rules.ANYTHING: oldest}
     same = and_(GROUP_KEYS.c.pipeline == GROUPS.c.pipeline, GROUP_KEYS.c.id == GROUPS.c.id)
-    keys = {s.scope.key for g in finished for s in g.states} | {rules.SHARED}
+    keys = {key for g in finished for key in rules.speaks_for(g)} | {rules.SHARED}
     for part in chunks(keys):
         rows = conn.execute(
             select(GROUP_KEYS.c.key, func.min(GROUP_KEYS.c.id))
@@ -175,7 +180,14 @@ def open_groups(conn: Connection, pipeline: str) -> list[Group]:
         .where(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
         .order_by(GROUPS.c.id)
     )
-    return [msgspec.json.decode(body, type=Group) for body in bodies]
+    return [msgspec.json.decode(body, type=KeyedGroup) for body in bodies]
+
+
+def keys_covered(conn: Connection, pipeline: str) -> list[Covered]:
+    """By groups that are written down."""
+    bodies = conn.scalars(select(GROUPS.c.body).where(GROUPS.c.pipeline == pipeline))
+    groups = (msgspec.json.decode(body, type=KeyedGroup) for body in bodies)
+    return [covered for group in groups for covered in group.keys]
 
 
 def committed_loads(conn: Connection, pipeline: str, group: int) -> set[tuple[str, int]]:
@@ -206,7 +218,7 @@ def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
     """A reset of some streams reaches what is written down and not saved yet."""
     found = conn.execute(rows_of(GROUPS, held.name))
     for row in found.all():
-        group = rules.stripped(msgspec.json.decode(row.body, type=Group), reset)
+        group = rules.stripped(msgspec.json.decode(row.body, type=KeyedGroup), reset)
         mine = (GROUPS.c.pipeline == held.name, GROUPS.c.id == row.id)
         conn.execute(update(GROUPS).where(*mine).values(body=msgspec.json.encode(group).decode()))
 

@@ -21,8 +21,18 @@ from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
 from penstock.state import rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
+from penstock.state.contract import (
+    GroupIntent,
+    Holder,
+    KeyedGroup,
+    Lease,
+    Merge,
+    Reset,
+    SourceOf,
+)
 from penstock.state.holder import is_dead, iso_time, start_mark
+from penstock.state.keys import Covered, Place, lane_task
+from penstock.state.keys_memory import KeyTable, TableKeys
 
 OnStep = Callable[[str], None]
 
@@ -33,7 +43,7 @@ def _nothing(step: str) -> None:
 
 @dataclass(slots=True)
 class _OpenGroup:
-    group: Group
+    group: KeyedGroup
     left: set[tuple[str, int]]  # loads that are not committed
     loads: frozenset[tuple[str, int]]
 
@@ -73,6 +83,14 @@ class _Pipeline:
     )
     runs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     reports: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    keys: KeyTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = KeyTable(self.name)
+
+    def keys_covered(self) -> list[Covered]:
+        """By groups that are written down."""
+        return [covered for each in self.groups.values() for covered in each.group.keys]
 
 
 class MemoryStore:
@@ -176,7 +194,7 @@ class MemoryStore:
         p.numbers = numbers
         p.last_group += len(new)
         self._consume(p, taken)
-        return new
+        return list(new)
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
         with self._step("loaded", bool(done)):
@@ -205,6 +223,7 @@ class MemoryStore:
         new = rules.states_of(free, p.floors)
         if new:
             self._save(p, held, merge(list(p.states), new))
+        p.keys.promote(covered for group in free for covered in group.keys)
         for group in free:
             del groups[group.id]
         p.groups = groups
@@ -233,6 +252,7 @@ class MemoryStore:
             p, _ = self._held(lease)
             for epoch in wanted:
                 p.consumed.pop(epoch, None)
+            p.keys.end(p.keys_covered(), [lane_task(epoch) for epoch in wanted])
 
     @staticmethod
     def _consume(p: _Pipeline, items: Iterable[Consumed]) -> None:
@@ -251,12 +271,15 @@ class MemoryStore:
             self._save(p, held, states)
             if reset is None:
                 p.floors = {rules.ANYTHING: p.epoch}
+                p.keys.end((), None)
                 if not states:
                     p.groups = {}
+                    p.keys.reset(None)
                 return
             p.floors.update({s.key: p.epoch for s in reset.streams})
             for each in p.groups.values():
                 each.group = rules.stripped(each.group, reset)
+            p.keys.reset(reset.streams)
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         return rules.floors_of(self._read(pipeline).floors)
@@ -272,6 +295,27 @@ class MemoryStore:
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         return [dict(entry) for entry in self._read(pipeline).history[::-1][:limit]]
+
+    # -- connectors' own keys
+    def begin_keys(self, lease: Lease, task: str) -> None:
+        with self._step("begin_keys"):
+            p, _ = self._held(lease)
+            p.keys.begin(task)
+
+    def end_keys(
+        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+    ) -> None:
+        with self._step("end_keys"):
+            p, _ = self._held(lease)
+            p.keys.end([*covered, *p.keys_covered()], tasks)
+
+    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+        with self._lock:
+            return self._read(pipeline).keys.durable()
+
+    def open_keys(self, pipeline: str, task: str) -> TableKeys:
+        """As ``keys_store.open_keys`` for a store in a database."""
+        return TableKeys(lambda: self._read(pipeline).keys, self._lock, task)
 
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:

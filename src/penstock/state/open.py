@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from penstock.errors import ConfigError
 from penstock.state.contract import Store
-
-_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-_SQLITE = "sqlite:///"
+from penstock.state.links import sqlite_file
 
 
 def open_store(place: str | Path) -> Store:
@@ -16,18 +13,10 @@ def open_store(place: str | Path) -> Store:
     ``ConfigError`` for any other URL and ``StateError`` where the store cannot be reached, is not
     ours, or was written by a newer Penstock.
     """
+    file = sqlite_file(place)
+
     from penstock.state import database
     from penstock.state.sql import SqlStore
 
-    if isinstance(place, str) and place.startswith(_POSTGRES):
-        return SqlStore(database.open_postgres(place))
-    text = str(place)
-    if text.startswith(_SQLITE):
-        text = text.removeprefix(_SQLITE)
-    elif "://" in text:
-        raise ConfigError(
-            f"a state store cannot be a {text.split('://', 1)[0]}:// URL",
-            code="config.state_url",
-            hint="give the path of a SQLite file, or postgresql://USER:PASSWORD@HOST/DATABASE",
-        )
-    return SqlStore(database.open_sqlite(Path(text).expanduser()))
+    opened = database.open_postgres(str(place)) if file is None else database.open_sqlite(file)
+    return SqlStore(opened)

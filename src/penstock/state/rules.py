@@ -15,19 +15,19 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.contract import GroupIntent, Holder, LoadIntent, Reset
+from penstock.state.contract import GroupIntent, Holder, KeyedGroup, LoadIntent, Reset
+from penstock.state.keys import SHARED
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
-SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
 ANYTHING = ""  # stands for every open group among the keys of :func:`settled`
 
 
 def number_groups(
     state_id: str, intents: Sequence[GroupIntent], last_group: int, numbers: dict[str, int]
-) -> list[Group]:
+) -> list[KeyedGroup]:
     """Groups with their ids and their loads' numbers. ``numbers``: the last one given, per stream
     key; it is brought up to date (L3: a number is never given twice)."""
-    groups: list[Group] = []
+    groups: list[KeyedGroup] = []
     for offset, intent in enumerate(intents, 1):
         loads: list[Load] = []
         for load in intent.loads:
@@ -37,12 +37,13 @@ def number_groups(
                 Load(key=f"{state_id}/{stream}", number=numbers[stream], **_fields_of(load))
             )
         groups.append(
-            Group(
+            KeyedGroup(
                 id=last_group + offset,
                 loads=tuple(loads),
                 states=intent.states,
                 epoch=intent.epoch,
                 consumes=intent.consumes,
+                keys=intent.keys,
             )
         )
     return groups
@@ -52,12 +53,17 @@ def _fields_of(load: LoadIntent) -> dict[str, Any]:
     return {name: getattr(load, name) for name in LoadIntent.__struct_fields__}
 
 
-def touches(group: Group) -> set[str]:
+def speaks_for(group: KeyedGroup) -> set[str]:
+    """Keys of the scopes of its checkpoints."""
+    return {s.scope.key for s in group.states} | {covered.scope for covered in group.keys}
+
+
+def touches(group: KeyedGroup) -> set[str]:
     """What a younger group's state may speak for: keys of streams it loads, of scopes it saves."""
-    return {s.scope.key for s in group.states} | {load.stream.key for load in group.loads}
+    return speaks_for(group) | {load.stream.key for load in group.loads}
 
 
-def settled(done: Iterable[Group], first: dict[str, int]) -> list[Group]:
+def settled(done: Iterable[KeyedGroup], first: dict[str, int]) -> list[KeyedGroup]:
     """Of the groups whose loads are all committed (oldest first), those whose states may be saved.
 
     A group whose states speak for something that an older group has not finished yet is held back
@@ -65,9 +71,9 @@ def settled(done: Iterable[Group], first: dict[str, int]) -> list[Group]:
     shared state back). ``first``: per key of :func:`touches`, and for ANYTHING, the smallest id of
     a group with an uncommitted load; groups that are held back are added to it.
     """
-    free: list[Group] = []
+    free: list[KeyedGroup] = []
     for group in done:
-        keys = {s.scope.key for s in group.states}
+        keys = speaks_for(group)
         watched = keys | {SHARED} | ({ANYTHING} if SHARED in keys else set())
         if not keys or all(first.get(k, group.id) >= group.id for k in watched):
             free.append(group)
@@ -96,9 +102,14 @@ def floors_of(floors: Mapping[str, int]) -> dict[StreamId | None, int]:
     }
 
 
-def stripped(group: Group, reset: Reset) -> Group:
+def stripped(group: KeyedGroup, reset: Reset) -> KeyedGroup:
     """A group that is written down, without the states that a reset takes away."""
-    return msgspec.structs.replace(group, states=tuple(reset.strip(group.states)))
+    gone = {stream.key for stream in reset.streams}
+    return msgspec.structs.replace(
+        group,
+        states=tuple(reset.strip(group.states)),
+        keys=tuple(covered for covered in group.keys if covered.scope not in gone),
+    )
 
 
 class StateChanges(msgspec.Struct, frozen=True):

@@ -5,12 +5,24 @@
 what the columns mean to a run (``contract``), how they are read and written (``sql``, ``ledger``).
 
 Times are seconds since 1970. Streams and state scopes are stored by their ``key``. ``body`` is
-JSON; ``blob`` is a state as the source sent it, byte for byte (L1).
+JSON; ``blob`` is a state as the source sent it, byte for byte (L1). What a connector names and
+writes is stored as UTF-8 bytes: it may hold U+0000, which no text column takes.
 """
 
 from collections.abc import Callable
 
-from sqlalchemy import BigInteger, Column, Connection, Float, MetaData, Table, Text, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    select,
+    update,
+)
 
 from penstock.errors import StateError
 
@@ -27,6 +39,10 @@ def _text(name: str, *, null: bool = False, key: bool = False) -> Column[object]
 
 def _int(name: str, *, null: bool = False, key: bool = False) -> Column[object]:
     return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
+
+
+def _bytes(name: str) -> Column[object]:
+    return Column(name, LargeBinary, nullable=False)
 
 
 SCHEMA = _table("schema", _int("version"))
@@ -122,6 +138,22 @@ RUNS = _table(
     _text("started_at"),
     _text("report", null=True),
 )
+KEY_TASKS = _table(  # who may write keys now
+    "key_tasks", _text("pipeline", key=True), _text("task", key=True), _int("marks")
+)
+KEYS = _table(  # several versions of a key: the durable one, and what tasks wrote and is not yet
+    "keys",
+    _text("pipeline", key=True),
+    _text("slot", key=True),  # hash of the three that name a key: those may be too long to index
+    _int("version", key=True),  # the newest counts
+    _text("scope"),
+    _bytes("owner"),
+    _bytes("key"),
+    _bytes("value"),
+    _text("task"),  # who wrote it; empty: durable
+    _text("covers"),  # ``StateScope.key`` of the states that cover it
+    _int("mark"),  # number of the first checkpoint that covers it
+)
 
 _OWNED = "pipeline TEXT NOT NULL REFERENCES penstock_pipelines (name)"
 _GROUPED = (
@@ -175,7 +207,23 @@ def _second(conn: Connection) -> None:
     conn.exec_driver_sql("UPDATE penstock_pipelines SET source_protocol = 'airbyte'")
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first, _second]
+def _third(conn: Connection) -> None:
+    raw = "BYTEA" if conn.dialect.name == "postgresql" else "BLOB"
+    for statement in (
+        f"TABLE penstock_key_tasks ({_OWNED}, task TEXT NOT NULL, marks BIGINT NOT NULL, "
+        "PRIMARY KEY (pipeline, task))",
+        # no reference to the pipeline: tasks write here, and would wait for the row that the
+        # driver's transactions lock
+        "TABLE penstock_keys (pipeline TEXT NOT NULL, slot TEXT NOT NULL, version BIGINT NOT NULL, "
+        f"scope TEXT NOT NULL, owner {raw} NOT NULL, key {raw} NOT NULL, value {raw} NOT NULL, "
+        "task TEXT NOT NULL, covers TEXT NOT NULL, mark BIGINT NOT NULL, "
+        "PRIMARY KEY (pipeline, slot, version))",
+        "INDEX penstock_keys_task ON penstock_keys (pipeline, task, mark)",
+    ):
+        conn.exec_driver_sql(f"CREATE {statement}")
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first, _second, _third]
 
 
 def stored_version(conn: Connection, place: str) -> int:

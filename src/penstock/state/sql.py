@@ -2,8 +2,8 @@
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
 transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
-``schema`` (tables), ``ledger`` (groups, loads, states), ``grown`` (names, schemas), ``rules``
-(decisions shared with ``memory``). Contract: ``contract.Store``.
+``schema`` (tables), ``ledger`` (groups, loads, states), ``keys_sql`` (connectors' keys), ``grown``
+(names, schemas), ``rules`` (decisions shared with ``memory``). Contract: ``contract.Store``.
 """
 
 import json
@@ -19,10 +19,11 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state import grown, ledger, rules
+from penstock.state import grown, keys_sql, ledger, rules
 from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
 from penstock.state.database import Database, chunks, insert_all, rows_of
 from penstock.state.holder import is_dead, iso_time, start_mark
+from penstock.state.keys import Covered, Place, lane_task
 from penstock.state.ledger import Held
 from penstock.state.schema import (
     EPOCHS,
@@ -189,7 +190,9 @@ class SqlStore:
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
         with self._held(lease) as (conn, held):
-            ledger.forget(conn, held, epochs)
+            gone = list(epochs)
+            ledger.forget(conn, held, gone)
+            _end_keys(conn, held, (), [lane_task(epoch) for epoch in gone])
 
     # -- states
     def states(self, pipeline: str) -> list[SavedState]:
@@ -205,8 +208,12 @@ class SqlStore:
             if reset is not None:
                 floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
                 ledger.strip_groups(conn, held, reset)
-            elif not states:
-                ledger.give_up_groups(conn, held)
+                keys_sql.reset(conn, held.name, reset.streams)
+            else:
+                keys_sql.end(conn, held.name, (), None)
+                if not states:
+                    ledger.give_up_groups(conn, held)
+                    keys_sql.reset(conn, held.name, None)
             conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
@@ -222,6 +229,21 @@ class SqlStore:
             return [
                 rules.history_entry(iso_time(r.at), r.run, r.scope, r.type, r.blob) for r in rows
             ]
+
+    # -- connectors' own keys
+    def begin_keys(self, lease: Lease, task: str) -> None:
+        with self._held(lease) as (conn, held):
+            keys_sql.begin(conn, held.name, task)
+
+    def end_keys(
+        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+    ) -> None:
+        with self._held(lease) as (conn, held):
+            _end_keys(conn, held, covered, tasks)
+
+    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+        with self._db.reading() as conn:
+            return keys_sql.durable(conn, pipeline)
 
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:
@@ -356,6 +378,15 @@ class SqlStore:
 def _born(pipeline: str) -> dict[str, Any]:
     counters = dict.fromkeys(("epoch", "last_group", "last_history"), 0)
     return {"name": pipeline, "state_id": uuid.uuid4().hex, "floors": "{}", **counters}
+
+
+def _end_keys(
+    conn: Connection, held: Held, covered: Iterable[Covered], tasks: Iterable[str] | None
+) -> None:
+    # bodies of groups may be long: they are read only where something waits to be covered
+    waits = keys_sql.has_overlay(conn, held.name)
+    written = ledger.keys_covered(conn, held.name) if waits else []
+    keys_sql.end(conn, held.name, [*covered, *written], tasks)
 
 
 def _floors(body: str) -> dict[str, int]:

@@ -14,7 +14,8 @@ import pytest
 from penstock.protocols.rapidbyte import messages
 from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
 from penstock.protocols.rapidbyte.ipc import fitting, frame_of
-from penstock.protocols.rapidbyte.keys import MemoryKeys, Place, place
+from penstock.protocols.rapidbyte.keys import place
+from penstock.state.keys import MemoryKeys, Place
 from penstock.protocols.rapidbyte.messages import CursorValue, Fault, Refusal
 from penstock.protocols.rapidbyte.metrics import MOST_SERIES, Metrics
 from penstock.protocols.rapidbyte.pipe import END, Abandoned, Failed, Pipe, TooLong

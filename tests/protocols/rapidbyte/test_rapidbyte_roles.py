@@ -14,7 +14,7 @@ from penstock.errors import DestinationError, SourceError
 from penstock.protocols.rapidbyte import destination, source, transform
 from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.protocols.rapidbyte.keys import DryKeys, MemoryKeys, Place
+from penstock.state.keys import DryKeys, MemoryKeys, Place
 from penstock.protocols.rapidbyte.messages import (
     CursorInfo,
     CursorValue,

@@ -4,44 +4,12 @@ import json
 import os
 import sys
 
-import ipc_writer
-from componentize_py_types import Err
+from rapidbyte_guest import host
+from rapidbyte_guest.arrow import Column
+from rapidbyte_guest.faults import fault
 from wit_world import exports
-from wit_world.imports import host, types
 
 CONFIG = {}
-
-
-def _fault(code, message, category):
-    return Err(
-        types.ConnectorError(
-            category=category,
-            scope=types.ErrorScope.PER_STREAM,
-            code=code,
-            message=message,
-            retryable=False,
-            retry_after_ms=None,
-            backoff_class=types.BackoffClass.NORMAL,
-            safe_to_retry=False,
-            commit_state=None,
-            details_json=None,
-        )
-    )
-
-
-def _summary(records, size, batches):
-    return types.RunSummary(
-        role=types.ConnectorRole.SOURCE,
-        read=types.ReadSummary(
-            records_read=records,
-            bytes_read=size,
-            batches_emitted=batches,
-            checkpoint_count=0,
-            records_skipped=0,
-        ),
-        write=None,
-        transform=None,
-    )
 
 
 def _look(path):
@@ -56,15 +24,14 @@ class Source(exports.Source):
     def open(self, config_json):
         CONFIG.update(json.loads(config_json))
         if CONFIG.get("mode") == "open-err":
-            raise _fault("BAD_JSON", "as asked", types.ErrorCategory.CONFIG)
+            raise fault("config", "BAD_JSON", "as asked")
         return 1
 
     def discover(self, session):
         return json.dumps({"streams": []})
 
     def validate(self, session):
-        status = types.ValidationStatus.SUCCESS
-        return types.ValidationReport(status=status, message="ok", warnings=[])
+        return host.success("ok")
 
     def close(self, session):
         pass
@@ -78,13 +45,13 @@ class Source(exports.Source):
                 "files": {path: _look(path) for path in CONFIG["paths"]},
                 "stdin": sys.stdin.read(10) if sys.stdin else None,
             }
-            host.log(2, json.dumps(seen))
-            return _summary(0, 0, 0)
+            host.log(host.INFO, json.dumps(seen))
+            return host.read_summary(0, 0, 0, 0)
         if mode == "print":
             for _ in range(CONFIG["n"]):
                 print("x" * 1000)
                 print("y" * 1000, file=sys.stderr)
-            return _summary(0, 0, 0)
+            return host.read_summary(0, 0, 0, 0)
         if mode == "hog":
             hoard = []
             while True:
@@ -98,17 +65,12 @@ class Source(exports.Source):
         size = 0
         for k in range(frames):
             ids = range(k * rows, (k + 1) * rows)
-            data = ipc_writer.encode(
+            size += host.emit(
                 [
-                    ("id", "int64", list(ids)),
-                    ("name", "utf8", [None if i % 10 == 3 else f"n{i}" for i in ids]),
-                    ("value", "double", [i * 0.5 for i in ids]),
-                    ("ok", "bool", [i % 2 == 0 for i in ids]),
+                    Column("id", "int64", list(ids)),
+                    Column("name", "utf8", [None if i % 10 == 3 else f"n{i}" for i in ids]),
+                    Column("value", "float64", [i * 0.5 for i in ids]),
+                    Column("ok", "bool", [i % 2 == 0 for i in ids]),
                 ]
             )
-            frame = host.frame_new(len(data))
-            host.frame_write(frame, data)
-            host.frame_seal(frame)
-            host.emit_batch(frame)
-            size += len(data)
-        return _summary(rows * frames, size, frames)
+        return host.read_summary(rows * frames, size, frames, 0)

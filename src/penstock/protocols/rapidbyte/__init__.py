@@ -1,10 +1,28 @@
-"""Rapidbyte v4: connectors that are WebAssembly components.
+"""Rapidbyte v4: connectors that are WebAssembly components. ``PACKAGE`` is all that the layers
+above use, but for ``lookup`` (where a component lies).
 
-For the layers above: ``messages`` (the documents), ``source``, ``destination``, ``transform`` (the
-roles' conversations); and what is planned before any runs: ``lookup``, ``manifest``,
-``permissions``, ``overrides``, ``retries``. Beneath them, from the outside in: ``conversation``
+``reading``, ``writing`` (the roles, as the engine asks for them), ``state``, ``schema``,
+``configure``, ``settings`` (what a pipeline says). Beneath them ``source``, ``destination``,
+``transform`` (conversations), ``messages`` (the documents), and what is decided before any runs:
+``manifest``, ``permissions``, ``overrides``, ``retries``. From the outside in: ``conversation``
 (threads and queues), ``lifecycle`` (open to close), ``host`` (the 19 functions) with ``frames``,
 ``pipe``, ``squeeze``, ``ipc``, ``narrow``, ``keys``, ``metrics``, ``sockets``, ``network``;
 ``binding``, ``adapter``, ``packing``, ``records`` (how values cross). The interface itself is
-``wit/rapidbyte-connector.wit``. Nothing is imported by default: wasmtime takes a tenth of a second.
+``wit/rapidbyte-connector.wit``.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.protocols.rapidbyte.package import PACKAGE
+
+__all__ = ["PACKAGE"]
+
+
+def __getattr__(name: str) -> Any:
+    """wasmtime takes a tenth of a second to import; whoever looks a file up does not need it."""
+    if name != "PACKAGE":
+        raise AttributeError(name)
+    from penstock.protocols.rapidbyte.package import PACKAGE
+
+    return PACKAGE

@@ -16,7 +16,6 @@ import msgspec
 
 from penstock.protocols.rapidbyte.failures import explain, masked
 from penstock.protocols.rapidbyte.host import Host, HostBounds, Outlet
-from penstock.protocols.rapidbyte.keys import KeyPort, MemoryKeys
 from penstock.protocols.rapidbyte.lifecycle import BadAnswer, Loaded, Session
 from penstock.protocols.rapidbyte.messages import (
     Fault,
@@ -30,6 +29,7 @@ from penstock.protocols.rapidbyte.records import Said
 from penstock.protocols.rapidbyte.squeeze import Bytes, Codec, Squeezed, expand, squeeze
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Told
 from penstock.runtimes.masking import Masker
+from penstock.state.keys import KeyPort, MemoryKeys
 
 _CLOSING = 30.0
 """Seconds that a guest may take to notice that nobody listens any more."""

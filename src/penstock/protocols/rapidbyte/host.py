@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
-from penstock.protocols.rapidbyte.keys import KeyPort, MemoryKeys, Place, place
+from penstock.protocols.rapidbyte.keys import place
 from penstock.protocols.rapidbyte.messages import (
     CATEGORIES,
     CheckpointPayload,
@@ -33,6 +33,7 @@ from penstock.protocols.rapidbyte.sockets import ReadKind, SocketBounds, Sockets
 from penstock.protocols.rapidbyte.squeeze import Bytes, Squeezed, expand
 from penstock.protocols.rapidbyte.told import Checkpoint, Frame, Logged, PutAside, Told
 from penstock.runtimes.masking import Masker
+from penstock.state.keys import KeyPort, MemoryKeys, Place
 
 PATIENCE = 10800.0
 """Seconds that a stage waits for a neighbour that does nothing."""

@@ -15,20 +15,13 @@ from typing import Any
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
+from penstock.protocols.contract import Held
 from penstock.protocols.rapidbyte import network
 from penstock.protocols.rapidbyte.manifest import Found, Manifest
 from penstock.runtimes.wasm.contract import Grants
 
 DEFAULT_SECONDS = 300
 """``timeout_seconds`` where neither says one; memory is then unlimited."""
-
-
-class Ruled(msgspec.Struct, frozen=True):
-    """One line for ``plan``: the value that holds, and why. ``value`` None: unlimited."""
-
-    name: str
-    value: Any
-    rule: str
 
 
 class Effective(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +33,7 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     max_memory: int | None
     timeout_seconds: int
-    ruled: tuple[Ruled, ...]
+    ruled: tuple[Held, ...]
 
 
 def effective(
@@ -57,22 +50,22 @@ def effective(
     hosts = _hosts(manifest, config)
     narrowed_hosts = asked.get("network.allowed_hosts")
     ruled = [
-        Ruled("network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)),
-        Ruled(
+        Held("network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)),
+        Held(
             "env.allowed_vars",
             *_narrowed(
                 declared.env.allowed_vars if declared else (),
                 asked.get("env.allowed_vars"), source, _both,
             ),
         ),
-        Ruled(
+        Held(
             "fs.allowed_preopens",
             *_narrowed(
                 declared.fs.preopens if declared else (),
                 asked.get("fs.allowed_preopens"), source, _both,
             ),
         ),
-        Ruled(
+        Held(
             "limits.max_memory",
             *_least(
                 manifest.max_memory if manifest else None,
@@ -80,7 +73,7 @@ def effective(
                 None, source,
             ),
         ),
-        Ruled(
+        Held(
             "limits.timeout_seconds",
             *_least(
                 manifest.timeout_seconds if manifest else None,

@@ -2,14 +2,14 @@
 
 The core module uses wit-component's names: it imports ``HOST``'s functions and exports
 ``INTERFACE#FUNCTION``, ``memory`` and ``cabi_realloc``. The component around it is made as text
-from the WIT (the canonical ABI's flattening included), then the module is spliced in.
+from the WIT (the canonical ABI's flattening included), then the module is spliced in. For guests in
+C and alike; a toolchain that makes components by itself (componentize-py, Rust) needs none of it.
+Neighbours: ``wit_text`` (reads the WIT), ``guests`` (calls this).
 """
 
+from boundary import abi, binary
 from wasmtime import wat2wasm
 from wit_text import Type, Wit, read
-
-from penstock.protocols.rapidbyte.abi import HOST, TYPES, interface
-from penstock.protocols.rapidbyte.binary import COMPONENT, section, sections
 
 _FLAT = {"u64": ["i64"], "string": ["i32", "i32"]}
 _EXPORTED_TYPES = (
@@ -73,7 +73,7 @@ class _Text:
         return f"(func {given}{gives})"
 
 
-def imports_text(wit: Wit, types: str = TYPES, host: str = HOST) -> str:
+def imports_text(wit: Wit, types: str = abi.TYPES, host: str = abi.HOST) -> str:
     declared = _Text()
     for name, type_ in wit.interfaces["types"].types.items():
         body = type_ if isinstance(type_, str) else declared.body(type_[0], list(type_[1:]))
@@ -135,7 +135,7 @@ def component_text(role: str, wit: Wit) -> str:
         "(core instance $shim (instantiate $shim))",
         *(f'(alias core export $shim "{i}" (core func $sh{i}))' for i, _ in numbered),
         "(core instance $h " + " ".join(f'(export "{n}" (func $sh{i}))' for i, n in numbered) + ")",
-        f'(core instance $main (instantiate $main (with "{HOST}" (instance $h))))',
+        f'(core instance $main (instantiate $main (with "{abi.HOST}" (instance $h))))',
         '(alias core export $main "memory" (core memory $memory))',
         '(alias core export $main "cabi_realloc" (core func $realloc))',
         *(
@@ -156,7 +156,7 @@ def component_text(role: str, wit: Wit) -> str:
 
 def _exports_text(role: str, wit: Wit) -> str:
     exported = _Text()
-    named = interface(role)
+    named = abi.interface(role)
     lines: list[str] = []
     for name, (params, result) in wit.interfaces[role].functions.items():
         text = exported.function(params, result)
@@ -174,9 +174,9 @@ def _exports_text(role: str, wit: Wit) -> str:
 
 
 def componentize(core: bytes, role: str) -> bytes:
-    out, first = [COMPONENT], True
-    for number, body in sections(bytes(wat2wasm(component_text(role, read())))):
+    out, first = [binary.COMPONENT], True
+    for number, body in binary.sections(bytes(wat2wasm(component_text(role, read())))):
         if number == 1 and first:
             body, first = memoryview(core), False
-        out.append(section(number, body))
+        out.append(binary.section(number, body))
     return b"".join(out)

@@ -1,0 +1,60 @@
+"""Rejects of a push: what the destination put aside, in files of the mailbox until they are kept.
+
+One JSON line a reject, written as they come, so that their number has no bound; a file is durable
+before the ack that it goes with is written, and named in it: ``mailbox/RUN/push/rejects-NUMBER-N
+.jsonl``. Neighbours: ``engine.push_child`` writes, ``engine.kept`` copies them to the run's folder,
+``engine.rejects`` knows what a line holds.
+"""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from penstock.engine.log import storage
+from penstock.engine.rejects import RejectLine, encode_rejects
+from penstock.model.catalog import StreamId
+from penstock.model.events import Reject
+
+
+class PushRejects:
+    """``root``: the log's. ``folder``: in it. ``counts``: rejects so far, per stream."""
+
+    def __init__(self, root: Path, folder: Path, number: int) -> None:
+        self._root, self._folder, self._number = root, folder, number
+        self._files = 0
+        self._open: IO[bytes] | None = None
+        self.counts: dict[StreamId, int] = {}
+
+    def add(self, reject: Reject) -> None:
+        """Raises ``LogError``."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = RejectLine.of(reject.stream, reject.reason, reject.field, reject.raw, now)
+        with storage(self._path(), "write"):
+            if self._open is None:
+                fd = os.open(self._path(), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+                self._open = os.fdopen(fd, "wb")
+            self._open.write(encode_rejects([line]))
+        if reject.stream is not None:
+            self.counts[reject.stream] = self.counts.get(reject.stream, 0) + 1
+
+    def take(self) -> tuple[str, ...]:
+        """The files since the last call, durable, as paths in the log. Raises ``LogError``."""
+        if self._open is None:
+            return ()
+        path, file = self._path(), self._open
+        with storage(path, "write"):
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+            fd = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._open = None
+        self._files += 1
+        return (str(path.relative_to(self._root)),)
+
+    def _path(self) -> Path:
+        return self._folder / f"rejects-{self._number}-{self._files + 1}.jsonl"

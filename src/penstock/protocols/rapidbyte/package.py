@@ -1,0 +1,38 @@
+"""The protocol as the layers above know it. Neighbours: ``reading``, ``writing``, ``state``,
+``schema``."""
+
+from penstock.model.types import NEUTRAL_METADATA, ChangeWords
+from penstock.protocols.contract import DestinationRole, ManifestRole
+from penstock.protocols.rapidbyte.reading import RapidbyteSource
+from penstock.protocols.rapidbyte.schema import RapidbyteSchema
+from penstock.protocols.rapidbyte.settings import RapidbyteManifest
+from penstock.protocols.rapidbyte.state import RapidbyteState
+from penstock.protocols.rapidbyte.writing import RapidbyteDestination
+
+
+class RapidbytePackage:
+    """``ProtocolPackage`` of ``protocols.contract``. Its connectors are files, never packages."""
+
+    name = "rapidbyte"
+    source = RapidbyteSource()
+    destination: DestinationRole | None = RapidbyteDestination()
+    manifest: ManifestRole | None = RapidbyteManifest()
+    state = RapidbyteState()
+    schema = RapidbyteSchema()
+    metadata_names = NEUTRAL_METADATA
+    change_words = ChangeWords()
+    deleted_at_field: str | None = None
+    secret_word = "x-secret"
+    prefixes = ("source-", "dest-", "destination-")
+
+    def command_name(self, name: str) -> str:
+        return name
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+
+PACKAGE = RapidbytePackage()

@@ -1,0 +1,91 @@
+"""A stream's state: its source's own checkpoint, of which the cursor goes back to it.
+
+Pure functions; every state is a stream's own. Neighbours: ``reading`` makes states of checkpoints
+and cursors of states. Source: the protocol, sections 6 and 7.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols.rapidbyte.messages import CursorValue, decoded
+
+_HINT = "give what `penstock state export` writes"
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a checkpoint that outlives its run."""
+
+    stream: str
+    cursor_field: str
+    cursor_value: CursorValue
+
+
+def cursor_of(state: SavedState) -> Cursor:
+    """Raises ``StateError``."""
+    try:
+        return decoded(state.blob.encode(), Cursor)
+    except ValueError as e:
+        raise StateError(
+            f"the saved state of {state.scope.stream} is no checkpoint with a cursor: {e}",
+            code="state.invalid",
+            hint="run `penstock state reset`, or set one with `penstock state set`",
+            stream=str(state.scope.stream),
+        ) from None
+
+
+def saved(blob: str, stream: StreamId) -> SavedState:
+    return SavedState(StateScope(StateType.stream, stream), blob)
+
+
+class RapidbyteState:
+    """``StateRole`` of ``protocols.contract``."""
+
+    def export(self, states: Sequence[SavedState]) -> Any:
+        return [msgspec.json.decode(s.blob) for s in states] or None
+
+    def parse(self, raw: Any) -> list[SavedState]:
+        """Accepts a list of checkpoints, one, and nothing (null, ``[]``, ``{}``)."""
+        items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
+        found = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
+        return self.merge([], found)
+
+    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+        return list({s.scope: s for s in (*saved, *new)}.values())
+
+    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+        return self.without(states, (stream,))
+
+    def without(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        return [s for s in states if s.scope.stream not in streams]
+
+    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+        streams = [
+            {
+                "namespace": s.scope.stream.namespace,
+                "name": s.scope.stream.name,
+                "state": msgspec.json.decode(s.blob),
+            }
+            for s in states
+            if s.scope.stream is not None
+        ]
+        kind = StateType.stream.value if states else None
+        return {"type": kind, "streams": streams, "shared": None}
+
+
+def _parsed(item: Any, index: int) -> SavedState:
+    try:
+        cursor = msgspec.convert(item, Cursor)
+    except msgspec.ValidationError as e:
+        raise StateError(
+            f"state {index + 1} is no checkpoint with a cursor: {e}",
+            code="state.invalid",
+            hint=_HINT,
+        ) from None
+    return saved(msgspec.json.encode(item).decode(), StreamId.of(None, cursor.stream))

@@ -1,0 +1,45 @@
+"""The ``config`` of a built-in transform: its keys, and all its faults in one error.
+
+Shapes only; what a key means is its transform's business. Values are quoted where a fault is in a
+key's name or kind, never where they could come from a variable.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.config.suggest import hint
+from penstock.errors import ConfigError
+
+CODE = "config.transform"
+
+
+def unknown_keys(given: Mapping[Any, Any], known: Iterable[str], place: str) -> list[str]:
+    """A problem for each key that is not known."""
+    names = list(known)
+    return [
+        f"{place}: unknown key {str(key)!r}; {hint(str(key), names, 'known keys')}"
+        for key in given
+        if key not in names
+    ]
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in the words of a pipeline file."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "a value"
+
+
+def faulty(
+    problems: list[str], use: str, where: str, *, advice: str, code: str = CODE
+) -> ConfigError:
+    """The error of one transform, whose problems all begin with their place."""
+    told = list(dict.fromkeys(problems))
+    message = told[0] if len(told) == 1 else f"{len(told)} faults in {use} ({where})"
+    return ConfigError(message, problems=told, where=where, code=code, hint=advice)

@@ -1,0 +1,226 @@
+"""``transform-sql``: one query over each batch, by DataFusion.
+
+The batch is the only table, ``input``; what comes out has the types of ``codec.arrow``. Planned on
+an empty table, so faults are told before a connector starts. Not here: SQL over a whole stream,
+which is Spark's. Neighbours: ``sql_plan`` reads the plan, ``sql_words`` the errors.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.columns import row_schema
+from penstock.codec.internal import ascending
+from penstock.codec.untyped import ArrowSchema, ArrowType, ChunkedArray, Table
+from penstock.codec.untyped import compute as pc
+from penstock.errors import ConfigError, Defect, SourceError
+from penstock.model.names import clean_columns
+from penstock.model.types import Field, RowSchema
+from penstock.transforms import sql_plan, sql_words
+from penstock.transforms.contract import Applied
+from penstock.transforms.settings import faulty, kind_of, unknown_keys
+
+_USE = "transform-sql"
+_QUERY_CODE = "transform.query"
+_MOST_COLUMNS = 40
+_MOST_QUERY = 300
+_BATCH_ROWS = 65_536
+
+_OPTIONS = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+_ADVICE = "config takes query: a SELECT over the table input"
+
+
+class SqlTransform:
+    """One query. Raises ``ConfigError`` (``config.transform``) for a config that is none."""
+
+    def __init__(self, config: Mapping[str, Any], *, where: str) -> None:
+        place = f"{where}.config"
+        problems = unknown_keys(config, ("query",), place)
+        query = config.get("query")
+        if "query" not in config:
+            problems = problems or [f"{place} needs the key 'query'"]
+        elif not isinstance(query, str):
+            problems.append(f"{place}.query must be a text, not {kind_of(query)}")
+        elif not query.strip():
+            problems.append(f"{place}.query is empty")
+        if problems:
+            raise faulty(problems, _USE, where, advice=_ADVICE)
+        self._query = str(query)
+        self._place = f"{place}.query"
+        self._planned: ArrowSchema | None = None
+        self._same_rows = False
+
+    def output(self, schema: RowSchema) -> RowSchema:
+        """Raises ``ConfigError`` (``transform.query``). A column whose values a plain projection
+        takes over keeps its type (JSON stays JSON), and its original name with its name."""
+        empty = _arrow(schema).empty_table()
+        names = [f.name for f in schema.fields]
+        context = _context(empty)
+        try:
+            frame = context.sql_with_options(self._query, _OPTIONS)
+            plan = frame.logical_plan()
+            statement = sql_plan.no_query(plan)
+            if statement is not None:
+                raise self._fault(
+                    f"refused: a statement that is no query ({statement}); a transform is one "
+                    "SELECT over input",
+                    names,
+                )
+            if self._needs_no_table() or not sql_plan.reads_input(plan):
+                raise self._fault("the query does not read the table input", names)
+            frame.execution_plan()
+            columns = frame.schema()
+        except ConfigError:
+            raise
+        except BaseException as e:
+            _let_through(e)
+            reason = sql_words.refusal(e)
+            words = sql_words.told(e) if reason is None else f"refused: {reason}"
+            raise self._fault(words, names) from None
+        self._check_columns(columns, names)
+        fields = _fields(columns, sql_plan.untouched(plan, names), schema)
+        self._planned = _arrow(RowSchema(fields))
+        self._same_rows = sql_plan.same_rows(plan)
+        return RowSchema(fields)
+
+    def apply(self, batch: Table) -> Applied:
+        """Raises ``SourceError`` (``transform.failed``)."""
+        if self._planned is None:
+            raise Defect("transform-sql was given a batch before its schema")
+        context = _context(batch)
+        try:
+            frame = context.sql_with_options(self._query, _OPTIONS)
+            if self._same_rows:
+                frame = _numbered(frame, context, batch)
+            return _applied(frame.to_arrow_table(), self._planned, self._same_rows)
+        except BaseException as e:
+            _let_through(e)
+            failure = sql_words.failed(e)
+            query = " ".join(self._query.split())
+            shown = query if len(query) <= _MOST_QUERY else query[: _MOST_QUERY - 3] + "..."
+            raise SourceError(
+                f"{_USE} failed on a batch: {failure.what}; the query is: {shown}",
+                code="transform.failed",
+                where=self._place,
+                hint=failure.advice,
+            ) from None
+
+    def _needs_no_table(self) -> bool:
+        try:
+            SessionContext(_config()).sql_with_options(self._query, _OPTIONS)
+        except Exception:  # the planner misses the table
+            return False
+        return True
+
+    def _check_columns(self, columns: ArrowSchema, names: list[str]) -> None:
+        given = list(columns.names)
+        if not given:
+            raise self._fault("the query selects no column", names)
+        problems = [
+            f"the column '{name}' comes {given.count(name)} times; name each with AS"
+            for name in dict.fromkeys(given)
+            if given.count(name) > 1
+        ]
+        problems += [
+            f"column {i + 1} has no name; name it with AS" for i, n in enumerate(given) if not n
+        ]
+        for found, wanted in zip(columns, row_schema(columns).fields, strict=True):
+            try:
+                _cast(pa.chunked_array([], found.type), arrow_type(wanted.type))
+            except pa.ArrowNotImplementedError:
+                problems.append(f"the column '{found.name}' is {found.type}, a type of no table; "
+                                "CAST it to another")  # fmt: skip
+        if problems:
+            raise self._fault(problems, names)
+
+    def _fault(self, what: str | list[str], names: list[str]) -> ConfigError:
+        lines = [what] if isinstance(what, str) else what
+        shown = [n if n.islower() and n.isidentifier() else f'"{n}"' for n in names[:_MOST_COLUMNS]]
+        more = len(names) - len(shown)
+        listed = ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])]) or "none"
+        return faulty(
+            [f"{self._place}: {line}" for line in lines],
+            _USE,
+            self._place,
+            advice=f"the columns of input are: {listed}",
+            code=_QUERY_CODE,
+        )
+
+
+def _config() -> SessionConfig:
+    """One partition: rows keep their order. Strings stay plain; clocks show UTC."""
+    config = SessionConfig().with_target_partitions(1).with_information_schema(False)
+    config = config.with_batch_size(_BATCH_ROWS)
+    config = config.set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
+    return config.set("datafusion.execution.time_zone", "+00:00")
+
+
+def _context(batch: Table) -> SessionContext:
+    context = SessionContext(_config())
+    _register(context, batch)
+    return context
+
+
+def _register(context: SessionContext, batch: Table) -> None:
+    pieces = batch.to_batches() or [pa.RecordBatch.from_pylist([], schema=batch.schema)]
+    context.register_record_batches(sql_plan.INPUT, [pieces])
+
+
+def _numbered(frame: DataFrame, context: SessionContext, batch: Table) -> DataFrame:
+    rows = ascending(0, batch.num_rows)
+
+    def table() -> DataFrame:
+        context.deregister_table(sql_plan.INPUT)
+        _register(context, batch.append_column(sql_plan.ROW, rows))
+        return context.table(sql_plan.INPUT)
+
+    return sql_plan.with_rows(frame.logical_plan(), context, table)
+
+
+def _applied(found: Table, planned: ArrowSchema, numbered: bool) -> Applied:
+    origin = None
+    if numbered:
+        origin = pa.concat_arrays(found.column(sql_plan.ROW).chunks or [pa.array([], pa.int64())])
+        found = found.drop_columns([sql_plan.ROW])
+    columns = [_cast(c, f.type) for c, f in zip(found.columns, planned, strict=True)]
+    return Applied(pa.Table.from_arrays(columns, schema=planned), origin=origin)
+
+
+def _cast(column: ChunkedArray, wanted: ArrowType) -> ChunkedArray:
+    """Only what is finer than a microsecond is lost."""
+    if column.type == wanted:
+        return column
+    return pc.cast(column, options=pc.CastOptions(wanted, allow_time_truncate=True))
+
+
+def _arrow(schema: RowSchema) -> ArrowSchema:
+    return pa.schema([pa.field(f.name, arrow_type(f.type)) for f in schema.fields])
+
+
+def _fields(
+    columns: ArrowSchema, untouched: list[str | None], schema: RowSchema
+) -> tuple[Field, ...]:
+    """Names that a table can carry; the one that the query gives is the original."""
+    given = list(columns.names)
+    cleaned = clean_columns(given)
+    known = {f.name: f for f in schema.fields}
+    fields: list[Field] = []
+    same = untouched if len(untouched) == len(given) else [None] * len(given)
+    for found, source in zip(row_schema(columns).fields, same, strict=True):
+        kept = known.get(source) if source is not None else None
+        original, data_type = found.name, found.type
+        if kept is not None and arrow_type(kept.type) == columns.field(found.name).type:
+            data_type = kept.type
+            if kept.name == found.name and kept.source not in cleaned:
+                original = kept.source
+        fields.append(Field(cleaned[found.name], original, data_type))
+    return tuple(fields)
+
+
+def _let_through(error: BaseException) -> None:
+    """Raises what is not about the query. A panic of DataFusion is no ``Exception``."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error

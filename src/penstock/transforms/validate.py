@@ -1,0 +1,130 @@
+"""``transform-validate``: rules that the rows of each batch must keep.
+
+Columns come out as they went in; a row that breaks a rule is dropped and counted, ends the run, or
+is a reject, by the pipeline's ``on_data_error``. Neighbours: ``rules`` reads the configuration,
+``checks`` computes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec.untyped import Array, ChunkedArray, Table
+from penstock.codec.untyped import compute as pc
+from penstock.config.suggest import hint
+from penstock.errors import Defect, SourceError
+from penstock.model.types import Field, RowSchema
+from penstock.transforms.checks import Check, build
+from penstock.transforms.contract import Applied, OnFailure, RowReject, metric
+from penstock.transforms.rules import KNOWN, read_rules
+from penstock.transforms.settings import faulty
+
+_USE = "transform-validate"
+_ADVICE = f"config takes rules: a list of {', '.join(KNOWN)}"
+_MOST_TOLD = 10
+
+FAILURES = "validation_failures_total"
+VALID = "validation_rows_valid_total"
+INVALID = "validation_rows_invalid_total"
+
+
+class ValidateTransform:
+    """Raises ``ConfigError`` (``config.transform``) with all problems of its config."""
+
+    def __init__(self, config: Mapping[str, Any], *, where: str, on_failure: OnFailure) -> None:
+        self._rules, problems = read_rules(config, f"{where}.config")
+        if problems:
+            raise faulty(problems, _USE, where, advice=_ADVICE)
+        self._where = where
+        self._on_failure: OnFailure = on_failure
+        self._checks: list[Check] | None = None
+
+    def output(self, schema: RowSchema) -> RowSchema:
+        """The same schema. Raises ``ConfigError`` where a column is missing or a rule does not fit
+        its type."""
+        by_name = {f.name: f for f in schema.fields}
+        by_source = {f.source: f for f in schema.fields}
+        checks: list[Check] = []
+        problems: list[str] = []
+        for rule in self._rules:
+            field: Field | None = by_name.get(rule.field) or by_source.get(rule.field)
+            if field is None:
+                near = hint(rule.field, by_name, "columns")
+                problems.append(f"{rule.place}: there is no column '{rule.field}'; {near}")
+                continue
+            check = build(rule, field)
+            if isinstance(check, Check):
+                checks.append(check)
+            else:
+                problems.append(check)
+        if problems:
+            raise faulty(problems, _USE, self._where, advice=_ADVICE)
+        self._checks = checks
+        return schema
+
+    def apply(self, batch: Table) -> Applied:
+        """Raises ``SourceError`` (``transform.validation_failed``) where failures end the run."""
+        if self._checks is None:
+            raise Defect("transform-validate was given a batch before its schema")
+        broken: list[tuple[Check, ChunkedArray, int]] = []
+        for check in self._checks:
+            failing = check.failing(batch.column(check.field.name))
+            count = pc.sum(failing, min_count=0).as_py()
+            if count:
+                broken.append((check, failing, count))
+        if broken and self._on_failure == "fail":
+            raise self._failed(broken, batch.num_rows)
+        return self._kept(batch, broken)
+
+    def _kept(self, batch: Table, broken: list[tuple[Check, ChunkedArray, int]]) -> Applied:
+        counts: dict[str, int] = {}
+        bad: ChunkedArray = pa.chunked_array([pa.repeat(pa.scalar(False), batch.num_rows)])
+        for check, failing, count in broken:
+            name = metric(FAILURES, rule=check.rule.kind, field=check.rule.field)
+            counts[name] = counts.get(name, 0) + count
+            bad = pc.or_(bad, failing)
+        good = pc.invert(bad)
+        kept = batch.filter(good) if broken else batch
+        counts[VALID], counts[INVALID] = kept.num_rows, batch.num_rows - kept.num_rows
+        rejects = _rejects(broken) if self._on_failure == "dlq" else []
+        return Applied(kept, rejects, _places(good), counts)
+
+    def _failed(self, broken: list[tuple[Check, ChunkedArray, int]], rows: int) -> SourceError:
+        told = [
+            f"{check.rule.kind} on {check.rule.field} ({count} {'row' if count == 1 else 'rows'})"
+            for check, _, count in broken
+        ]
+        more = [f"and {len(told) - _MOST_TOLD} more rules"] if len(told) > _MOST_TOLD else []
+        return SourceError(
+            f"{_USE}: in a batch of {rows} rows, some fail {', '.join(told[:_MOST_TOLD] + more)}",
+            code="transform.validation_failed",
+            where=self._where,
+            hint="destination.on_data_error: dlq keeps such rows as rejects, skip drops them",
+            connector={
+                "category": "data",
+                "code": "VALIDATION_FAILED",
+                "failures": [
+                    {"rule": check.rule.kind, "field": check.rule.field, "rows": count}
+                    for check, _, count in broken
+                ],
+            },
+        )
+
+
+def _rejects(broken: list[tuple[Check, ChunkedArray, int]]) -> list[RowReject]:
+    """One per row: what it breaks in the order of the rules, the first rule's column."""
+    found: dict[int, RowReject] = {}
+    for check, failing, _ in broken:
+        says = f"{check.rule.kind}: {check.says}"
+        for index in pc.indices_nonzero(failing).to_pylist():
+            before = found.get(index)
+            if before is None:
+                found[index] = RowReject(index, says, check.field.source)
+            else:
+                found[index] = RowReject(index, f"{before.reason}; {says}", before.field)
+    return [found[index] for index in sorted(found)]
+
+
+def _places(good: ChunkedArray) -> Array:
+    return pc.indices_nonzero(good).cast(pa.int64())

@@ -1,0 +1,114 @@
+"""Arrow columns to the rows of a part: the same answer as for JSON (L9)."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.codec.columns import ColumnDecoder, Columns, data_type, row_schema
+from penstock.codec.decode import NULL_KEY
+from penstock.model.types import CHANGES, RAW_ID, SEQ, DataType, Field, Kind, RowSchema
+
+
+def decode(table: Any, schema: RowSchema | None = None, **options: Any) -> Any:
+    decoder = ColumnDecoder(schema or row_schema(table.schema), **options)
+    return decoder.decode(Columns(table), 7, [1_700_000_000_000] * table.num_rows, {})
+
+
+def change(path: str) -> dict[str, str]:
+    return {"field": path, "change": "NULLED", "reason": "TYPE_MISFIT"}
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "expected"),
+    [
+        (pa.array([True, None]), Kind.boolean, [True, None]),
+        (pa.array([1, -1], pa.int8()), Kind.integer, [1, -1]),
+        (pa.array([2**64 - 1, 0], pa.uint64()), Kind.decimal, [Decimal(2**64 - 1), Decimal(0)]),
+        (pa.array([0.5, None], pa.float32()), Kind.number, [0.5, None]),
+        (pa.array(["a", None], pa.large_string()), Kind.string, ["a", None]),
+        (pa.array(["a", None], pa.string_view()), Kind.string, ["a", None]),
+        (pa.array([b"\x00", b""], pa.large_binary()), Kind.binary, [b"\x00", b""]),
+        (pa.array([date(2026, 1, 2), None], pa.date64()), Kind.date, [date(2026, 1, 2), None]),
+        (
+            pa.array([1, None], pa.timestamp("ms")),
+            Kind.timestamp_ntz,
+            [datetime(1970, 1, 1, 0, 0, 0, 1000), None],
+        ),
+        (
+            pa.array([1, None], pa.timestamp("s", tz="Europe/Paris")),
+            Kind.timestamp,
+            [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), None],
+        ),
+        (pa.array([Decimal("1.10"), None]), Kind.decimal, [Decimal("1.10"), None]),
+        (pa.array(["x", "x"]).dictionary_encode(), Kind.string, ["x", "x"]),
+        (pa.array([[1, None], None, []]), Kind.array, [[1, None], None, []]),
+        (pa.array([[1], [2]], pa.list_(pa.int8(), 1)), Kind.array, [[1], [2]]),
+        (pa.array([{"p": 1}, None]), Kind.struct, [{"p": 1}, None]),
+        (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int8())), Kind.json,
+         ['{"k":1}', None]),
+    ],
+)  # fmt: skip
+def test_l9_every_arrow_type_is_one_of_ours_and_keeps_its_values(
+    array: Any, kind: Kind, expected: list[Any]
+) -> None:
+    assert data_type(array.type).kind is kind
+    done = decode(pa.table({"x": array}))
+    assert done.table.column("x").to_pylist() == expected
+    assert (done.rejects, done.misfits) == ([], 0)
+    assert done.table.column(SEQ).to_pylist() == list(range(7, 7 + len(expected)))
+    assert len(set(done.table.column(RAW_ID).to_pylist())) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted", "expected", "lost"),
+    [
+        (pa.array(["1", "x", None]), DataType(Kind.integer), [1, None, None], [1]),
+        (pa.array([1.0, 1.5]), DataType(Kind.integer), [1, None], [1]),
+        (pa.array([2**63, 1], pa.uint64()), DataType(Kind.integer), [None, 1], [0]),
+        (pa.array([b"a", b"\xff"]), DataType(Kind.string), ["a", None], [1]),
+        (pa.array(['{"a":1}', "{", None]), DataType(Kind.json), ['{"a":1}', None, None], [1]),
+        (pa.array([1001, 1000], pa.timestamp("ns")), DataType(Kind.timestamp_ntz),
+         [None, datetime(1970, 1, 1, 0, 0, 0, 1)], [0]),
+        (pa.array([["1"], ["x", "2"], None]), DataType(Kind.array, item=DataType(Kind.integer)),
+         [[1], [None, 2], None], [1]),
+    ],
+)  # fmt: skip
+def test_l9_a_value_that_loses_something_is_null_and_listed(
+    array: Any, wanted: DataType, expected: list[Any], lost: list[int]
+) -> None:
+    schema = RowSchema((Field("col", "x", wanted),))
+    done = decode(pa.table({"x": array}), schema)
+    assert done.table.column("col").to_pylist() == expected
+    assert done.misfits == len(lost)
+    path = "x[]" if wanted.kind is Kind.array else "x"
+    changes = done.table.column(CHANGES).to_pylist()
+    assert [i for i, c in enumerate(changes) if c == [change(path)]] == lost
+    strict = decode(pa.table({"x": array}), schema, strict=True)
+    assert [r.index for r in strict.rejects] == lost
+
+
+def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:
+    schema = RowSchema((Field("a", "a", DataType(Kind.integer)),))
+    done = decode(pa.table({"b": [1, None], "c": [1, 2]}), schema, ignored=("c",))
+    assert done.table.column("a").to_pylist() == [None, None]
+    assert done.extra_fields == {"b": 1}
+
+
+def test_l8_a_row_whose_whole_key_is_null_is_a_reject() -> None:
+    table = pa.table({"id": [1, None], "s": [{"k": None}, {"k": None}]})
+    table = table.cast(pa.schema([("id", pa.int64()), ("s", pa.struct([("k", pa.int64())]))]))
+    done = decode(table, key=(("id",), ("s", "k")))
+    assert [(r.index, r.reason, r.field) for r in done.rejects] == [(1, NULL_KEY, "id, s.k")]
+    assert done.table.column("id").to_pylist() == [1]
+
+
+def test_rows_are_cut_joined_and_shown_as_json() -> None:
+    rows = Columns(pa.table({"a": [1, 2, 3], "d": [Decimal("1.10")] * 3}))
+    assert rows[1] == b'{"a":2,"d":"1.10"}'
+    assert [bytes(r) for r in rows[1:]] == [rows[1], rows[2]]
+    both = Columns.joined([rows[:1], Columns(pa.table({"a": [9], "z": ["new"]}))])
+    assert both.table.column("a").to_pylist() == [1, 9]
+    assert both.table.column("z").to_pylist() == [None, "new"]

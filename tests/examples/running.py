@@ -1,0 +1,97 @@
+"""Runs an example's component through the protocol's own roles, under its own manifest."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import built
+import pyarrow as pa
+
+from penstock.config.sections import Permissions
+from penstock.protocols.rapidbyte import destination, source, transform
+from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.ipc import frame_of
+from penstock.protocols.rapidbyte.lifecycle import Loaded, load
+from penstock.protocols.rapidbyte.manifest import Found, read_manifest
+from penstock.protocols.rapidbyte.messages import CursorInfo, CursorValue, StreamContext
+from penstock.protocols.rapidbyte.permissions import effective
+from penstock.protocols.rapidbyte.told import Ended, Frame, Told
+from penstock.runtimes.wasm.compiled import CompileCache
+
+FULL = StreamContext(stream_name="numbers", sync_mode="full_refresh")
+
+
+@cache
+def component(name: str) -> bytes:
+    return built.example(name).read_bytes()
+
+
+def manifest(name: str) -> Found:
+    return read_manifest(component(name))
+
+
+def role_of(name: str) -> Any:
+    return built.EXAMPLES[name].role
+
+
+@cache
+def loaded(name: str) -> Loaded:
+    found = load(component(name), role_of(name), CompileCache(built.COMPILED))
+    assert found.plain is None, found.plain
+    return found
+
+
+def stage(name: str, config: dict[str, Any], permissions: Permissions | None = None) -> Stage:
+    allowed = effective(manifest(name), permissions, None, config)
+    return Stage(loaded(name), config, allowed, role_of(name))
+
+
+def run(
+    name: str,
+    config: dict[str, Any],
+    feed: Iterable[Any] = (),
+    context: StreamContext = FULL,
+    permissions: Permissions | None = None,
+) -> list[Told]:
+    made = stage(name, config, permissions)
+    if role_of(name) == "source":
+        return list(source.read(made, context))
+    takes = destination.write if role_of(name) == "destination" else transform.apply
+    return list(takes(made, context, feed))
+
+
+def ended(told: list[Told]) -> Ended:
+    assert isinstance(told[-1], Ended)
+    return told[-1]
+
+
+def counts(told: list[Told]) -> dict[str, int]:
+    last = ended(told)
+    assert last.error is None, last.error
+    assert last.summary is not None
+    return last.summary.counts
+
+
+def frames(told: list[Told]) -> list[bytes]:
+    return [bytes(t.data) for t in told if isinstance(t, Frame)]
+
+
+def table(told: list[Told]) -> Any:
+    tables: list[Any] = []
+    for frame in frames(told):
+        with pa.ipc.open_stream(frame) as reader:
+            tables.append(reader.read_all())
+        tables[-1].validate(full=True)
+    return pa.concat_tables(tables)
+
+
+def arrow(**columns: Any) -> bytes:
+    return bytes(frame_of(pa.RecordBatch.from_pydict(columns)))
+
+
+def incremental(since: str | None = None, field: str = "id") -> StreamContext:
+    info = CursorInfo(cursor_field=field, cursor_type="utf8")
+    if since is not None:
+        value = CursorValue(type="utf8", value=since)
+        info = CursorInfo(cursor_field=field, cursor_type="utf8", last_value=value)
+    return StreamContext(stream_name="numbers", sync_mode="incremental", cursor_info=info)

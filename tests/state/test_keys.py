@@ -1,0 +1,576 @@
+"""Connector keys over every store: what is seen at once, what becomes durable with which
+checkpoint, and what vanishes (issue: state in three scopes; DESIGN.md §3, the overlay of a run)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import LeaseLost, StateError
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import SHARED_STATE, Group, SegmentId, Shape
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.state.contract import GroupIntent, Lease, LoadIntent, Reset, Store
+from penstock.state.holder import this_holder
+from penstock.state.keys import (
+    SHARED,
+    Covered,
+    DryKeys,
+    KeyPort,
+    MemoryKeys,
+    Place,
+    lane_task,
+    push_task,
+)
+from penstock.state.keys_store import keys_url, open_keys
+from penstock.state.memory import MemoryStore
+from penstock.state.open import open_store
+
+USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
+COUNT = Place("pipeline", "", "count")
+OFFSET = Place("stream", "users", "offset")
+
+
+class World:
+    """A store, and ports to it as tasks anywhere have them."""
+
+    def __init__(self, store: Store, opener: Callable[[str, str], KeyPort]) -> None:
+        self.store, self._open = store, opener
+        self.ports: list[KeyPort] = []
+        self._seqs = count(1)
+        self.lease = self.acquire("shop")
+
+    def acquire(self, pipeline: str) -> Lease:
+        return self.store.acquire(pipeline, this_holder("r"), 600)
+
+    def task(self, task: str, scope: str = SHARED, lease: Lease | None = None) -> KeyPort:
+        """A port of a task that is known to the store."""
+        lease = lease or self.lease
+        self.store.begin_keys(lease, task)
+        port = self.port(task, lease.pipeline)
+        port.begin(scope)
+        return port
+
+    def port(self, task: str, pipeline: str = "shop") -> KeyPort:
+        self.ports.append(self._open(pipeline, task))
+        return self.ports[-1]
+
+    def group(self, *keys: Covered, loads: Sequence[StreamId] = ()) -> GroupIntent:
+        at = SegmentId(1, next(self._seqs))
+        return GroupIntent(
+            loads=tuple(
+                LoadIntent(
+                    stream=stream,
+                    shape=Shape(mode=DestinationSyncMode.append),
+                    segments=(at,),
+                    parts=(),
+                    schema_version=1,
+                    generation=1,
+                    read=1,
+                )
+                for stream in loads
+            ),
+            states=tuple(saved(c.scope, str(at.seq)) for c in keys),
+            epoch=1,
+            consumes=tuple((at, stream) for stream in (*loads, SHARED_STATE)),
+            keys=keys,
+        )
+
+    def commit(self, *keys: Covered, lease: Lease | None = None) -> None:
+        self.store.settle(lease or self.lease, [self.group(*keys)], merge)
+
+    def durable(self) -> dict[Place, str]:
+        return self.store.connector_keys("shop")
+
+
+def saved(scope: str, blob: str) -> SavedState:
+    if scope == SHARED:
+        return SavedState(StateScope(StateType.global_), blob)
+    return SavedState(StateScope(StateType.stream, StreamId(*msgspec.json.decode(scope))), blob)
+
+
+def merge(before: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    return list({s.scope.key: s for s in (*before, *new)}.values())
+
+
+def finish(world: World, group: Group) -> None:
+    world.store.loaded(world.lease, [(group.id, load) for load in group.loads], merge)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "memory":
+        twin = MemoryStore()
+        made = World(twin, twin.open_keys)
+    else:
+        sqlite = request.param == "sqlite"
+        place = str(tmp_path / "s.db") if sqlite else request.getfixturevalue("postgres_url")
+        url = keys_url(place)
+        made = World(open_store(place), lambda pipeline, task: open_keys(url, pipeline, task))
+    yield made
+    for port in made.ports:
+        port.close()
+    made.store.close()
+
+
+# -- one key
+
+
+def test_a_key_is_got_put_and_swapped(world: World) -> None:
+    port = world.task(lane_task(1))
+    assert port.get(COUNT) is None
+    assert not port.compare_and_swap(COUNT, "0", "1")
+    assert port.compare_and_swap(COUNT, None, "1")
+    assert not port.compare_and_swap(COUNT, None, "2")
+    assert port.compare_and_swap(COUNT, "1", "2") and port.get(COUNT) == "2"
+    port.put(COUNT, "3")
+    assert port.get(COUNT) == "3"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "é 日本 🐟", "nul\0in it", 'quote"\\', "x" * 1024, "ü" * 512, "%s ? :x"]
+)
+def test_any_text_is_a_key_a_value_and_an_owner(world: World, text: str) -> None:
+    port, where = world.task(lane_task(1)), Place("stream", text, text)
+    assert port.compare_and_swap(where, None, text) and port.get(where) == text
+    assert not port.compare_and_swap(where, text + "\0", "other")
+    assert port.compare_and_swap(where, text, text + "!")
+    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    assert world.durable() == {where: text + "!"}
+
+
+def test_a_value_has_a_megabyte_or_a_key_more_than_an_index_takes(world: World) -> None:
+    port, big = world.task(lane_task(1)), "ab€" * 350_000
+    where = Place("instance", "transform:1", "k" * 20_000)
+    port.put(where, big)
+    assert port.get(where) == big and port.compare_and_swap(where, big, big + "1")
+    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    assert world.durable() == {where: big + "1"}
+
+
+def test_scopes_owners_and_pipelines_share_no_key(world: World) -> None:
+    """A pipeline's key named like a stream, or like ``stream:key``, collides with nothing."""
+    places = [
+        Place("pipeline", "", "users"),
+        Place("pipeline", "", "users:offset"),
+        Place("pipeline", "users", "offset"),
+        Place("stream", "users", "offset"),
+        Place("stream", "users:offset", ""),
+        Place("stream", "", "users:offset"),
+        Place("instance", "users", "offset"),
+        Place("instance", "source", "offset"),
+        Place("instance", "destination", "offset"),
+    ]
+    other = world.acquire("other")
+    port, elsewhere = world.task("t"), world.task("t", lease=other)
+    world.store.replace_states(world.lease, [saved(USERS.key, "cursor")])
+    world.store.begin_keys(world.lease, "t")
+    for number, place in enumerate(places):
+        port.put(place, str(number))
+    assert [port.get(place) for place in places] == [str(n) for n in range(len(places))]
+    assert [elsewhere.get(place) for place in places] == [None] * len(places)
+    world.commit(Covered("t", USERS.key, 1), Covered("t", SHARED, port.checkpoint()))
+    assert world.durable() == {p: str(n) for n, p in sorted(enumerate(places), key=lambda e: e[1])}
+    assert list(world.durable()) == sorted(places)
+    states = {s.scope.key: s.blob for s in world.store.states("shop")}
+    assert set(states) == {USERS.key, SHARED} and "0" not in states.values()
+
+
+# -- a run's overlay
+
+
+def test_what_one_task_writes_every_other_sees_at_once(world: World) -> None:
+    lane, push = world.task(lane_task(1)), world.task(push_task("r", 1))
+    lane.put(COUNT, "1")
+    assert push.get(COUNT) == "1" and push.compare_and_swap(COUNT, "1", "2")
+    assert lane.get(COUNT) == "2" and not lane.compare_and_swap(COUNT, "1", "9")
+    assert world.durable() == {}
+
+
+def test_exactly_what_came_before_a_committed_checkpoint_is_durable(world: World) -> None:
+    port, other = world.task("t"), Place("pipeline", "", "other")
+    port.put(COUNT, "1")
+    first = Covered("t", SHARED, port.checkpoint())
+    port.put(COUNT, "2")
+    port.put(other, "a")
+    second = Covered("t", SHARED, port.checkpoint())
+    port.put(COUNT, "3")
+    world.commit(first)
+    assert world.durable() == {COUNT: "1"} and port.get(COUNT) == "3"
+    world.commit(second)
+    assert world.durable() == {COUNT: "2", other: "a"} and port.get(COUNT) == "3"
+    world.commit(first)  # a segment sealed before, settled late
+    assert world.durable() == {COUNT: "2", other: "a"}
+    world.store.end_keys(world.lease)
+    assert world.port("next").get(COUNT) == "2"
+
+
+def test_a_checkpoint_without_a_write_between_covers_nothing_more(world: World) -> None:
+    port = world.task("t")
+    assert port.checkpoint() == 0
+    port.put(COUNT, "1")
+    one = port.checkpoint()
+    assert port.checkpoint() == one > 0
+    port.put(COUNT, "2")
+    world.commit(Covered("t", SHARED, one))
+    assert world.durable() == {COUNT: "1"}
+
+
+def test_a_checkpoint_of_one_stream_covers_nothing_of_another(world: World) -> None:
+    port = world.task("t", USERS.key)
+    port.put(COUNT, "users")
+    users = Covered("t", USERS.key, port.checkpoint())
+    port.begin(ORDERS.key)
+    assert port.checkpoint() == 0
+    port.put(OFFSET, "orders")
+    orders = Covered("t", ORDERS.key, port.checkpoint())
+    world.commit(orders)
+    assert world.durable() == {OFFSET: "orders"}
+    world.commit(users)
+    assert world.durable() == {COUNT: "users", OFFSET: "orders"}
+
+
+def test_an_attempt_that_is_given_up_takes_its_uncovered_writes_along(world: World) -> None:
+    port = world.task("t", USERS.key)
+    port.put(COUNT, "1")
+    first = Covered("t", USERS.key, port.checkpoint())
+    port.put(COUNT, "lost")
+    port.begin(USERS.key)  # the stream is tried again
+    assert port.get(COUNT) == "1"
+    port.put(OFFSET, "again")
+    second = Covered("t", USERS.key, port.checkpoint())
+    assert second.upto > first.upto
+    world.commit(second)
+    assert world.durable() == {COUNT: "1", OFFSET: "again"}
+
+
+def test_a_lost_task_leaves_what_its_sealed_checkpoints_cover(world: World) -> None:
+    world.task("before").put(COUNT, "0")
+    world.commit(Covered("before", SHARED, world.ports[-1].checkpoint()))
+    lane, push = world.task(lane_task(1)), world.task(push_task("r", 1))
+    lane.put(COUNT, "1")
+    sealed = Covered(lane_task(1), SHARED, lane.checkpoint())
+    lane.put(COUNT, "2")
+    unsealed = lane.checkpoint()
+    lane.put(COUNT, "3")
+    push.put(OFFSET, "push")
+    world.store.end_keys(world.lease, [sealed], [lane_task(1)])
+    assert push.get(COUNT) == "1" and push.get(OFFSET) == "push"
+    assert world.durable() == {COUNT: "0"}
+    world.commit(Covered(lane_task(1), SHARED, unsealed))
+    assert world.durable() == {COUNT: "1"}
+    world.store.end_keys(world.lease)
+    assert world.port("x").get(OFFSET) is None and world.port("x").get(COUNT) == "1"
+
+
+def test_l12_a_task_that_was_given_up_writes_no_more(world: World) -> None:
+    port = world.task("t")
+    port.put(COUNT, "1")
+    world.store.end_keys(world.lease, tasks=["other"])
+    port.put(COUNT, "2")
+    world.store.end_keys(world.lease, tasks=["t"])
+    for write in (lambda: port.put(COUNT, "3"), lambda: port.compare_and_swap(COUNT, None, "3")):
+        with pytest.raises(StateError) as refused:
+            write()
+        assert refused.value.code == "state.keys_closed" and refused.value.hint
+    assert port.get(COUNT) is None
+    with pytest.raises(StateError):
+        world.port("never told").put(COUNT, "1")
+
+
+def test_an_older_write_that_is_covered_later_never_overtakes(world: World) -> None:
+    one, two = world.task("one"), world.task("two")
+    one.put(COUNT, "older")
+    two.put(COUNT, "newer")
+    world.commit(Covered("two", SHARED, two.checkpoint()))
+    assert world.durable() == {COUNT: "newer"}
+    world.commit(Covered("one", SHARED, one.checkpoint()))
+    assert world.durable() == {COUNT: "newer"} and one.get(COUNT) == "newer"
+
+
+def test_two_tasks_with_a_lost_swap_on_top_keep_the_committed_value(world: World) -> None:
+    one, two = world.task("one"), world.task("two")
+    one.put(COUNT, "1")
+    assert two.compare_and_swap(COUNT, "1", "2")
+    one.put(COUNT, "3")  # in the place of its "1", above "2"
+    world.commit(Covered("two", SHARED, two.checkpoint()))
+    assert one.get(COUNT) == "3" and world.durable() == {COUNT: "2"}
+    world.store.end_keys(world.lease, tasks=["one"])
+    assert two.get(COUNT) == "2"
+
+
+def test_ports_of_one_task_that_follow_each_other_share_no_checkpoint(world: World) -> None:
+    first = world.task("t", USERS.key)
+    first.put(COUNT, "1")
+    one = first.checkpoint()
+    again = world.port("t")
+    again.begin(USERS.key)
+    again.put(COUNT, "2")
+    assert again.checkpoint() > one
+    world.commit(Covered("t", USERS.key, one))
+    assert world.durable() == {COUNT: "1"} and again.get(COUNT) == "2"
+
+
+# -- with the ledger (L1)
+
+
+def test_l1_keys_of_a_group_are_durable_with_its_last_load_and_its_states(world: World) -> None:
+    port = world.task("t")
+    port.put(COUNT, "1")
+    keys = Covered("t", SHARED, port.checkpoint())
+    (group,) = world.store.intend(world.lease, [world.group(keys, loads=[USERS, ORDERS])], merge)
+    world.store.loaded(world.lease, [(group.id, group.loads[0])], merge)
+    assert world.durable() == {} and world.store.states("shop") == []
+    finish(world, group)
+    assert world.durable() == {COUNT: "1"} and len(world.store.states("shop")) == 1
+
+
+def test_l1_a_group_behind_an_unfinished_one_makes_nothing_durable(world: World) -> None:
+    """Not even one that has no state: the end of a clean run is a checkpoint too."""
+    port = world.task("t", USERS.key)
+    port.put(COUNT, "1")
+    one = Covered("t", USERS.key, port.checkpoint())
+    port.put(COUNT, "2")
+    two = Covered("t", USERS.key, port.checkpoint())
+    tail = msgspec.structs.replace(world.group(two, loads=[USERS]), states=())
+    old, new = world.store.intend(world.lease, [world.group(one, loads=[USERS]), tail], merge)
+    finish(world, new)
+    assert world.durable() == {}
+    finish(world, old)
+    assert world.durable() == {COUNT: "2"}
+
+
+def test_l5_what_a_written_group_covers_survives_the_crash_of_the_run(world: World) -> None:
+    port = world.task(lane_task(1))
+    port.put(COUNT, "1")
+    keys = Covered(lane_task(1), SHARED, port.checkpoint())
+    port.put(COUNT, "uncovered")
+    world.store.intend(world.lease, [world.group(keys, loads=[USERS])], merge)
+    world.store.release(world.lease)
+    world.lease = world.acquire("shop")
+    world.store.end_keys(world.lease)
+    assert world.task(lane_task(2)).get(COUNT) == "1"
+    (group,) = world.store.open_groups("shop")
+    world.store.forget(world.lease, [1])
+    finish(world, group)
+    assert world.durable() == {COUNT: "1"}
+
+
+def test_l1_a_merge_that_refuses_makes_nothing_durable(world: World) -> None:
+    port = world.task("t")
+    port.put(COUNT, "1")
+    keys = Covered("t", SHARED, port.checkpoint())
+
+    def refuse(_: Sequence[SavedState], __: Sequence[SavedState]) -> list[SavedState]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        world.store.settle(world.lease, [world.group(keys)], refuse)
+    assert world.durable() == {}
+    world.commit(keys)
+    assert world.durable() == {COUNT: "1"}
+
+
+def test_an_epoch_that_is_forgotten_leaves_nothing_uncovered(world: World) -> None:
+    lane, other = world.task(lane_task(1)), world.task(lane_task(11))
+    lane.put(COUNT, "1")
+    other.put(OFFSET, "1")
+    world.store.forget(world.lease, [1])
+    assert other.get(COUNT) is None and other.get(OFFSET) == "1"
+
+
+def test_l12_a_lost_lease_opens_and_ends_no_task(world: World) -> None:
+    old = Lease("shop", "another token", world.lease.state_id)
+    port = world.task("t")
+    port.put(COUNT, "1")
+    for write in (
+        lambda: world.store.begin_keys(old, "x"),
+        lambda: world.store.end_keys(old),
+        lambda: world.commit(Covered("t", SHARED, 1), lease=old),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    assert port.get(COUNT) == "1" and world.durable() == {}
+
+
+# -- resets
+
+
+def fill(world: World) -> tuple[Place, Covered]:
+    """Durable keys in all three scopes for two streams; and one of users' that is only sealed."""
+    port = world.task("t", ORDERS.key)
+    for place in (COUNT, OFFSET, Place("stream", "orders", "offset")):
+        port.put(place, "d")
+    world.commit(Covered("t", ORDERS.key, port.checkpoint()))
+    port.begin(USERS.key)
+    sealed = Place("instance", "source", "sealed")
+    port.put(sealed, "s")
+    return sealed, Covered("t", USERS.key, port.checkpoint())
+
+
+def test_a_reset_of_everything_drops_every_key(world: World) -> None:
+    sealed, keys = fill(world)
+    world.store.replace_states(world.lease, [])
+    assert world.durable() == {} and world.port("x").get(sealed) is None
+    world.commit(keys)
+    assert world.durable() == {}
+
+
+def test_a_reset_of_one_stream_drops_its_keys_and_what_its_states_covered(world: World) -> None:
+    sealed, keys = fill(world)
+    world.store.intend(world.lease, [world.group(keys, loads=[USERS])], merge)
+    reset = Reset((USERS,), lambda states: [s for s in states if s.scope.stream != USERS])
+    world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
+    assert world.port("x").get(sealed) is None
+    finish(world, world.store.open_groups("shop")[0])
+    assert world.durable() == {COUNT: "d", Place("stream", "orders", "offset"): "d"}
+
+
+def test_an_import_keeps_durable_keys_and_nothing_of_checkpoints_before_it(world: World) -> None:
+    sealed, keys = fill(world)
+    before = world.durable()
+    world.store.replace_states(world.lease, [saved(USERS.key, "mine")])
+    assert world.port("x").get(sealed) is None
+    world.commit(keys)
+    assert world.durable() == before != {}
+
+
+# -- dry runs
+
+
+def test_a_dry_run_sees_keys_and_leaves_none(world: World) -> None:
+    port = world.task("t")
+    port.put(COUNT, "1")
+    world.commit(Covered("t", SHARED, port.checkpoint()))
+    dry = DryKeys(world.port("not known to the store"))
+    assert dry.get(COUNT) == "1" and dry.compare_and_swap(COUNT, "1", "2")
+    dry.put(OFFSET, "x")
+    assert dry.checkpoint() == 0
+    dry.put(COUNT, "3")
+    dry.put(Place("pipeline", "", "new"), "3")
+    dry.begin(SHARED)
+    assert (dry.get(COUNT), dry.get(OFFSET)) == ("2", "x")
+    assert dry.get(Place("pipeline", "", "new")) is None
+    world.store.end_keys(world.lease)
+    assert world.durable() == {COUNT: "1"} and world.port("x").get(OFFSET) is None
+    dry.close()
+
+
+def test_a_port_in_memory_is_a_port() -> None:
+    port: KeyPort = MemoryKeys()
+    port.begin(USERS.key)
+    port.put(COUNT, "1")
+    assert port.checkpoint() == 0 and port.get(COUNT) == "1"
+    port.close()
+
+
+# -- any order of events
+
+TASKS = st.integers(0, 2)
+PLACES = [COUNT, OFFSET, Place("instance", "source", "k")]
+STEPS = st.one_of(
+    st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
+    st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
+    st.tuples(st.just("checkpoint"), TASKS, st.just(0)),
+    st.tuples(st.just("begin"), TASKS, st.integers(0, 2)),
+    st.tuples(st.just("commit"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("intend"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("finish"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("lose"), TASKS, st.integers(0, 3)),
+)
+
+
+class Written:
+    """One write as it happened, in a list that forgets nothing."""
+
+    def __init__(self, place: Place, value: str, task: str, scope: str) -> None:
+        self.place, self.value, self.task, self.scope = place, value, task, scope
+        self.checkpoint: int | None = None  # place in the list of checkpoints
+        self.durable = self.gone = False
+
+
+_pipelines = count()
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(STEPS, min_size=5, max_size=30))
+def test_durable_is_what_committed_checkpoints_cover_in_any_order_of_events(
+    world: World, steps: list[tuple[str, int, int]]
+) -> None:
+    lease = world.acquire(f"any{next(_pipelines)}")
+    scopes = [SHARED, USERS.key, ORDERS.key]
+    names, numbers = ["t0", "t1", "t2"], count(3)
+    scope = dict.fromkeys(names, SHARED)
+    ports = [world.task(name, lease=lease) for name in names]
+    log: list[Written] = []
+    sealed: list[tuple[int, Covered]] = []  # (place in the order of checkpoints, what it covers)
+    open_groups: list[tuple[Group, int, Covered]] = []
+
+    def covered(w: Written, keys: Covered, at: int) -> bool:
+        same = (w.task, w.scope) == (keys.task, keys.scope)
+        return same and w.checkpoint is not None and w.checkpoint <= at
+
+    def commit(keys: Covered, at: int) -> None:
+        for w in log:
+            w.durable |= not w.gone and covered(w, keys, at)
+
+    for number, (what, which, argument) in enumerate(steps):
+        if what == "write":
+            place, value = PLACES[argument], str(number)
+            newest = next((w.value for w in reversed(log) if w.place == place and not w.gone), None)
+            assert ports[which].get(place) == newest
+            assert not ports[which].compare_and_swap(place, "never", value)
+            if number % 2:
+                ports[which].put(place, value)
+            else:
+                assert ports[which].compare_and_swap(place, newest, value)
+            log.append(Written(place, value, names[which], scope[names[which]]))
+        elif what == "checkpoint":
+            keys = Covered(names[which], scope[names[which]], ports[which].checkpoint())
+            for w in log:
+                if (w.task, w.checkpoint) == (names[which], None):
+                    w.checkpoint = number
+            sealed.append((number, keys))
+        elif what == "begin":
+            ports[which].begin(scopes[argument])
+            for w in log:
+                w.gone |= (w.task, w.checkpoint) == (names[which], None)
+            scope[names[which]] = scopes[argument]
+        elif what == "commit" and sealed and not open_groups:
+            at, keys = sealed[which % len(sealed)]
+            world.commit(keys, lease=lease)
+            commit(keys, at)
+        elif what == "intend" and sealed and not open_groups:
+            at, keys = sealed[which % len(sealed)]
+            (group,) = world.store.intend(lease, [world.group(keys, loads=[USERS])], merge)
+            open_groups.append((group, at, keys))
+        elif what == "finish" and open_groups:
+            group, at, keys = open_groups.pop()
+            world.store.loaded(lease, [(group.id, load) for load in group.loads], merge)
+            commit(keys, at)
+        elif what == "lose":
+            kept = [(at, keys) for at, keys in sealed if keys.task == names[which]][:argument]
+            world.store.end_keys(lease, [keys for _, keys in kept], [names[which]])
+            kept += [(at, keys) for _, at, keys in open_groups]
+            for w in log:
+                mine = w.task == names[which] and not w.durable
+                w.gone |= mine and not any(covered(w, keys, at) for at, keys in kept)
+            names[which] = f"t{next(numbers)}"
+            scope[names[which]] = SHARED
+            ports[which].close()
+            ports[which] = world.task(names[which], lease=lease)
+        durable = {w.place: w.value for w in log if w.durable}
+        assert world.store.connector_keys(lease.pipeline) == durable
+    for place in PLACES:
+        newest = next((w.value for w in reversed(log) if w.place == place and not w.gone), None)
+        assert ports[0].get(place) == newest
+    for port in ports:
+        port.close()
