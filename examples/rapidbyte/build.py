@@ -74,7 +74,7 @@ def main() -> int:
     out = given.out / f"{given.example.replace('-', '_')}.wasm"
     try:
         EXAMPLES[given.example].build(out)
-    except guests.BuildError as e:
+    except (guests.BuildError, ModuleNotFoundError) as e:
         sys.stderr.write(f"{e}\n")
         return 1
     sys.stdout.write(f"{out}\n")

@@ -62,8 +62,11 @@ def rust_guest(role: str) -> bytes:
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             made = Path(folder) / "made"
             _build.build(made, CACHE / "target")
-            with contextlib.suppress(FileExistsError):
+            try:
                 made.rename(kept)
+            except OSError:
+                if not kept.exists():  # else another process was faster
+                    raise
         for old in set(CACHE.glob("guests-*")) - {kept}:
             shutil.rmtree(old, ignore_errors=True)
     return (kept / f"{_build.PACKAGES[_ROLES[role]]}.wasm").read_bytes()

@@ -111,10 +111,11 @@ def test_what_the_source_cannot_do_is_a_config_error(config: Any, context: Any, 
 
 
 def test_the_source_is_fast():
+    """In CPU time, ours and the guest's: what else the machine does is no fault of it."""
     running.loaded("c-source")
-    began = time.perf_counter()
+    began = time.process_time()
     told = run("c-source", {"rows": 1_000_000})
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     size = sum(map(len, frames(told)))
     assert 900_000 < size / len(frames(told)) < 1_200_000
     assert size / seconds > 16e6
@@ -209,7 +210,7 @@ def test_the_c_sdk_reads_columns_and_writes_them_again():
     kinds = {
         "flag": pa.bool_(), "small": pa.int16(), "int": pa.int32(), "long": pa.int64(),
         "single": pa.float32(), "double": pa.float64(), "text": pa.utf8(), "raw": pa.binary(),
-        "day": pa.date32(), "at": pa.timestamp("us"),
+        "money": pa.decimal128(20, 3), "day": pa.date32(), "at": pa.timestamp("us"),
     }  # fmt: skip
     numbers = [0, None, 2, 3, 4, None, 6, 7, 8]
     words = ["", None, "naïve", "b" * 100, "日本", None, "'", "x", "end"]

@@ -1,6 +1,7 @@
 """The Arrow writer and reader that guests in Python and C carry, against pyarrow."""
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,16 @@ def test_what_pyarrow_writes_the_reader_reads(kind: str):
     assert read == [
         [Column("v", kind, values)], [Column("v", kind, values[3:7])], [Column("v", kind, [])],
     ]  # fmt: skip
+
+
+def test_decimals_keep_every_digit():
+    values = [Decimal("12345678901234567890123456789012345.678"), None, Decimal("-0.001")]
+    kept = pa.array(values, pa.decimal128(38, 3))
+    data = stream(pa.RecordBatch.from_arrays([kept], ["d"]))
+    column = Column("d", "decimal128(38,3)", values)
+    assert list(batches(data)) == [[column]]
+    with pa.ipc.open_stream(encode([column])) as reader:
+        assert reader.read_all().column("d").combine_chunks().equals(kept)
 
 
 def test_a_zone_is_dropped_and_the_instant_kept():

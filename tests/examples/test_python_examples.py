@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import jsonschema_rs
@@ -37,6 +38,7 @@ TYPED = {
     "raw": pa.array([None, b"\0\xff", b""]), "day": pa.array([None, date(2024, 2, 29),
     date(1960, 1, 1)]), "at": pa.array([None, datetime(2024, 2, 29, 12, 30, 1, 5),
     datetime(1960, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")), "nothing": pa.nulls(3),
+    "money": pa.array([None, Decimal("12345678901234567.891"), Decimal("-0.001")]),
 }  # fmt: skip
 
 
@@ -171,9 +173,11 @@ def test_lines_arrive_and_each_batch_is_acknowledged_before_its_checkpoint():
         dict.fromkeys(TYPED),
         {"i16": -5, "i64": 2**62, "f32": 0.5, "f64": None, "ok": True,
          "text": "it's a \\ \"test\"\n", "raw": "AP8=", "day": "2024-02-29",
-         "at": "2024-02-29T12:30:01.000005+00:00", "nothing": None},
+         "at": "2024-02-29T12:30:01.000005+00:00", "nothing": None,
+         "money": "12345678901234567.891"},
         {"i16": 6, "i64": -1, "f32": 2.0, "f64": 1e300, "ok": False, "text": "日本", "raw": "",
-         "day": "1960-01-01", "at": "1960-01-01T00:00:00.000001+00:00", "nothing": None},
+         "day": "1960-01-01", "at": "1960-01-01T00:00:00.000001+00:00", "nothing": None,
+         "money": "-0.001"},
         {"i64": 7},
     ]  # fmt: skip
 

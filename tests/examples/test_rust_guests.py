@@ -15,7 +15,7 @@ import pytest
 import rust_guests as rust
 from rust_guests import Server, checksum, context, ended, make_rows, pump, stage
 
-from penstock.config.sections import NetworkPermissions, Permissions
+from penstock.config.sections import Limits, NetworkPermissions, Permissions
 from penstock.protocols.rapidbyte import destination, source
 from penstock.protocols.rapidbyte.binary import custom_sections
 from penstock.protocols.rapidbyte.conversation import Pressure
@@ -154,6 +154,19 @@ def test_200k_rows_of_seven_types_by_copy_and_by_insert(
     with capsys.disabled():
         print(f" {rates['copy']:.0f} rows/s by COPY, {rates['insert']:.0f} by INSERT ", end="")
     assert rates["insert"] >= rates["copy"] / 3
+
+
+def test_a_large_flush_in_little_memory(server: Server):
+    """All that is gathered is offered to the socket at once, and what it leaves again and again."""
+    server.ask("CREATE TABLE IF NOT EXISTS public.bulky AS SELECT i AS id, repeat(md5(i::text), 9) "
+               "AS label FROM generate_series(1, 60000) AS i")  # fmt: skip
+    asked = context("bulky", copy_flush_bytes_override=8 << 20)
+    few = Limits(max_memory=64 << 20)
+    to = stage("destination", server.config(schema="landed"), limits=few)
+    for told in pump(stage("source", server.config(), limits=few), to, asked):
+        assert ended(told).error is None, ended(told).error
+    total = "SELECT count(*), sum(hashtextextended(label, id)::numeric) FROM {}.bulky"
+    assert server.ask(total.format("landed")) == server.ask(total.format("public"))
 
 
 ODD = """

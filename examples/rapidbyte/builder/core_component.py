@@ -8,7 +8,6 @@ Neighbours: ``wit_text`` (reads the WIT), ``guests`` (calls this).
 """
 
 from boundary import abi, binary
-from wasmtime import wat2wasm
 from wit_text import Type, Wit, read
 
 _FLAT = {"u64": ["i64"], "string": ["i32", "i32"]}
@@ -174,6 +173,9 @@ def _exports_text(role: str, wit: Wit) -> str:
 
 
 def componentize(core: bytes, role: str) -> bytes:
+    """Needs wasmtime, which reads the text."""
+    from wasmtime import wat2wasm
+
     out, first = [binary.COMPONENT], True
     for number, body in binary.sections(bytes(wat2wasm(component_text(role, read())))):
         if number == 1 and first:

@@ -20,7 +20,7 @@ UNITS = {"timestamp_millis": 1000, "timestamp_micros": 1, "timestamp_nanos": 0.0
 
 
 def json_values(column):
-    """As JSON has them: times and dates as ISO 8601, bytes as base64, no NaN."""
+    """As JSON has them: times and dates as ISO 8601, bytes as base64, decimals as text, no NaN."""
     if column.type in UNITS:
         unit = UNITS[column.type]
         return [None if v is None else moment(v * unit) for v in column.values]
@@ -28,6 +28,8 @@ def json_values(column):
         return [None if v is None else str(FIRST + timedelta(days=v)) for v in column.values]
     if column.type.endswith("binary"):
         return [None if v is None else base64.b64encode(v).decode() for v in column.values]
+    if column.type.startswith("decimal"):
+        return [None if v is None else str(v) for v in column.values]
     if column.type.startswith("float"):
         return [v if v is not None and math.isfinite(v) else None for v in column.values]
     return column.values

@@ -35,6 +35,11 @@ def name(text):
     return '"' + text.replace('"', '""') + '"'
 
 
+def sql_type(kind):
+    """Of a decimal its precision and scale are SQL's too."""
+    return SQL_TYPES.get(kind) or kind.replace("decimal128", "numeric")
+
+
 def quoted(text):
     return "'" + text.replace("'", "''") + "'"
 
@@ -65,7 +70,7 @@ def literals(column):
     elif kind.endswith("binary"):
         write = lambda v: f"'\\x{v.hex()}'"  # noqa: E731
     else:
-        write = str  # integers, True and False
+        write = str  # integers, decimals, True and False
     try:
         return ["NULL" if v is None else write(v) for v in column.values]
     except (OverflowError, ValueError) as e:
@@ -141,7 +146,7 @@ class Table:
             yield insert + values + self.conflict(names)
 
     def made(self, described):
-        sql = [f"{name(column)} {SQL_TYPES[kind]}" for column, kind in described]
+        sql = [f"{name(column)} {sql_type(kind)}" for column, kind in described]
         key = f", PRIMARY KEY ({', '.join(map(name, self.key))})" if self.key else ""
         yield f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(sql)}{key})"
         added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in sql)

@@ -15,8 +15,7 @@ from penstock.errors import SourceError
 from penstock.runtimes.confine import confinement
 from penstock.runtimes.contract import Component, Runtime
 from penstock.runtimes.process import ProcessRuntime
-from penstock.runtimes.wasm.component import ComponentRuntime
-from penstock.state.keys import KeyPort
+from penstock.runtimes.wasm.component import ComponentRuntime, OpenKeys
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,10 +53,10 @@ def runtime_for(
     launch: Launch,
     secrets: Sequence[str] = (),
     log_stderr: Callable[[str], None] | None = None,
-    keys: KeyPort | None = None,
+    keys: OpenKeys | None = None,
 ) -> Runtime:
-    """A runtime for it, its environment rebuilt first on a host that lacks it. ``keys``: a
-    component's own state. Raises ``ConfigError`` for what this machine cannot hold it to,
+    """A runtime for it, its environment rebuilt first on a host that lacks it. ``keys``: see
+    ``ComponentRuntime``. Raises ``ConfigError`` for what this machine cannot hold it to,
     ``SourceError``."""
     if launch.component is not None:
         return ComponentRuntime(

@@ -122,6 +122,7 @@ class OpenStream:
     covered: Tally = field(default_factory=Tally)
     tail: Tally = field(default_factory=Tally)
     status: Status | None = None
+    keys: int = 0  # that its good end covers
 
 
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:

@@ -28,7 +28,7 @@ from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime, metered
 from penstock.engine.sealer import Refused, Sealer
-from penstock.engine.spawned import carry_out
+from penstock.engine.spawned import carry_out, ports
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import (
@@ -53,6 +53,7 @@ from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import ReadRequest
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.state.keys import lane_task
 
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
@@ -119,7 +120,8 @@ class Lane:
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
         launch = msgspec.convert(self._job.launch, Launch)
-        runtime = metered(runtime_for(launch, self._job.secrets, self._said.stderr))
+        keys = None if self._job.keys is None else ports(self._job.keys, lane_task(self._job.epoch))
+        runtime = metered(runtime_for(launch, self._job.secrets, self._said.stderr, keys))
         try:
             with storage(self._log.root, "write to"):
                 end, complete = self._converse(sealer, runtime)

@@ -23,11 +23,12 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     again what was not acknowledged (``engine.serve``): what an earlier run had only sealed is given
     up, no state goes ahead of a generation that is not whole, and the source's end makes no version
     whole. ``open``: the source shows its streams only while it is read; lane 0 takes whatever
-    comes."""
+    comes. ``keyed``: connectors keep keys of their own in the store."""
 
     pipeline: str
     streams: tuple[SyncStream, ...]
     open: bool = False
+    keyed: bool = False
     resent: bool = False
     lanes: int = 1
     max_epochs: int = 3

@@ -14,6 +14,7 @@ from penstock.model.segments import Consumed, Shape
 from penstock.model.state import SavedState, StateType
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import Lease, Reset, Store
+from penstock.state.keys import lane_task
 
 
 class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +56,10 @@ class Epochs:
         states: StateRole,
         note: Callable[[str], None],
         drain: Callable[[], None],
+        keyed: bool = False,
     ) -> None:
         self._pipeline, self._lease, self._store, self._states = pipeline, lease, store, states
-        self._note, self._drain = note, drain
+        self._note, self._drain, self._keyed = note, drain, keyed
 
     def begin(
         self,
@@ -87,9 +89,12 @@ class Epochs:
         for lane in lanes:
             mine = tuple(s for s in streams if s.lane == lane)
             if mine or open_lanes:
+                epoch = self._store.new_epoch(self._lease, lane)
+                if self._keyed:
+                    self._store.begin_keys(self._lease, lane_task(epoch))
                 starts[lane] = LaneStart(
                     lane=lane,
-                    epoch=self._store.new_epoch(self._lease, lane),
+                    epoch=epoch,
                     streams=mine,
                     generations=tuple((s.id, current.get(s.id, 0)) for s in mine),
                     states=states,

@@ -45,6 +45,14 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: Literal["skip", "fail", "dlq"] = "dlq"
 
 
+class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a component's own keys are. ``url`` may hold a password. ``dry``: writes are lost."""
+
+    url: str
+    pipeline: str
+    dry: bool = False
+
+
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     """``launch``: how ``connectors`` starts the connector, as data. ``limit``: records per stream
     after which the source is stopped; nothing of such a run is kept. ``shared_states``: False where
@@ -75,6 +83,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
     served: bool = False  # its input is our own (engine.serve): states are written down
+    keys: KeysAt | None = None
     open: bool = False  # streams that nobody has told it of are asked for, see StreamAnswer
 
 

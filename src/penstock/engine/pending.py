@@ -11,7 +11,7 @@ of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
 from penstock.model.state import SavedState, StateScope
 from penstock.state.contract import GroupIntent, LoadIntent
+from penstock.state.keys import Covered, lane_task
 
 Taken = tuple[SegmentId, StreamId]
 
@@ -46,6 +47,7 @@ class Waiting(msgspec.Struct, frozen=True):
     segment: SegmentId
     slice: StreamSlice
     state: SavedState | None
+    keys: int = 0  # as in the segment
 
 
 def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segment]:
@@ -134,7 +136,8 @@ def _collect(
     for part in segment.slices:
         if part.fills_generation and Consumed(segment.id, part.stream) not in consumed:
             key = (part.stream, part.generation)
-            generations.setdefault(key, []).append(Waiting(segment.id, part, state))
+            keys = segment.keys if own else 0
+            generations.setdefault(key, []).append(Waiting(segment.id, part, state, keys))
 
 
 def _groups(
@@ -197,7 +200,15 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
         states=tuple(states.values()),
         epoch=batch[-1][0].id.epoch,
         consumes=tuple(consumes),
+        keys=tuple(covered(segment for segment, _ in batch)),
     )
+
+
+def covered(segments: Iterable[Segment]) -> Iterator[Covered]:
+    """What these segments cover of connectors' own keys."""
+    for segment in segments:
+        if segment.keys and segment.scope is not None:
+            yield Covered(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
 
 
 def _load(
@@ -283,5 +294,8 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
         states=tuple(states[-1:]),
         epoch=slices[-1].segment.epoch,
         consumes=tuple((w.segment, stream) for w in (*older, *slices)),
+        keys=tuple(
+            Covered(lane_task(w.segment.epoch), stream.key, w.keys) for w in slices if w.keys
+        ),
     )
     return _Published(group, stream, last.generation, slices[-1].segment, last.version)

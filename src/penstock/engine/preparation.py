@@ -18,7 +18,7 @@ from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.contract import SyncPlan
 from penstock.engine.ends import Destination, Save, Source
 from penstock.engine.epochs import LaneStart, SyncStream
-from penstock.engine.job import LaneJob, StreamJob, TransformJob
+from penstock.engine.job import KeysAt, LaneJob, StreamJob, TransformJob
 from penstock.engine.known import refuse_other_protocol
 from penstock.engine.plan import (
     PlannedStream,
@@ -40,7 +40,8 @@ from penstock.tables.open import open_table
 class Prepared(msgspec.Struct, kw_only=True):
     """``source``: a ``Source``. ``place``: a ``TableFormat``, or the ``Destination`` where that is
     a connector. ``served``: the source is our own input (``engine.serve``), whose end does not show
-    that all of the streams in ``must_say`` has come."""
+    that all of the streams in ``must_say`` has come. ``keys``: where components keep their own
+    state; None: no component is in this pipeline."""
 
     source: Any
     place: Any
@@ -51,6 +52,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     schemas: dict[StreamId, RowSchema] = {}
     served: bool = False
     must_say: Set[StreamId] = frozenset()
+    keys: KeysAt | None = None
 
     def ends(self) -> "list[Source | Destination]":
         """The connectors."""
@@ -223,6 +225,7 @@ def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
         streams=tuple(sync_stream(s, prepared.schemas) for s in prepared.plan.streams),
         open=prepared.plan.open,
         max_epochs=1 if prepared.served else 3,
+        keyed=prepared.keys is not None,
         resent=prepared.served,
         lanes=prepared.plan.lanes,
         slots=local_slots(
@@ -272,6 +275,7 @@ def make_job(
         served=prepared.served,
         open=start.open,
         attempt=start.attempt,
+        keys=prepared.keys,
     )
 
 

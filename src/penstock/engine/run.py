@@ -25,9 +25,11 @@ from penstock.engine.assembly import Assembly
 from penstock.engine.contract import Outcome
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source, source_of
 from penstock.engine.failpoints import announce_driver
+from penstock.engine.job import KeysAt
 from penstock.engine.keepalive import LEASE_TTL, Pulse
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig
+from penstock.engine.pending import covered
 from penstock.engine.preparation import (
     Prepared,
     destination_of,
@@ -46,6 +48,7 @@ from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.state.contract import Lease, Reset, Store
 from penstock.state.holder import this_holder
+from penstock.state.keys_store import keys_url
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
 
@@ -151,6 +154,7 @@ class Run:
         if self._dry:
             return self._execute_dry(stack, prepared, lease, pulse)
         remember(prepared, self._store, lease)
+        self._store.end_keys(lease, covered(log.segments()))
         if full_refresh:
             self._forget_states(lease, prepared)
         for note in prepared.plan.notes:
@@ -173,6 +177,9 @@ class Run:
         installed = place.install_seconds if isinstance(place, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + installed, 3)
         prepared = prepare(self._pipeline, source, place, self._store)
+        if any(end.connector.launch().component is not None for end in prepared.ends()):
+            url = keys_url(self._home.state_url(self._pipeline.state))
+            prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
         if self._served is not None:
             prepared.served, prepared.must_say = True, self._served.refreshes.keys()
             names = self._store.names(self._pipeline.pipeline)

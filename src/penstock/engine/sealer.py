@@ -60,6 +60,7 @@ class Sealer:
         self._on_data_error = on_data_error
         self._open = {s.stream: OpenStream(s) for s in streams}
         self._states: dict[StateScope, str] = {}
+        self._keys: dict[StateScope, int] = {}
         self._uncovered: set[StreamId] = set()
         self._pending: dict[StateScope, set[StreamId]] = {}
         self._shared: StateScope | None = None
@@ -141,6 +142,7 @@ class Sealer:
                 it.tail = Tally()
         self._pending.setdefault(scope, set()).update(streams)
         self._states[scope] = state.blob
+        self._keys[scope] = max(state.keys, self._keys.get(scope, 0))
         self.tick()
 
     def status(self, status: StreamStatus) -> None:
@@ -148,6 +150,7 @@ class Sealer:
         stream = self._open.get(status.stream)
         if stream is not None:
             stream.status = status.status
+            stream.keys = max(stream.keys, status.keys)
 
     def complete(self, name: StreamId) -> None:
         """Every row of a full refresh has come, says the source (L6)."""
@@ -183,8 +186,10 @@ class Sealer:
                 self._drain(stream, only_marked=True)
                 tally, stream.covered = stream.covered, Tally()
                 slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
-            segments.append(self._segment(scope, slices, blob, rejects))
+            keys = self._keys.get(scope, 0)
+            segments.append(self._segment(scope, slices, blob, rejects, keys=keys))
         self._states.clear()
+        self._keys.clear()
         self._pending.clear()
         self._write(segments)
 
@@ -259,7 +264,9 @@ class Sealer:
                 continue
             inexact |= not stream.tail.empty and stream.info.read_again
             slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
-        return [*before, self._segment(scope, slices, None, rejects, exact=not inexact)]
+        keys = 0 if scope.stream is None else self._open[scope.stream].keys
+        last = self._segment(scope, slices, None, rejects, exact=not inexact, keys=keys)
+        return [*before, last]
 
     def _slice(
         self, info: LaneStream, tally: Tally, *, complete: bool, files: list[str]
@@ -286,6 +293,7 @@ class Sealer:
         state: str | None,
         rejects: list[str],
         exact: bool = True,
+        keys: int = 0,
     ) -> Segment:
         seq = self._next_seq
         self._next_seq += 1
@@ -297,6 +305,7 @@ class Sealer:
             state=state,
             exact=exact,
             rejects=tuple(rejects),
+            keys=keys,
         )
 
     def _write(self, segments: list[Segment]) -> None:

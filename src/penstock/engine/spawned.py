@@ -14,8 +14,10 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from penstock.engine.job import KeysAt
 from penstock.engine.task import CLAIMED
 from penstock.errors import PenstockError
+from penstock.runtimes.wasm.component import OpenKeys
 
 J = TypeVar("J")
 
@@ -40,6 +42,13 @@ def carry_out(
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.flush()
     os._exit(0)  # no thread of a library may hold up the end
+
+
+def ports(at: KeysAt, task: str) -> OpenKeys:
+    """Opens ports to the keys of a component."""
+    from penstock.state.keys_store import open_keys
+
+    return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)
 
 
 def read_job(kind: type[J]) -> J:

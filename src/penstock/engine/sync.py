@@ -26,12 +26,13 @@ from penstock.engine.epochs import Epochs, LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
 from penstock.engine.mailbox import Ask, NewConfig
-from penstock.engine.pending import Pending, Waiting, decide, visible
+from penstock.engine.pending import Pending, Waiting, covered, decide, visible
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import Lease, Store
+from penstock.state.keys import lane_task
 
 
 class _Running(msgspec.Struct):
@@ -78,6 +79,7 @@ class Sync:
             states=states,
             note=observer.note,
             drain=lambda: self._drain(final=True),
+            keyed=plan.keyed,
         )
 
     def run(self) -> Outcome:
@@ -334,6 +336,7 @@ class Sync:
         self._complete |= set(result.complete)
         if result.again:
             self._close_open_epochs_of(start.epoch)
+            self._end_keys(start.epoch)
             self._drain(final=True)
         names = {str(s) for s, _ in result.retries}
         self._verdicts.errors += [
@@ -341,6 +344,12 @@ class Sync:
             for e in result.errors
             if result.end is not LaneEnd.lost and e.get("stream") not in names
         ]
+
+    def _end_keys(self, epoch: int) -> None:
+        """What was sealed keeps its keys; nothing else of this epoch does."""
+        if self._plan.keyed:
+            sealed = [s for s in self._log.segments() if s.id.epoch == epoch]
+            self._store.end_keys(self._lease, covered(sealed), [lane_task(epoch)])
 
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[SyncStream]:
         """What is left to be read of a lane that was lost, or tries streams again: a published

@@ -68,10 +68,12 @@ class Activate:
 
 @dataclass(slots=True)
 class State:
-    """Covers every record of its scope that came before it. ``blob``: the source's own message."""
+    """Covers every record of its scope that came before it. ``blob``: the source's own message.
+    ``keys``: the checkpoint of its own keys that comes with it (``state.keys``); 0: it has none."""
 
     scope: StateScope
     blob: str
+    keys: int = 0
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class StreamStatus:
     stream: StreamId
     status: Status
     reasons: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    keys: int = 0  # as in State
 
 
 @dataclass(slots=True)

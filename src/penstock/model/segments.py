@@ -80,7 +80,8 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """``state`` None: sealed under the previous state; then ``exact`` is False wherever a later
-    sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log."""
+    sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log.
+    ``keys``: the connector's checkpoint of its own keys that this segment covers; 0: none."""
 
     id: SegmentId
     lane: int
@@ -89,6 +90,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     exact: bool = True
     rejects: tuple[str, ...] = ()
+    keys: int = 0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,14 +6,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 import rapidbyte_guests
 
 from penstock.codec.arrow import part_schema
+from penstock.config.sections import Limits
+from penstock.connectors.launch import Launch
+from penstock.engine.log import FileLog
+from penstock.engine.mailbox import Mailbox
+from penstock.engine.push_child import run_push
+from penstock.engine.push_job import Order, PushEnd, PushJob
+from penstock.engine.push_mail import PushMail
+from penstock.engine.rejects import decode_rejects
 from penstock.errors import LogError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -24,6 +35,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Counted, Error, Exited, Log, Measured, Reject, Tick
+from penstock.model.segments import Segment, SegmentId, Shape, StreamSlice
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
@@ -38,9 +50,10 @@ from penstock.protocols.contract import (
     WriteStream,
 )
 from penstock.protocols.feeding import failed
-from penstock.protocols.rapidbyte import live_runs, terms
+from penstock.protocols.rapidbyte import live_runs, terms, writer
 from penstock.protocols.rapidbyte.acks import Marks
 from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.settings import opened
 from penstock.protocols.rapidbyte.writing import RapidbyteDestination
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
@@ -159,14 +172,15 @@ Make = Callable[..., ComponentRuntime]
 
 @pytest.fixture
 def made(sink: Path) -> Make:
-    def make(**settings: Any) -> ComponentRuntime:
+    def make(seconds: int | None = None, **settings: Any) -> ComponentRuntime:
         return ComponentRuntime(
-            Component(
+            limits=None if seconds is None else Limits(timeout_seconds=seconds),
+            component=Component(
                 path=str(sink),
                 digest=digest_of(sink.read_bytes()),
                 cache=str(rapidbyte_guests.CACHE / "compiled"),
                 settings=settings,
-            )
+            ),
         )
 
     return make
@@ -178,8 +192,13 @@ def request(*streams: WriteStream, config: dict[str, Any] | None = None, **more:
     )
 
 
-def written(runtime: ComponentRuntime, asked: WriteRequest, feed: Iterator[Feed]) -> Seen:
-    seen = Seen()
+def written(
+    runtime: ComponentRuntime,
+    asked: WriteRequest,
+    feed: Iterator[Feed],
+    seen: Seen | None = None,
+) -> Seen:
+    seen = seen or Seen()
     for answer in DESTINATION.write(runtime, asked, feed):
         if not isinstance(answer, Tick):
             seen.answers.append(answer)
@@ -374,6 +393,35 @@ def test_a_write_that_takes_too_long_is_stopped(made: Make):
     assert not live_threads()
 
 
+def test_a_guest_that_hears_nothing_holds_nobody_up(made: Make, monkeypatch: pytest.MonkeyPatch):
+    """L11: it is left behind, and its own time limit ends it."""
+    monkeypatch.setattr(writer, "CLOSING_SECONDS", 1.0)
+    runtime = made(seconds=4)
+
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1)
+        while True:
+            time.sleep(0.02)
+            yield Tick()
+
+    told = DESTINATION.write(runtime, request(stream(A), config={"held": "a"}), feed())
+    with closing(told):  # type: ignore[type-var]
+        for answer in told:
+            if isinstance(answer, Log) and answer.message.startswith("take"):
+                break
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    assert not live_threads()
+
+
+def test_a_guest_that_runs_for_ever_fails_its_stream(made: Make):
+    feed = iter([rows(A, 1), mark(1, A), rows(B, 1), mark(2, B)])
+    asked = request(stream(A), stream(B), config={"held": "a"})
+    seen = written(made(seconds=2), asked, feed)
+    assert (seen.acks, seen.exit) == ([2], 1)
+    assert [failed(e).code for e in seen.of(Error)] == ["destination.timeout"]
+
+
 # -- few instances for many streams
 
 
@@ -384,20 +432,19 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     session = Stage.session
 
     def counting(self: Stage, host: Any) -> Any:
-        opened = session(self, host)
+        begun = session(self, host)
         with lock:
             open_now[0] += 1
             found.append(open_now[0])
-        close = opened.close
+        close = begun.close
 
         def closing_() -> None:
-            nonlocal close
             with lock:
                 open_now[0] -= 1
             close()
 
-        opened.close = closing_  # type: ignore[method-assign]
-        return opened
+        begun.close = closing_  # type: ignore[method-assign]
+        return begun
 
     monkeypatch.setattr(Stage, "session", counting)
     return found
@@ -424,25 +471,23 @@ def test_five_hundred_streams_need_few_instances(made: Make, alive: list[int]):
 
 def test_what_waits_for_rows_is_committed(made: Make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_runs, "IDLE_SECONDS", 0.3)
+    seen = Seen()
 
     def feed() -> Iterator[Feed]:
         yield from [rows(A, 1), mark(1, A)]
-        until = time.monotonic() + 4
-        while time.monotonic() < until:
+        until = time.monotonic() + 60
+        while not seen.acks and time.monotonic() < until:
             time.sleep(0.05)
             yield Tick()
         yield rows(A, 2)
 
-    seen = written(made(), request(stream(A)), feed())
+    written(made(), request(stream(A)), feed(), seen)
     assert seen.story == ["take a", "commit a", "ack 1", "take a", "commit a"]
 
 
 def test_memory_bounds_the_instances_too(made: Make):
-    small = {"every": 0}
     runtime = made(assume_manifest={**MANIFEST, "limits": {"max_memory": "1gb"}})
-    from penstock.protocols.rapidbyte.settings import opened
-
-    assert terms.Terms.of(opened(runtime), request(stream(A), config=small)).at_once == 2
+    assert terms.Terms.of(opened(runtime), request(stream(A))).at_once == 2
 
 
 def test_another_schema_is_another_run(made: Make):
@@ -450,7 +495,7 @@ def test_another_schema_is_another_run(made: Make):
     feed: list[Feed] = [
         rows(A, 1),
         mark(1, A),
-        msgspec_with(stream(A), {1: ID, 2: wider}),
+        with_schemas(stream(A), {1: ID, 2: wider}),
         Rows(A, 2, batch(wider, {"id": [2], "t": ["x"]})),
         mark(2, A),
     ]
@@ -459,7 +504,7 @@ def test_another_schema_is_another_run(made: Make):
     assert [t.column_names for t in seen.frames("a")] == [["id"], ["id", "t"]]
 
 
-def msgspec_with(known: WriteStream, schemas: dict[int, RowSchema]) -> WriteStream:
+def with_schemas(known: WriteStream, schemas: dict[int, RowSchema]) -> WriteStream:
     return WriteStream(
         configured=known.configured, target=known.target, schemas=schemas, latest=max(schemas)
     )
@@ -542,9 +587,6 @@ def test_values_arrive_in_types_that_v4_can_name(made: Make):
     schema = RowSchema(tuple(Field(n, n.upper(), k) for n, k in kinds.items()), 1)
     part = part_schema(schema)
     values: dict[str, list[Any]] = {f.name: [None] for f in part}
-    from datetime import UTC, date, datetime
-    from decimal import Decimal
-
     tiny = Decimal("0.000000001")
     values |= {
         "when": [datetime(2024, 2, 29, 12, tzinfo=UTC)], "wall": [datetime(2024, 2, 29, 12)],
@@ -593,6 +635,66 @@ def test_a_dead_letter_is_a_reject_before_the_ack_that_covers_it(made: Make):
     (reject,) = seen.of(Reject)
     assert (reject.stream, reject.reason, reject.raw) == (A, "data: too blue", b'{"id":1}')
     assert seen.answers.index(reject) < seen.answers.index(seen.of(Ack)[0])
+
+
+def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path: Path):
+    """L8: durable, and named, before the segment may be settled."""
+    log = FileLog(tmp_path / "log")
+    log.claim(1, "me")
+    box = Mailbox(log.root, "run")
+    box.create()
+    mail = PushMail(log.root, "run", 1)
+    mail.create()
+    segments = tuple(_segment(log, of, i + 1) for i, of in enumerate((A, B)))
+    mail.order(Order(segments=segments, end=True))
+    component = made(on_data_error="dlq").component
+    job = PushJob(
+        run="run",
+        number=1,
+        log_root=str(log.root),
+        protocol="rapidbyte",
+        source_protocol="airbyte",
+        launch=msgspec.to_builtins(Launch(protocol="rapidbyte", component=component)),
+        config={"letters": 1, "every": 1},
+        config_hash="",
+        streams=(stream(A), stream(B)),
+    )
+    result = run_push(job, threading.Event())
+    assert result.end is PushEnd.finished and not result.errors and not result.unacked
+    acked = mail.acks()
+    assert sorted(s for a in acked for s in a.segments) == [s.id for s in segments]
+    files = [*(f for a in acked for f in a.rejects), *result.rejects]
+    assert acked[0].rejects  # its own letter is in it
+    lines = [r for f in files for r in decode_rejects((log.root / f).read_bytes())]
+    assert sorted((r.name or "", r.body, r.reason) for r in lines) == [
+        (name, '{"id":1}', "data: too blue") for name in ("a", "b")
+    ]
+    assert all((log.root / f).stat().st_mode & 0o777 == 0o600 for f in files)
+    assert result.rejected == [(A, 1), (B, 1)] and result.fed == [(A, 2), (B, 2)]
+    assert sorted(m["stream"] for m in result.metrics) == ["a", "b"]
+    assert result.stats["bytes"] > 0
+
+
+def _segment(log: FileLog, of: StreamId, seq: int) -> Segment:
+    table = pa.Table.from_batches([batch(ID, {"id": [seq, seq + 10]})])
+    part = log.write_part(1, f"{seq:06d}-1", table, 100)
+    return Segment(
+        id=SegmentId(1, seq),
+        lane=0,
+        scope=StateScope(StateType.stream, of),
+        slices=(
+            StreamSlice(
+                stream=of,
+                shape=Shape(mode=APPEND),
+                schema_version=1,
+                generation=0,
+                fills_generation=False,
+                parts=(part,),
+                read=2,
+            ),
+        ),
+        state="{}",
+    )
 
 
 def test_letters_are_only_counted_where_errors_are_skipped(made: Make):

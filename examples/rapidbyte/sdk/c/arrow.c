@@ -65,19 +65,25 @@ static const struct { u8 tag, n; fb_field f[2]; } kinds[] = {
   [RB_BINARY] = {4, 0},
   [RB_DATE32] = {8, 1, {{0, 2, 0}}},
   [RB_TIMESTAMP_MICROS] = {10, 1, {{0, 2, 2}}},
+  [RB_DECIMAL128] = {7, 0},
 };
 static u64 width(rb_type type) {
   switch (type) {
     case RB_INT16: return 2;
     case RB_INT32: case RB_FLOAT32: case RB_DATE32: return 4;
+    case RB_DECIMAL128: return 16;
     default: return 8;
   }
+}
+static u32 type_table(const rb_column *c) {
+  fb_field f[] = {{0, 4, c->precision}, {1, 4, c->scale}, {2, 4, 128}};
+  return c->type == RB_DECIMAL128 ? fb_table(f, 3) : fb_table(kinds[c->type].f, kinds[c->type].n);
 }
 
 static u32 schema(const rb_column *columns, u32 count) {
   u32 *fields = rb_alloc(4 * count + 4);
   for (u32 i = 0; i < count; i++) {
-    u32 name = fb_string(columns[i].name), type = fb_table(kinds[columns[i].type].f, kinds[columns[i].type].n);
+    u32 name = fb_string(columns[i].name), type = type_table(&columns[i]);
     u32 children = fb_offsets(0, 0);
     fb_field f[] = {{1, 1, 1}, {2, 1, kinds[columns[i].type].tag}, {0, 0, name}, {3, 0, type}, {5, 0, children}};
     fields[i] = fb_table(f, 5);
@@ -171,6 +177,8 @@ static const u8 *follow(const u8 *p) { return p ? p + u32_at(p) : 0; }
 static u32 byte_of(const u8 *table, u32 n, u32 otherwise) { const u8 *p = slot(table, n); return p ? *p : otherwise; }
 static u32 short_of(const u8 *table, u32 n, u32 otherwise) { const u8 *p = slot(table, n); return p ? u16_at(p) : otherwise; }
 
+static u32 int_of(const u8 *table, u32 n, u32 otherwise) { const u8 *p = slot(table, n); return p ? u32_at(p) : otherwise; }
+
 static rb_type type_of(const u8 *field) {
   const u8 *t = follow(slot(field, 3)), *bits;
   switch (byte_of(field, 2, 0)) {
@@ -182,6 +190,7 @@ static rb_type type_of(const u8 *field) {
     case 4: return RB_BINARY;
     case 5: return RB_UTF8;
     case 6: return RB_BOOL;
+    case 7: return int_of(t, 2, 128) == 128 ? RB_DECIMAL128 : RB_OTHER;
     case 8: return short_of(t, 0, 1) == 0 ? RB_DATE32 : RB_OTHER;
     case 10: return short_of(t, 0, 0) == 2 ? RB_TIMESTAMP_MICROS : RB_OTHER;
     default: return RB_OTHER;
@@ -195,6 +204,9 @@ static void read_schema(rb_stream *s, const u8 *header) {
     const u8 *field = follow(fields + 4 + 4 * i), *name = follow(slot(field, 0));
     s->columns[i] = (rb_column){
       .name = name ? (rb_text){(char *)name + 4, u32_at(name)} : (rb_text){"", 0}, .type = type_of(field)};
+    if (s->columns[i].type != RB_DECIMAL128) continue;
+    s->columns[i].precision = int_of(follow(slot(field, 3)), 0, 0);
+    s->columns[i].scale = int_of(follow(slot(field, 3)), 1, 0);
   }
 }
 static void read_batch(rb_stream *s, const u8 *header, const u8 *body) {

@@ -5,7 +5,7 @@
 #include "rapidbyte.h"
 
 typedef enum { RB_BOOL, RB_INT16, RB_INT32, RB_INT64, RB_FLOAT32, RB_FLOAT64, RB_UTF8, RB_BINARY,
-               RB_DATE32, RB_TIMESTAMP_MICROS, RB_OTHER } rb_type;
+               RB_DATE32, RB_TIMESTAMP_MICROS, RB_DECIMAL128, RB_OTHER } rb_type;
 
 /* values: as Arrow lays them out (bool: bits, from the lowest; utf8 and binary: all bytes, with
    rows + 1 offsets). validity: bits, 0 where there are no nulls. */
@@ -16,6 +16,7 @@ typedef struct {
   const u32 *offsets;
   const u8 *validity;
   u64 nulls;
+  u32 precision, scale; /* of a decimal: 16 bytes each */
 } rb_column;
 
 /* Emits one batch as one frame. bytes: its size. 0: an error is in r. */

@@ -185,6 +185,7 @@ class _Run:
         self._request = request
         self._host = host
         self._out = out
+        self._keys = 0
         self._thread = threading.Thread(
             target=self._work, name=f"penstock-{stage.instance}", daemon=True
         )
@@ -210,6 +211,7 @@ class _Run:
             try:
                 session.open(self._stage.config)
                 summary = session.run(self._request)
+                self._keys = self._stage.keys.checkpoint()
             finally:
                 session.close()
                 worked = session.seconds
@@ -242,6 +244,7 @@ class _Run:
                 frames_out=host.frames_out,
                 waited=0.0,
                 worked=worked,
+                keys=self._keys,
             )
         )
 

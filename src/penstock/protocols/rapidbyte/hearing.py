@@ -22,7 +22,7 @@ from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe, TooLong
 from penstock.protocols.rapidbyte.reading import error_of, line, retry_after
 from penstock.protocols.rapidbyte.stream_run import StreamRun
 from penstock.protocols.rapidbyte.terms import Terms, replaces, table_name
-from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside, Told
 from penstock.protocols.rapidbyte.write_errors import ended_early
 
 _KIND = 1
@@ -86,8 +86,8 @@ class Hearing:
                 self._put_aside(stream, told)
             case Ended():
                 self._ended(run, told)
-            case _:
-                self._tell(Counted("frame of a destination"))
+            case Frame():
+                pass  # a destination has no stage after it: its host refused
 
     def over(self, run: StreamRun, failure: PenstockError | None) -> None:
         """It has ended; ``failure``: what kept it from telling how."""

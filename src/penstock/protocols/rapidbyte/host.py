@@ -188,7 +188,9 @@ class Host:
             self.say("WARN", problem)
         frames = self.frames_in if self.role == "destination" else self.frames_out
         self.checkpoints += 1
-        self._tell(Checkpoint(kind, document.decode(), frames, payload, problem), len(payload_json))
+        keys = self._kept(self._keys.checkpoint)
+        told = Checkpoint(kind, document.decode(), frames, payload, problem, keys)
+        self._tell(told, len(payload_json))
 
     def metric(self, payload_json: str) -> None:
         document = self._document(payload_json, "PARSE_METRIC")

@@ -77,10 +77,11 @@ class LiveRuns:
         self._await(lambda: run.over)
 
     def end_stale(self, heartbeat: float) -> None:
-        """What waits for rows is committed, and no run is as long as a destination may be
-        silent."""
-        now, quiet = time.monotonic(), heartbeat / 4
-        idle, longest = min(IDLE_SECONDS, quiet), min(RUN_SECONDS, quiet)
+        """What waits for rows is committed, and no run is as long as a destination may be silent,
+        or nearly as long as it may work."""
+        now, quiet, work = time.monotonic(), heartbeat / 4, self._terms.stage.allowed
+        idle = min(IDLE_SECONDS, quiet)
+        longest = min(RUN_SECONDS, quiet, work.timeout_seconds / 2)
         for run in self.all():
             stale = now - run.fed_at > idle or now - run.began > longest
             if stale and not run.ended and not replaces(run.stream):

@@ -142,7 +142,8 @@ class _Reading:
         stage = self._what.stage("source", self._request.config, self._request.timeouts)
         runtime = self._what.runtime
         yield StreamStatus(self._stream.id, Status.started)
-        with closing(cast(Any, source.read(stage, self._context))) as told:
+        stage.keys.begin(self._stream.id.key)
+        with closing(stage.keys), closing(cast(Any, source.read(stage, self._context))) as told:
             waited = time.monotonic()
             for item in told:
                 runtime.wait_seconds += time.monotonic() - waited
@@ -206,7 +207,7 @@ class _Reading:
             yield Counted("checkpoint whose cursor is null")
         else:
             blob = messages.payload_of(told.text).decode()
-            yield State(StateScope(StateType.stream, self._stream.id), blob)
+            yield State(StateScope(StateType.stream, self._stream.id), blob, told.keys)
 
     def _ended(self, told: Ended) -> Iterator[Event]:
         self._what.runtime.spoke |= told.summary is not None
@@ -214,7 +215,7 @@ class _Reading:
             series: list[dict[str, Any]] = msgspec.to_builtins(told.metrics)
             yield Measured(self._stream.id, series)
         if told.error is None:
-            yield StreamStatus(self._stream.id, Status.complete)
+            yield StreamStatus(self._stream.id, Status.complete, keys=told.keys)
             return
         allowed = self._what.settings.resources.max_retries
         retry = retry_after(told, self._request.attempt, allowed)

@@ -91,7 +91,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
             config=config,
             allowed=self.allowed(config),
             instance=self.settings.place or role,
-            keys=runtime.keys,
+            keys=runtime.keys(),
             bounds=bounds,
             pressure=Pressure(
                 inbox_bytes=min(half, 64 << 20),

@@ -28,13 +28,15 @@ class Frame:
 class Checkpoint:
     """``kind``: 0 source, 1 destination, 2 transform, as the call said. ``frames``: how many frames
     the connector had emitted (a source, a transform) or taken (a destination) before it. ``text``:
-    its own document; ``payload`` None: that is no checkpoint, and ``problem`` says why."""
+    its own document; ``payload`` None: that is no checkpoint, and ``problem`` says why. ``keys``:
+    the number of its own keys' checkpoint (``state.keys``)."""
 
     kind: int
     text: str
     frames: int
     payload: CheckpointPayload | None
     problem: str | None = None
+    keys: int = 0
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class PutAside:
 class Ended:
     """The last one. ``summary`` None: it did not end well, and ``error`` says how; ``fault`` is the
     connector's own error, ``told`` the first one that the host gave it. ``waited``: seconds that it
-    waited for other stages; ``worked``: seconds of guest work."""
+    waited for other stages; ``worked``: seconds of guest work; ``keys``: as in a checkpoint."""
 
     summary: RunSummary | None
     error: PenstockError | None
@@ -65,6 +67,7 @@ class Ended:
     frames_out: int
     waited: float
     worked: float
+    keys: int = 0
 
 
 Told = Frame | Checkpoint | Logged | PutAside | Ended

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from penstock.runtimes.wasm.compiled import CompileCache
 
 
+OpenKeys = Callable[[], KeyPort]
+
+
 class ComponentRuntime:
     """The ``Runtime`` of a component, whose protocol calls it in place of :meth:`open`. ``keys``:
-    its own state; None: kept in memory for as long as this object lives. ``log_stderr`` gets what
+    opens a port to its own state, one for each conversation; None: in memory, for as long as this
+    object lives. ``log_stderr`` gets what
     the connector prints, line by line. Measured by whoever calls it, seconds and bytes as in
     ``engine.meter``; ``spoke``: it gave an answer."""
 
@@ -33,13 +37,14 @@ class ComponentRuntime:
         limits: Limits | None = None,
         secrets: Sequence[str] = (),
         log_stderr: Callable[[str], None] | None = None,
-        keys: KeyPort | None = None,
+        keys: OpenKeys | None = None,
     ) -> None:
         self.component = component
         self.permissions, self.limits = permissions, limits
         self.masker = Masker(secrets)
         self.log_stderr = log_stderr
-        self.keys: KeyPort = keys or MemoryKeys()
+        own = MemoryKeys()
+        self.keys: OpenKeys = keys or (lambda: own)
         self.wait_seconds = self.first_byte_seconds = self.write_seconds = 0.0
         self.bytes = self.written = 0
         self.spoke = False

@@ -1,15 +1,21 @@
 """Columns as plain lists, and the types of the protocol that they may have.
 
 Values are what Python computes with: int, float, str, bytes, bool; a date is its days since 1970, a
-timestamp its count of the unit since 1970 in UTC. None is null. Neighbours: ``arrow_write``,
-``arrow_read``.
+timestamp its count of the unit since 1970 in UTC, a decimal a ``Decimal``. None is null.
+Neighbours: ``arrow_write``, ``arrow_read``.
 """
 
+from decimal import Context
+from functools import cache
 from typing import Any, NamedTuple
+
+WIDE = Context(prec=76)
+"""Python's own would round a decimal of 38 digits."""
 
 
 class Column(NamedTuple):
-    """``type``: a key of ``TYPES``. ``values``: a list, one for each row."""
+    """``type``: a key of ``TYPES``, or ``decimal128(PRECISION,SCALE)``. ``values``: a list, one for
+    each row."""
 
     name: str
     type: str
@@ -55,6 +61,23 @@ TYPES = {
     "large_utf8": Layout(20, {}, None, "q"),
 }
 """As in ``data_type`` of a stream context, in lower case with underscores."""
+
+_DECIMAL = "decimal128("
+
+
+@cache
+def layout_of(kind: str) -> Layout:
+    if (scale := scale_of(kind)) is None:
+        return TYPES[kind]
+    precision = int(kind[len(_DECIMAL) : kind.index(",")])
+    return Layout(7, {0: ("i", precision), 1: ("i", scale), 2: ("i", 128)})
+
+
+@cache
+def scale_of(kind: str) -> int | None:
+    """None: it is no decimal."""
+    return int(kind[kind.index(",") + 1 : -1]) if kind.startswith(_DECIMAL) else None
+
 
 DATA_TYPES = {
     "null": "Utf8", "bool": "Boolean", "binary": "Binary", "utf8": "Utf8", "date32": "Date32",

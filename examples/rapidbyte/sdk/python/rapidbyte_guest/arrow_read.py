@@ -1,6 +1,6 @@
 """Columns from an Arrow IPC stream, without any library.
 
-Types that the protocol names and that have a plain layout; another (nested, decimal, dictionary) is
+Types that the protocol names and that have a plain layout; another (nested, dictionary) is
 an error that names the column. A zone of timestamps is dropped: the values are UTC whatever it is.
 Bodies are not compressed: the host never does that to what a guest sees. Sources: Arrow's columnar
 format, Message.fbs and Schema.fbs. Neighbours: ``arrow`` (types), ``arrow_write`` (the way there).
@@ -8,10 +8,11 @@ format, Message.fbs and Schema.fbs. Neighbours: ``arrow`` (types), ``arrow_write
 
 import struct
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from rapidbyte_guest.arrow import TYPES, Column
+from rapidbyte_guest.arrow import TYPES, WIDE, Column, layout_of, scale_of
 
 _SCHEMA, _BATCH = 1, 3
 _SIGNED, _DAY = 1, 1
@@ -113,6 +114,8 @@ def _type_of(field: _Table) -> str:
         parts = (kind.scalar(1, "B"), kind.scalar(0, "i"))
     elif tag in (3, 10):
         parts = (kind.scalar(0, "h"),)
+    elif tag == 7 and kind.scalar(2, "i", 128) == 128:
+        return f"decimal128({kind.scalar(0, 'i')},{kind.scalar(1, 'i')})"
     elif tag == 8:
         parts = (kind.scalar(0, "h", _DAY),)
     found = _BY_LAYOUT.get((tag, *parts))
@@ -152,7 +155,13 @@ def _from_bits(raw: memoryview, rows: int) -> list[bool]:
 
 
 def _values(kind: str, rows: int, buffer: Any) -> list[Any]:
-    layout = TYPES[kind]
+    layout = layout_of(kind)
+    if (scale := scale_of(kind)) is not None:
+        raw = bytes(buffer()[: rows * 16])
+        whole = [
+            int.from_bytes(raw[i : i + 16], "little", signed=True) for i in range(0, len(raw), 16)
+        ]
+        return [Decimal(v).scaleb(-scale, WIDE) for v in whole]
     if layout.code is not None:
         width = struct.calcsize(layout.code)
         return buffer()[: rows * width].cast(layout.code).tolist()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rapidbyte_guest.arrow import TYPES, Column
+from rapidbyte_guest.arrow import WIDE, Column, layout_of, scale_of
 
 _CONTINUE = b"\xff\xff\xff\xff"
 _END = _CONTINUE + b"\0\0\0\0"
@@ -85,7 +85,7 @@ def _schema(described: tuple[tuple[str, str], ...]) -> bytes:
     def header(builder: _Builder) -> int:
         fields: list[int] = []
         for name, kind in described:
-            layout = TYPES[kind]
+            layout = layout_of(kind)
             named, typed = builder.string(name), builder.table(dict(layout.fields))
             none = builder.offsets([])
             fields.append(
@@ -108,11 +108,14 @@ def _bits(values: Sequence[Any]) -> bytes:
 
 def _buffers(kind: str, values: Sequence[Any], nulls: int) -> list[bytes]:
     """After the validity."""
-    layout = TYPES[kind]
+    layout = layout_of(kind)
     if layout.code is not None:
         zero = 0.0 if layout.code in "fd" else 0
         filled = [zero if v is None else v for v in values] if nulls else values
         return [array(layout.code, filled).tobytes()]
+    if (scale := scale_of(kind)) is not None:
+        whole = [0 if v is None else int(v.scaleb(scale, WIDE)) for v in values]
+        return [b"".join([v.to_bytes(16, "little", signed=True) for v in whole])]
     if layout.offsets is None:
         return [_bits(values)]
     text = kind.endswith("utf8")
