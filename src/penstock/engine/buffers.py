@@ -12,7 +12,7 @@ import msgspec
 from penstock.codec.columns import Columns
 from penstock.codec.packed import Packed
 from penstock.engine.rejects import RejectLine
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Shard, StreamId
 from penstock.model.events import Batch, Status
 from penstock.model.segments import PartRef, Shape
 
@@ -30,6 +30,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     fills_generation: bool
     version: int | None = None
     must_say: bool = False
+    shard: Shard | None = None
 
     @property
     def read_again(self) -> bool:

@@ -168,6 +168,7 @@ class Lane:
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
             open=self._job.open,
             attempt=self._job.attempt,
+            shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
         )

@@ -18,17 +18,24 @@ from penstock.state.keys import lane_task
 
 
 class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
-    """``held``: its loads wait for the end of the sync (a Parquet table that is rewritten)."""
+    """``held``: its loads wait for the end of the sync (a Parquet table that is rewritten).
+    ``shards``: in how many it is read side by side; a shard that fails fails its stream."""
 
     configured: ConfiguredStream
     shape: Shape
     schema_version: int
     lane: int = 0
     held: bool = False
+    shards: int = 1
 
     @property
     def id(self) -> StreamId:
         return self.configured.id
+
+    @property
+    def lanes(self) -> range:
+        """Lanes that read it: shard N is read by lane N."""
+        return range(self.shards) if self.shards > 1 else range(self.lane, self.lane + 1)
 
 
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +94,7 @@ class Epochs:
         states = tuple(self._states.merge(saved, on_top))
         starts: dict[int, LaneStart] = {}
         for lane in lanes:
-            mine = tuple(s for s in streams if s.lane == lane)
+            mine = tuple(s for s in streams if lane in s.lanes)
             if mine or open_lanes:
                 epoch = self._store.new_epoch(self._lease, lane)
                 if self._keyed:

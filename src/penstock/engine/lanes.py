@@ -22,7 +22,7 @@ STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is s
 MODULE = "penstock.engine.child"
 
 MakeJob = Callable[[LaneStart], LaneJob]
-MakeStream = Callable[[Planned], StreamJob]
+MakeStream = Callable[[Planned, int], StreamJob]
 
 
 class Lanes:
@@ -90,7 +90,7 @@ class _Handle:
         if isinstance(answer, PenstockError):
             told.error = answer.as_dict()
         elif answer is not None:
-            told.stream = self._make(answer)
+            told.stream = self._make(answer, self._start.lane)
         self._mailbox.put_answer(self._start.epoch, ask.number, msgspec.json.encode(told))
         self._answered = ask.number
 

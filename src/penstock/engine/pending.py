@@ -258,7 +258,7 @@ def _generations(
     newest = dict(sorted(found, key=lambda key: key[1]))
     for (stream, generation), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
         before = waiting.get(stream, ())
-        whole = any(w.slice.complete for w in slices)
+        whole = _every_shard(w.slice for w in slices)
         if generation == newest[stream] and generation > ended.get(stream, generation):
             whole |= slices[-1].slice.version is not None
         if stream in excluded or not whole:
@@ -271,6 +271,13 @@ def _generations(
         if left:
             waiting[stream] = left
     return complete, waiting
+
+
+def _every_shard(slices: Iterable[StreamSlice]) -> bool:
+    """All of a generation has come: of each shard, where it is read in several."""
+    done = [s.shard for s in slices if s.complete]
+    shards = {shard.index: shard.count for shard in done if shard is not None}
+    return len(done) > len(shards) if not shards else len(shards) == max(shards.values())
 
 
 def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waiting]) -> _Published:

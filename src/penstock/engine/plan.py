@@ -14,6 +14,7 @@ import msgspec
 from penstock.codec.json_schema import row_schema
 from penstock.config import modes
 from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.config.sections import Resources
 from penstock.connectors.reference import parse_ref
 from penstock.engine.job import TransformJob
 from penstock.engine.transforming import Chain
@@ -21,6 +22,7 @@ from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
     ConfiguredStream,
+    ConnectorSpec,
     DestinationSyncMode,
     FieldPath,
     Stream,
@@ -30,7 +32,7 @@ from penstock.model.names import clean_columns, clean_tables, split_table
 from penstock.model.segments import Shape
 from penstock.model.state import SavedState
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
-from penstock.protocols.contract import ProtocolPackage, StreamWish
+from penstock.protocols.contract import Held, ProtocolPackage, ShardRole, StreamWish
 from penstock.runtimes.confine import unenforceable
 from penstock.tables.contract import Place, TableName
 
@@ -52,6 +54,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     lane: int = 0
     held: str | None = None
     whole: bool = False
+    shards: int = 1
+    hints: tuple[Held, ...] = ()
 
     @property
     def id(self) -> StreamId:
@@ -93,6 +97,7 @@ def plan_streams(
     cores: int,
     sync_id: int,
     transforms: Sequence[TransformJob] = (),
+    spec: ConnectorSpec | None = None,
     changes_config: bool = False,
 ) -> StreamsPlan:
     """``changes_config``: the source has sent CONTROL before. Raises ``ConfigError`` with every
@@ -128,6 +133,9 @@ def plan_streams(
             hint="`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    if package.sharding is not None and pipeline.resources is not None and spec is not None:
+        streams = [_sharded(s, pipeline.resources, package.sharding, spec, cores) for s in streams]
+        lanes = max([lanes, *(s.shards for s in streams)])
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
     if catalog.open:
@@ -263,6 +271,13 @@ def plan_stream(
     )
 
 
+def _sharded(
+    stream: PlannedStream, resources: Resources, role: ShardRole, spec: ConnectorSpec, slots: int
+) -> PlannedStream:
+    found = role.shards(spec, stream.configured, resources, slots)
+    return msgspec.structs.replace(stream, shards=found.count, hints=found.hints)
+
+
 def _named(stream: Stream, text: str) -> str:
     """Said of this stream."""
     return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
@@ -347,6 +362,8 @@ def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:
             "cursor_field": list(s.configured.cursor_field),
             "primary_key": [list(p) for p in s.configured.primary_key],
             "lane": s.lane,
+            "shards": s.shards,
+            "hints": [msgspec.to_builtins(h) for h in s.hints],
             "table": table.location(s.table),
             "loads": "at the end of the sync" if s.held else "while the source reads",
             "columns": [

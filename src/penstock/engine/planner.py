@@ -62,7 +62,8 @@ class Planner:
             sync_id=self._sync_id,
             transforms=transform_jobs(self._pipeline),
         )
-        planned = msgspec.structs.replace(planned, lane=lane)
+        shards = 1 if before is None else before.shards
+        planned = msgspec.structs.replace(planned, lane=lane, shards=shards)
         if filling and before is not None:
             planned = _widened(planned, before.schema)
         self._remember(planned, tables)
@@ -82,22 +83,23 @@ class Planner:
         self._store.grow_names(self._lease, new)
         return generation, bool(visible)
 
-    def job(self, planned: Planned) -> StreamJob:
+    def job(self, planned: Planned, lane: int) -> StreamJob:
         """What the lane is told."""
         stream = planned.stream.id
         found = next(s for s in self._prepared.plan.streams if s.id == stream)
         prepared = self._prepared
         must_say = stream in prepared.must_say
-        job = stream_job(found, prepared.schemas, {stream: planned.generation}, must_say=must_say)
+        generations = {stream: planned.generation}
+        job = stream_job(found, prepared.schemas, generations, lane=lane, must_say=must_say)
         if planned.version is None:
             return job
-        lane = msgspec.structs.replace(
+        versioned = msgspec.structs.replace(
             job.lane,
             fills_generation=planned.fills,
             version=planned.version,
             must_say=must_say or (prepared.served and planned.fills),
         )
-        return msgspec.structs.replace(job, lane=lane)
+        return msgspec.structs.replace(job, lane=versioned)
 
     def _remember(self, planned: PlannedStream, tables: dict[str, str]) -> None:
         prepared, stream = self._prepared, planned.id

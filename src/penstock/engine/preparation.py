@@ -29,7 +29,13 @@ from penstock.engine.plan import (
 )
 from penstock.engine.progress import RunObserver
 from penstock.errors import ConfigError
-from penstock.model.catalog import Catalog, ConfiguredStream, DestinationSyncMode, StreamId
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    Shard,
+    StreamId,
+)
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
@@ -127,6 +133,7 @@ def prepare(
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
         transforms=transform_jobs(pipeline),
+        spec=source.connector.spec(),
         changes_config=source.changed_before,
     )
     _fits(source, place, plan)
@@ -193,9 +200,18 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             for name in (destination.limits.asked() if destination.limits else ())
         },
         **_of_tables(pipeline, place),
-        "resources": pipeline.resources is not None and pipeline.dialect == "penstock",
+        "resources, which components are told, without a component": (
+            pipeline.resources is not None
+            and pipeline.dialect == "penstock"
+            and not _has_component(pipeline)
+        ),
     }
     return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
+
+
+def _has_component(pipeline: Pipeline) -> bool:
+    used = [pipeline.source.use, pipeline.destination.use]
+    return any(parse_ref(use).kind is RefKind.component for use in used)
 
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
@@ -216,6 +232,7 @@ def sync_stream(planned: PlannedStream, schemas: Mapping[StreamId, RowSchema]) -
         schema_version=schemas[planned.id].version,
         lane=planned.lane,
         held=planned.held is not None,
+        shards=planned.shards,
     )
 
 
@@ -255,7 +272,11 @@ def make_job(
         config_hash=source.base_hash,
         streams=tuple(
             stream_job(
-                planned[s.id], prepared.schemas, generations, must_say=s.id in prepared.must_say
+                planned[s.id],
+                prepared.schemas,
+                generations,
+                lane=start.lane,
+                must_say=s.id in prepared.must_say,
             )
             for s in start.streams
         ),
@@ -297,6 +318,7 @@ def stream_job(
     schemas: Mapping[StreamId, RowSchema],
     generations: Mapping[StreamId, int],
     *,
+    lane: int,
     must_say: bool = False,
 ) -> StreamJob:
     """A stream as a lane is told of it."""
@@ -318,6 +340,7 @@ def stream_job(
             generation=generation,
             fills_generation=configured.fills_generation,
             must_say=must_say,
+            shard=Shard(lane, stream.shards) if stream.shards > 1 else None,
         ),
         schema=stream.schema,
         given=stream.given,

@@ -283,6 +283,7 @@ class Sealer:
             rejected=tally.rejected,
             filtered=tally.filtered,
             complete=complete,
+            shard=info.shard,
             version=info.version if info.fills_generation else None,
         )
 

@@ -66,6 +66,7 @@ class Sync:
         self._verdicts = verdicts
         self._streams = {s.id: s for s in plan.streams}
         self._complete: set[StreamId] = set()
+        self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
         self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
         self._published: set[StreamId] = set()
         self._waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
@@ -333,7 +334,7 @@ class Sync:
 
     def _ended(self, start: LaneStart, result: LaneResult) -> None:
         self._observer.lane_ended(start, result)
-        self._complete |= set(result.complete)
+        self._complete |= {s for s in result.complete if self._whole(s, start.lane)}
         if result.again:
             self._close_open_epochs_of(start.epoch)
             self._end_keys(start.epoch)
@@ -344,6 +345,13 @@ class Sync:
             for e in result.errors
             if result.end is not LaneEnd.lost and e.get("stream") not in names
         ]
+
+    def _whole(self, stream: StreamId, lane: int) -> bool:
+        """Is it complete now that this lane has read its part?"""
+        shards = self._streams[stream].shards
+        done = self._shards.setdefault(stream, set())
+        done.add(lane)
+        return shards == 1 or len(done) == shards
 
     def _end_keys(self, epoch: int) -> None:
         """What was sealed keeps its keys; nothing else of this epoch does."""
@@ -357,7 +365,9 @@ class Sync:
         retried = {s for s, _ in result.retries}
         lost = result.end is LaneEnd.lost
         mine = [
-            s for s in self._streams.values() if s.lane == start.lane and (lost or s.id in retried)
+            s
+            for s in self._streams.values()
+            if start.lane in s.lanes and s.shards == 1 and (lost or s.id in retried)
         ]
         done = {s.id for s in mine if s.id in self._published}
         self._complete |= done
@@ -380,8 +390,11 @@ class Sync:
             again = not (self._plan.open and self._published)
         names = {str(s) for s, _ in result.retries}
         errors = [e for e in result.errors if lost or e.get("stream") in names]
-        if not again or self._delivery.dead() or self._verdicts.shared_blocked:
+        again = again and bool(self._unfinished(start, result) or self._plan.open)
+        divided = any(s.shards > 1 for s in start.streams)
+        if not again or divided or self._delivery.dead() or self._verdicts.shared_blocked:
             self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
+        if not again or self._delivery.dead() or self._verdicts.shared_blocked:
             return False
         if lost:
             self._observer.note("a lane was lost with its process; its source was begun again")

@@ -114,6 +114,14 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream.is_resumable or self.sync_mode is not SyncMode.full_refresh
 
 
+class Shard(msgspec.Struct, frozen=True):
+    """A part of a stream's records that a source tells from the others by itself; ``index`` from
+    0."""
+
+    index: int
+    count: int
+
+
 class ConnectorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a connector says of itself. ``config_schema`` is JSON Schema (draft-07)."""
 

@@ -9,7 +9,7 @@ of its segments may be saved (L1).
 
 import msgspec
 
-from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId
+from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, StreamId
 from penstock.model.state import SavedState, StateScope
 
 # Consumed beside a segment's streams once its shared (GLOBAL, LEGACY) state is in a group.
@@ -69,6 +69,7 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     filtered: int = 0
     complete: bool = False  # nothing of this generation (or of this sync) follows
+    shard: Shard | None = None  # then ``complete`` speaks for this shard only
     version: int | None = None
     """Of a generation that is one version of an incremental stream (ACTIVATE_VERSION): rows of the
     stream may follow it, in the same generation and visible at once."""

@@ -11,12 +11,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.config.sections import Resources
 from penstock.model.catalog import (
     Catalog,
     CheckResult,
     ConfiguredStream,
     ConnectorSpec,
     FieldPath,
+    Shard,
     Stream,
     StreamId,
 )
@@ -66,6 +68,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
     attempt: int = 1
     """How often these streams were begun in this run, this time included."""
+    shards: dict[StreamId, Shard] = {}
+    """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
     """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
     given them so that it can say so."""
@@ -240,6 +244,24 @@ class ManifestRole(Protocol):
         ...
 
 
+class Sharding(msgspec.Struct, frozen=True):
+    """In how many shards a stream is read side by side, and each hint with the rule that won."""
+
+    count: int
+    hints: tuple[Held, ...] = ()
+
+
+class ShardRole(Protocol):
+    """For protocols whose sources can divide a stream by themselves."""
+
+    def shards(
+        self, spec: ConnectorSpec, stream: ConfiguredStream, resources: Resources, slots: int
+    ) -> Sharding:
+        """Raises ``ConfigError`` where it is asked for and the source is not known to divide the
+        stream: it would read all of it in each shard."""
+        ...
+
+
 class StateRole(Protocol):
     """Pure functions over saved states: what the protocol says a state means."""
 
@@ -287,6 +309,7 @@ class ProtocolPackage(Protocol):
     source: SourceRole
     destination: DestinationRole | None
     manifest: ManifestRole | None
+    sharding: ShardRole | None
     state: StateRole
     schema: SchemaRole
     metadata_names: MetadataNames

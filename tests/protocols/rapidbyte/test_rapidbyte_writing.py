@@ -57,6 +57,7 @@ from penstock.protocols.rapidbyte.settings import opened
 from penstock.protocols.rapidbyte.writing import RapidbyteDestination
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
+from penstock.state.keys import MemoryKeys, Place
 
 A, B, C = (StreamId(None, name) for name in ("a", "b", "c"))
 APPEND, REPLACE = DestinationSyncMode.append, DestinationSyncMode.overwrite
@@ -314,6 +315,22 @@ def test_a_stream_that_fails_fails_alone(made: Make):
     assert failed(error).stream == "a" and "the table went away" in failed(error).message
 
 
+def test_what_is_fed_after_a_failure_is_never_acked(made: Make):
+    """Also where all that came before it is covered."""
+    asked = request(stream(A), config={"fail": "a", "after": 2, "every": 2})
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), rows(A, 2), mark(1, A)]
+        while not seen.of(Error):
+            time.sleep(0.01)
+            yield Tick()
+        yield from [rows(A, 3), mark(2, A), mark(3)]
+
+    seen = Seen()
+    written(made(), asked, feed(), seen)
+    assert (seen.acks, seen.ids("a"), seen.exit) == ([1], [1, 2], 1)
+
+
 def test_the_last_attempt_is_not_told_to_be_tried_again(made: Make):
     asked = request(stream(A), config={"fail": "a"}, attempt=9)
     (error,) = written(made(), asked, iter([rows(A, 1)])).of(Error)
@@ -368,8 +385,8 @@ def test_closing_the_answers_rolls_back_and_ends_all_threads(made: Make):
             time.sleep(0.02)
             yield Tick()
 
-    seen = Seen()
-    told = DESTINATION.write(made(), request(stream(A), stream(B), config={"every": 1}), feed())
+    seen, runtime = Seen(), made()
+    told = DESTINATION.write(runtime, request(stream(A), stream(B), config={"every": 1}), feed())
     began = time.monotonic()
     with closing(told):  # type: ignore[type-var]
         for answer in told:
@@ -379,6 +396,7 @@ def test_closing_the_answers_rolls_back_and_ends_all_threads(made: Make):
     stopped.set()
     assert seen.acks == [1]  # what was told stands
     assert time.monotonic() - began < 20 and not live_threads()
+    assert not [n for n in "ab" if runtime.keys().get(Place("stream", n, "committed"))]
 
 
 def test_a_write_that_takes_too_long_is_stopped(made: Make):
@@ -508,6 +526,28 @@ def with_schemas(known: WriteStream, schemas: dict[int, RowSchema]) -> WriteStre
     return WriteStream(
         configured=known.configured, target=known.target, schemas=schemas, latest=max(schemas)
     )
+
+
+class Port(MemoryKeys):
+    """Says when it begins and is closed."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def begin(self, scope: str) -> None:
+        self._heard.append(f"begin {scope}")
+
+    def close(self) -> None:
+        self._heard.append("close")
+
+
+def test_each_run_has_a_port_to_its_keys_for_its_own_scope(made: Make):
+    heard: list[str] = []
+    runtime = made()
+    runtime.keys = lambda: Port(heard)
+    written(runtime, request(stream(A), stream(B)), iter([rows(A, 1), rows(B, 1)]))
+    assert sorted(heard) == ['begin [null,"a"]', 'begin [null,"b"]', "close", "close"]
 
 
 # -- replace

@@ -1,5 +1,5 @@
 /* A v4 destination that says in its log all that it is given: "begin CONTEXT", "take STREAM HEX",
-   "commit STREAM", "rollback STREAM WHY". Config, flat: "every": frames to a checkpoint (0: none);
+   "commit STREAM", "rollback STREAM WHY"; what it commits has a key "committed". Config, flat: "every": frames to a checkpoint (0: none);
    "fail": a stream whose run fails after "after" frames; "early": one whose run ends well after its
    first frame; "letters": a dead letter a frame; "odd": checkpoints that are none, or another's;
    "loose": its checkpoints say that they are a source's; "held": a stream that takes frames and
@@ -85,6 +85,7 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     if (same(stream, rb_string(rb_config, "held")))
       for (volatile u32 i = 0;; i++) {}
   }
+  RB_MUST(host_state_put(RB_STREAM, "committed", 9, "yes", 3, &r));
   host_log(RB_LOG_INFO, line, put(put(0, rb_of("commit ")), stream));
   RB_MUST(rb_count("records_written", frames, &r));
   return rb_done(frames, 0, frames, marks, 0);

@@ -11,7 +11,7 @@ from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import DestinationRole, ManifestRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
 
 
 class AirbytePackage:
@@ -21,6 +21,7 @@ class AirbytePackage:
     source = AirbyteSource()
     destination: DestinationRole | None = AirbyteDestination()
     manifest: ManifestRole | None = None
+    sharding: ShardRole | None = None
     state = AirbyteState()
     schema = AirbyteSchema()
     metadata_names = MetadataNames(

@@ -63,7 +63,7 @@ class LiveRuns:
         with self._changed:
             self._runs[stream.id] = run
         context = self._terms.context(stream, version)
-        run.start(self._terms.stage, context, self._hear, self._ended)
+        run.start(self._terms.stage_of(stream), context, self._hear, self._ended)
         return run
 
     def used(self, run: StreamRun) -> None:

@@ -2,10 +2,11 @@
 ``schema``."""
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import DestinationRole, ManifestRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
 from penstock.protocols.rapidbyte.reading import RapidbyteSource
 from penstock.protocols.rapidbyte.schema import RapidbyteSchema
 from penstock.protocols.rapidbyte.settings import RapidbyteManifest
+from penstock.protocols.rapidbyte.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.state import RapidbyteState
 from penstock.protocols.rapidbyte.writing import RapidbyteDestination
 
@@ -17,6 +18,7 @@ class RapidbytePackage:
     source = RapidbyteSource()
     destination: DestinationRole | None = RapidbyteDestination()
     manifest: ManifestRole | None = RapidbyteManifest()
+    sharding: ShardRole | None = RapidbyteShards()
     state = RapidbyteState()
     schema = RapidbyteSchema()
     metadata_names = NEUTRAL_METADATA

@@ -58,6 +58,7 @@ from penstock.protocols.rapidbyte.messages import (
 from penstock.protocols.rapidbyte.retries import delay, may_retry
 from penstock.protocols.rapidbyte.schema import declared, retold
 from penstock.protocols.rapidbyte.settings import Opened, Settings, opened
+from penstock.protocols.rapidbyte.sharding import divided
 from penstock.protocols.rapidbyte.state import cursor_of
 from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside
 from penstock.runtimes.contract import Runtime, Timeouts
@@ -134,7 +135,9 @@ class _Reading:
     ) -> None:
         self._what, self._request, self._stream = what, request, stream
         self._schema: Mapping[str, Any] = stream.stream.json_schema
-        self._context = context_of(what.settings, stream, state)
+        context = context_of(what.settings, stream, state)
+        shard = request.shards.get(stream.id)
+        self._context = divided(context, shard, what.settings.resources)
         self._frames: Any = None  # the Arrow schema of the last frame
         self._began = time.monotonic()
 

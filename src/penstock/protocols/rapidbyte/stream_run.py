@@ -42,14 +42,16 @@ class StreamRun:
         hear: Callable[["StreamRun", Told], None],
         over: Callable[["StreamRun", PenstockError | None], None],
     ) -> None:
-        """``hear`` gets all it tells, ``Ended`` among it; ``over`` comes last of all, with what
-        kept it from telling its end. Both are called from its thread."""
+        """``stage``: with a port to its keys of its own, which is closed behind it. ``hear`` gets
+        all it tells, ``Ended`` among it; ``over`` comes last of all, with what kept it from telling
+        its end. Both are called from its thread."""
 
         def work() -> None:
             failure: PenstockError | None = None
             frames = self._frames(stage.bounds.patience)
             try:
-                with closing(cast(Any, destination.write(stage, context, frames))) as told:
+                told = cast(Any, destination.write(stage, context, frames))
+                with closing(stage.keys), closing(told):
                     for item in told:
                         if isinstance(item, Ended):
                             self._pipe.abandon()

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.model.catalog import StreamId, SyncMode
+from penstock.model.state import StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteRequest, WriteStream
 from penstock.protocols.rapidbyte.conversation import Stage
@@ -54,6 +55,12 @@ class Terms:
             held=held,
             narrow=is_narrow(what.found.manifest),
         )
+
+    def stage_of(self, stream: WriteStream) -> Stage:
+        """For one run of the stream: ports to a connector's keys are for one scope at a time."""
+        keys = self.runtime.keys()
+        keys.begin(StateScope(StateType.stream, stream.id).key)
+        return replace(self.stage, keys=keys)
 
     def frames(self, schema: RowSchema) -> Frames:
         return Frames(schema, self.settings.limits().max_batch_bytes, narrow=self.narrow)

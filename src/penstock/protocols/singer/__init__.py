@@ -7,7 +7,7 @@ beside them what ``source`` is made of: ``invocation``, ``commands``, ``writebac
 """
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import DestinationRole, ManifestRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.invocation import SECRET_WORD
 from penstock.protocols.singer.schema import SingerSchema
@@ -25,6 +25,7 @@ class SingerPackage:
     source = SingerSource()
     destination: DestinationRole | None = SingerTarget()
     manifest: ManifestRole | None = None
+    sharding: ShardRole | None = None
     state = SingerState()
     schema = SingerSchema()
     # The Singer world's names where one has that meaning, and the neutral ones where none has.
