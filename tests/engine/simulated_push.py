@@ -266,7 +266,10 @@ class SimFeeder:
         self._world, self._target, self._lease = world, target, lease
         self._plan = [StreamId(None, name) for name in scenario.records]
 
-    def start(self, streams: Iterable[StreamId]) -> SimConversation:
+    def keys_task(self) -> str | None:
+        return None
+
+    def start(self, streams: Iterable[StreamId], attempt: int) -> SimConversation:
         store = self._world.store
         told = {s: {*store.schemas("sim", s)} for s in [*self._plan, *streams]}
         return SimConversation(self._world, self._target, self._lease, told)
@@ -290,6 +293,7 @@ def push_once(world: World, target: Target, scenario: Scenario, tally: Tally) ->
             states=scenario.states,
             observer=tally,
             verdicts=verdicts,
+            keep_rejects=lambda paths: None,
         )
 
     return run_once(world, scenario, take_over=True, delivery=delivery, tally=tally)

@@ -60,7 +60,8 @@ class Assembly:
         self._pipeline, self._prepared, self._lease = pipeline, prepared, lease
         self._store, self._log, self._mailbox = store, log, mailbox
         self._watch, self._accounting = watch, accounting
-        self._run, self._rejects, self._limit = run, rejects, limit
+        self._run, self._limit = run, limit
+        self._keeper = RejectsKeeper(log.root, rejects, accounting.note)
         self._verdicts = Verdicts()
         self._states = prepared.source.package.state
 
@@ -82,14 +83,13 @@ class Assembly:
             ),
             planner.job,
         )
-        keeper = RejectsKeeper(self._log.root, self._rejects, self._accounting.note)
         return Sync(
             sync_plan(self._pipeline, self._prepared),
             lease=self._lease,
             store=self._store,
             log=self._log,
             delivery=self._delivery(spark, submit, save),
-            keep_rejects=keeper.keep,
+            keep_rejects=self._keeper.keep,
             runner=lanes,
             planner=planner,
             states=self._states,
@@ -118,6 +118,7 @@ class Assembly:
                 store=self._store,
                 sent=SentMarks(self._log.root / "sent.json"),
                 feeder=self._feeder(submit, place, save),
+                keep_rejects=self._keeper.keep_files,
                 gate=gate,
                 states=self._states,
                 observer=self._watch,
@@ -165,7 +166,7 @@ class Assembly:
             submit,
             self._log.root,
             self._run,
-            make_job=lambda number, streams: push_job(
+            make_job=lambda number, streams, attempt: push_job(
                 self._pipeline,
                 destination,
                 prepared.source.package.name,
@@ -173,7 +174,10 @@ class Assembly:
                 number=number,
                 log_root=str(self._log.root),
                 streams=streams,
+                attempt=attempt,
+                keys=prepared.keys,
             ),
+            keyed=prepared.keys is not None,
             streams=streams,
             told_once=destination.connector.role.told_once,
             save_config=lambda new: destination.change_config(new, lambda n: save(DESTINATION, n)),

@@ -5,7 +5,7 @@ Neighbours: ``engine.sync`` says when, ``engine.rejects`` knows what a line hold
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.engine.log import storage
@@ -22,18 +22,25 @@ class RejectsKeeper:
     def keep(self, segment: Segment) -> None:
         """Copied under a name of their own and renamed: repeating it changes nothing. Durable when
         it returns, for the log drops its own. Raises ``LogError``."""
+        for source in self.keep_files(segment.rejects):
+            self._missed(segment, source)
+
+    def keep_files(self, paths: Sequence[str]) -> list[Path]:
+        """As :meth:`keep`, of files of the log; gives those that are in neither place."""
         folder = self._folder
-        if not segment.rejects or folder is None:
-            return
+        missed: list[Path] = []
+        if not paths or folder is None:
+            return missed
         with storage(folder, "write rejects to"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in segment.rejects:
+            for path in paths:
                 target, source = folder / kept_name(path), self._root / path
                 if source.exists() and not target.exists():
                     _copy(source, target)
                 elif not source.exists() and not target.exists():
-                    self._missed(segment, source)
+                    missed.append(source)
             _sync(folder)
+        return missed
 
     def _missed(self, segment: Segment, source: Path) -> None:
         """Rejects that are in neither place: an earlier run kept and discarded them (a manifest

@@ -35,6 +35,7 @@ from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.protocols.contract import Held, ProtocolPackage, ShardRole, StreamWish
 from penstock.runtimes.confine import unenforceable
 from penstock.tables.contract import Place, TableName
+from penstock.transforms.spark_sql import HELD
 
 WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
 
@@ -42,7 +43,8 @@ WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """``columns``: original property -> cleaned column, as far as this run knows. ``held``: why its
     loads wait for the end of the sync, or None. ``key``: original paths. ``given``: what transforms
-    are given, where there are any; ``schema`` is what they make of it.
+    are given, where there are any; ``schema`` is what they make of it. ``queried``: a load's rows
+    go through queries (``engine.queries``), whose answer the key is of.
     ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
 
     configured: ConfiguredStream
@@ -54,6 +56,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     lane: int = 0
     held: str | None = None
     whole: bool = False
+    queried: bool = False
     shards: int = 1
     hints: tuple[Held, ...] = ()
 
@@ -64,7 +67,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[FieldPath, ...]:
         dedup = self.shape.mode is DestinationSyncMode.append_dedup
-        return self.configured.primary_key if dedup else ()
+        return self.configured.primary_key if dedup and not self.queried else ()
 
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,7 @@ def plan_streams(
     cores: int,
     sync_id: int,
     transforms: Sequence[TransformJob] = (),
+    queried: bool = False,
     spec: ConnectorSpec | None = None,
     changes_config: bool = False,
 ) -> StreamsPlan:
@@ -119,6 +123,7 @@ def plan_streams(
                     metadata=metadata,
                     sync_id=sync_id,
                     transforms=transforms,
+                    queried=queried,
                 )
             )
         except ConfigError as e:
@@ -222,8 +227,10 @@ def plan_stream(
     metadata: MetadataNames | None,
     sync_id: int,
     transforms: Sequence[TransformJob] = (),
+    queried: bool = False,
 ) -> PlannedStream:
-    """``table_name``: cleaned. ``columns``: names that earlier runs gave. Raises ``ConfigError``,
+    """``table_name``: cleaned. ``columns``: names that earlier runs gave. ``queried``: queries over
+    the whole stream follow, which decide what its columns are. Raises ``ConfigError``,
     ``SchemaError``."""
     configured = package.source.configure(stream, _wish(settings))
     record = package.schema.data_type(configured.stream.json_schema)
@@ -241,9 +248,9 @@ def plan_stream(
     if transforms:
         given, schema = schema, Chain(transforms, schema).schema
     dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
-    cursor = _cleaned(configured.cursor_field or _default_cursor(configured), schema)
-    key = tuple(_cleaned(path, schema) for path in configured.primary_key)
-    if dedup and not all(key):
+    cursor = cleaned_path(default_cursor(configured), schema)
+    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
+    if dedup and not all(key) and not queried:
         bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
         after = " after its transforms" if transforms else ""
         raise ConfigError(
@@ -266,8 +273,9 @@ def plan_stream(
             sync_id=sync_id,
         ),
         table=TableName(space, name),
-        held=table.loads_once(mode),
+        held=HELD if queried else table.loads_once(mode),
         whole=whole,
+        queried=queried,
     )
 
 
@@ -283,11 +291,12 @@ def _named(stream: Stream, text: str) -> str:
     return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
 
 
-def _default_cursor(configured: ConfiguredStream) -> FieldPath:
-    return configured.stream.default_cursor_field or ()
+def default_cursor(configured: ConfiguredStream) -> FieldPath:
+    """The cursor, or what the source says would be one."""
+    return configured.cursor_field or configured.stream.default_cursor_field or ()
 
 
-def _cleaned(path: FieldPath, schema: RowSchema) -> FieldPath:
+def cleaned_path(path: FieldPath, schema: RowSchema) -> FieldPath:
     """A path of properties as a path of columns; empty where no typed column is at its end."""
     fields, cleaned = schema.fields, list[str]()
     for index, step in enumerate(path):
@@ -368,7 +377,7 @@ def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:
             "loads": "at the end of the sync" if s.held else "while the source reads",
             "columns": [
                 {"name": f.name, "source": f.source, "type": type_text(f.type)}
-                for f in s.schema.fields
+                for f in (() if s.queried else s.schema.fields)
             ],
         }
         for s in plan.streams

@@ -8,7 +8,7 @@ conversation as a Spark job; ``engine.push_child`` is its process.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, 
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
+from penstock.state.keys import Covered
 from penstock.tables.contract import LoadResult
 
 STOP_SECONDS = 30.0  # for a destination that is told to stop
@@ -58,8 +59,14 @@ class Conversation(Protocol):
 class Feeder(Protocol):
     """Starts conversations."""
 
-    def start(self, streams: Iterable[StreamId]) -> Conversation:
-        """``streams``: what must be known to the destination, beside those of the plan."""
+    def keys_task(self) -> str | None:
+        """The name under which the next one writes keys of its own; None: it has none."""
+        ...
+
+    def start(self, streams: Iterable[StreamId], attempt: int) -> Conversation:
+        """``streams``: what must be known to the destination, beside those of the plan.
+        ``attempt``: how often it is begun, this time included, where the one before failed and may
+        be tried again."""
         ...
 
     def save_config(self, config: NewConfig) -> None: ...
@@ -74,8 +81,11 @@ class PushObserver(DeliveryObserver, Protocol):
 
 
 class _Flight(msgspec.Struct, frozen=True):
+    """``segment``: as it was ordered."""
+
     group: GroupIntent
     publishes: frozenset[StreamId]
+    segment: Segment
 
 
 class PushDelivery:
@@ -94,7 +104,10 @@ class PushDelivery:
         states: StateRole,
         observer: PushObserver,
         verdicts: Verdicts,
+        keep_rejects: Callable[[Sequence[str]], object],
     ) -> None:
+        """``keep_rejects``: files of the log, to where users query them."""
+        self._keep_rejects = keep_rejects
         self._lease, self._store, self._sent = lease, store, sent
         self._feeder, self._gate, self._states = feeder, gate, states
         self._observer, self._verdicts = observer, verdicts
@@ -106,6 +119,9 @@ class PushDelivery:
         self._fed_before = sent.before()
         self._number = 0
         self._published: set[StreamId] = set()
+        self._task: str | None = None
+        self._attempt = 1
+        self._again_at: float | None = None
 
     def repeat(self, meanwhile: Meanwhile) -> None:
         """Nothing is written down before it is acked."""
@@ -113,6 +129,9 @@ class PushDelivery:
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
         ready = [] if self._dead else self._gate.passed(pending, self._lease)
         if not ready:
+            return
+        self._while_it(meanwhile, lambda: self._again_at is not None)
+        if self._dead:
             return
         loads = [load for group in ready for load in group.loads]
         if self._talk is not None and not self._talk.takes(loads):
@@ -126,7 +145,8 @@ class PushDelivery:
             )
         self._gate.tell(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
-            self._talk = self._feeder.start({load.stream for load in loads})
+            self._attempt = 1
+            self._talk = self._begin({load.stream for load in loads})
             self._ended, self._done = False, set()
         self._sent.add(item for group in ready for item in _consumed(group))
         self._count_again(loads)
@@ -142,15 +162,34 @@ class PushDelivery:
         self._number += 1
         number = SegmentId(group.epoch, self._number)
         published = pending.publishes & {load.stream for load in group.loads}
-        self._flying[number] = _Flight(group, published)
         state = group.states[-1] if group.states else None
-        return Segment(
+        segment = Segment(
             id=number,
             lane=0,
             scope=state.scope if state is not None else _scope(group, pending),
             slices=tuple(_slice(load, complete=load.stream in published) for load in group.loads),
             state=None if state is None else state.blob,
         )
+        self._flying[number] = _Flight(group, published, segment)
+        return segment
+
+    def _begin(self, streams: Iterable[StreamId]) -> Conversation:
+        self._task = self._feeder.keys_task()
+        if self._task is not None:
+            self._store.begin_keys(self._lease, self._task)
+        return self._feeder.start(streams, self._attempt)
+
+    def _begin_again(self) -> None:
+        """What the destination did not ack, in the same order, and then what was told beside."""
+        self._again_at = None
+        loads = [load for flight in self._flying.values() for load in flight.group.loads]
+        talk = self._talk = self._begin({load.stream for load in loads})
+        order = talk.changes(loads)
+        segments = tuple(flight.segment for flight in self._flying.values())
+        done = tuple(sorted(self._done))
+        talk.order(msgspec.structs.replace(order, segments=segments, done=done))
+        if self._ended:
+            talk.order(Order(end=True))
 
     def _count_again(self, loads: Sequence[LoadIntent]) -> None:
         for load in loads:
@@ -160,6 +199,8 @@ class PushDelivery:
     # -- acks
 
     def poll(self) -> None:
+        if self._again_at is not None and time.monotonic() >= self._again_at:
+            self._begin_again()
         talk = self._talk
         if talk is None:
             return
@@ -176,8 +217,13 @@ class PushDelivery:
         flights = [self._flying[s] for s in acked.segments if s in self._flying]
         if not flights:
             return
+        self._keep_rejects(acked.rejects)
         reach("before-settle")
-        groups = self._store.settle(self._lease, [f.group for f in flights], self._states.merge)
+        groups = [f.group for f in flights]
+        if self._task is not None and acked.keys:
+            keys = tuple(Covered(self._task, scope, upto) for scope, upto in acked.keys)
+            groups[-1] = msgspec.structs.replace(groups[-1], keys=(*groups[-1].keys, *keys))
+        groups = self._store.settle(self._lease, groups, self._states.merge)
         reach("after-settle")
         for number in acked.segments:
             self._flying.pop(number, None)
@@ -191,10 +237,16 @@ class PushDelivery:
     def _over(self, result: PushResult) -> None:
         """The conversation has ended: what is still in the air was not acked."""
         self._observer.fed(result)
+        self._keep_rejects(result.rejects)
+        if self._task is not None:
+            self._store.end_keys(self._lease, (), [self._task])
         given = set(result.unacked)
         for number, flight in self._flying.items():
             if result.end is not PushEnd.lost and number not in given:
                 self._sent.remove(_consumed(flight.group))
+        if result.retry is not None and self._flying:
+            self._try_again(result, result.retry)
+            return
         left, self._flying, self._talk = self._flying, {}, None
         errors = [PenstockError.from_dict(e) for e in result.errors]
         if result.end is PushEnd.finished and not self._ended:
@@ -204,23 +256,40 @@ class PushDelivery:
         self._verdicts.errors += errors
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
+    def _try_again(self, result: PushResult, seconds: float) -> None:
+        self._talk = None
+        self._attempt += 1
+        self._again_at = time.monotonic() + seconds
+        for error in result.errors:
+            self._observer.note(f"the destination is tried again after: {error['message']}")
+        given = set(result.unacked)
+        for number, flight in self._flying.items():
+            for load in flight.group.loads if number in given else ():
+                self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
+
     # -- its end
 
     def flush(self, meanwhile: Meanwhile) -> None:
         self._end_input()
+        self._while_it(meanwhile, lambda: self._talk is not None or self._again_at is not None)
+
+    def _while_it(self, meanwhile: Meanwhile, waits: Callable[[], bool]) -> None:
         try:
-            while self._talk is not None:
+            while waits():
                 meanwhile.pause()
         except Cancelled:
             self.stop()
             raise
 
     def _end_input(self) -> None:
-        if self._talk is not None and not self._ended:
-            self._ended = True
+        if self._ended or (self._talk is None and self._again_at is None):
+            return
+        self._ended = True
+        if self._talk is not None:
             self._talk.order(Order(end=True))
 
     def stop(self) -> None:
+        self._again_at = None
         if self._talk is not None:
             self._talk.cancel()
         until = time.monotonic() + STOP_SECONDS
@@ -230,7 +299,9 @@ class PushDelivery:
 
     def source_done(self, streams: Iterable[StreamId]) -> None:
         new = [s for s in streams if s not in self._done]
-        if self._talk is not None and not self._ended and new:
+        if self._again_at is not None:
+            self._done.update(new)  # told when it is begun again
+        elif self._talk is not None and not self._ended and new:
             self._done.update(new)
             self._talk.order(Order(done=tuple(new)))
 

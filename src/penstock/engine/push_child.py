@@ -30,7 +30,7 @@ from penstock.engine.push_feed import OrderFeed
 from penstock.engine.push_job import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
 from penstock.engine.push_rejects import PushRejects
-from penstock.engine.spawned import carry_out
+from penstock.engine.spawned import carry_out, ports
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -50,6 +50,7 @@ from penstock.protocols.contract import Ack, Answer, WriteRequest
 from penstock.protocols.feeding import failed, of_destination
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.state.keys import push_task
 
 TICK_SECONDS = 0.2
 PROGRESS_SECONDS = 1.0
@@ -78,6 +79,8 @@ class Push:
         self._metrics: list[dict[str, Any]] = []
         self._rejects = PushRejects(root, self._mail.folder, job.number)
         self._covered: list[SegmentId] = []  # not written yet
+        self._keys: dict[str, int] = {}
+        self._retries: list[float | None] = []
         self._acks = 0
         self._ended_early = False
         self._exit: Exited | None = None
@@ -90,7 +93,9 @@ class Push:
         self._mail.claim(f"{os.uname().nodename}:{os.getpid()}")
         self._said = EventLog(self._mail.log_path(self._job.number), self._masker)
         launch = msgspec.convert(self._job.launch, Launch)
-        runtime = metered(runtime_for(launch, self._job.secrets, self._stderr))
+        at, task = self._job.keys, push_task(self._job.run, self._job.number)
+        keys = None if at is None else ports(at, task)
+        runtime = metered(runtime_for(launch, self._job.secrets, self._stderr, keys))
         try:
             end = self._converse(runtime)
         except PenstockError as e:
@@ -111,12 +116,20 @@ class Push:
             fed=sorted(self._feed.rows.items()),
             unacked=sorted([*self._cover.left(), *self._covered]),
             errors=[e.as_dict() for e in self._errors],
+            retry=self._retry() if end is PushEnd.failed else None,
             notes=self._notes(),
             metrics=self._metrics,
             rejects=list(rejects),
             rejected=sorted(self._rejects.counts.items()),
             stats=self._stats(runtime, began),
         )
+
+    def _retry(self) -> float | None:
+        """Where every failure may pass, and nothing else went wrong."""
+        waits = [seconds for seconds in self._retries if seconds is not None]
+        if not waits or len(waits) < len(self._errors):
+            return None
+        return max(waits)
 
     def _stats(self, runtime: MeteredRuntime | ComponentRuntime, began: float) -> dict[str, float]:
         """``destination_wait``: for it to read, and then for its end. ``encode``: reading parts
@@ -145,6 +158,7 @@ class Push:
             acks=self._job.acks,
             tick=TICK_SECONDS,
             activate_version=self._job.activate_version,
+            attempt=self._job.attempt,
         )
         told = package.destination.write(runtime, request, self._feed.feed())
         answers = learning(self._masker, self._job.config, cast(Iterator[Event], told))
@@ -194,6 +208,7 @@ class Push:
             case Ack():
                 self._acks += 1
                 self._covered += self._cover.acked(answer.seq)
+                self._keys.update(answer.keys)
             case Tick():
                 self._write_acks()
             case Log():
@@ -203,6 +218,7 @@ class Push:
                 self._log("ERROR", answer.message)
                 self._ended_early |= answer.raw.get("code") == "destination.ended_early"
                 self._errors.append(failed(answer))
+                self._retries.append(answer.retry)
             case Counted():
                 self._counted[answer.what] = self._counted.get(answer.what, 0) + answer.count
             case Measured(stream, series):
@@ -232,7 +248,8 @@ class Push:
         if self._covered:
             reach("before-ack")
             rejects = self._rejects.take()
-            self._mail.ack(Acked(segments=tuple(self._covered), rejects=rejects))
+            keys = tuple(self._keys.items())
+            self._mail.ack(Acked(segments=tuple(self._covered), rejects=rejects, keys=keys))
             self._covered = []
             reach("after-ack")
 

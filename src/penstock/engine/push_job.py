@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.engine.job import KeysAt
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Segment, SegmentId
 from penstock.protocols.contract import Acks, WriteStream
@@ -33,6 +34,8 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks = Acks.echo
     activate_version: bool | None = None
     timeouts: Timeouts = Timeouts()
+    attempt: int = 1
+    keys: KeysAt | None = None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +52,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
     """Segments whose every row, and whose state, the destination has. Each is named once.
     ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
-    kept before the segments are settled."""
+    kept before the segments are settled. ``keys``: see ``protocols.contract.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()
+    keys: tuple[tuple[str, int], ...] = ()
 
 
 class PushEnd(StrEnum):
@@ -67,8 +71,8 @@ class PushResult(msgspec.Struct, kw_only=True):
     did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them.
     ``metrics``: what the destination measured of itself, as in ``LaneResult``. ``rejects``: files
     of what it put aside that no ack named; ``rejected``: how many records it put aside, per stream,
-    of those in ``fed``. ``stats``: seconds and bytes for the report (``push``,
-    ``destination_wait``, ``bytes``, ...)."""
+    of those in ``fed``. ``retry``: it failed, and to try again after so many seconds is safe.
+    ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
     fed: list[tuple[StreamId, int]] = []
@@ -78,4 +82,5 @@ class PushResult(msgspec.Struct, kw_only=True):
     metrics: list[dict[str, Any]] = []
     rejects: list[str] = []
     rejected: list[tuple[StreamId, int]] = []
+    retry: float | None = None
     stats: dict[str, float] = {}

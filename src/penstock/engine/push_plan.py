@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.config.pipeline import Pipeline
 from penstock.engine.ends import Destination
+from penstock.engine.job import KeysAt
 from penstock.engine.preparation import Prepared
 from penstock.engine.push_job import PushJob
 from penstock.model.catalog import DestinationSyncMode, StreamId
@@ -47,6 +48,8 @@ def push_job(
     number: int,
     log_root: str,
     streams: tuple[WriteStream, ...],
+    attempt: int,
+    keys: KeysAt | None,
 ) -> PushJob:
     """The message to a push task's process."""
     told = pipeline.destination
@@ -62,6 +65,8 @@ def push_job(
         config=destination.config,
         config_hash=destination.base_hash,
         streams=streams,
+        attempt=attempt,
+        keys=keys,
         secrets=tuple(connector.secrets(destination.config)),
         acks=Acks(told.acks),
         timeouts=destination.timeouts,

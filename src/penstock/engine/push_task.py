@@ -17,13 +17,15 @@ from penstock.engine.submit import Submit, Submitted
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import WriteStream
 from penstock.state.contract import LoadIntent
+from penstock.state.keys import push_task
 
 MODULE = "penstock.engine.push_child"
 
 DescribeStreams = Callable[[Iterable[StreamId]], dict[StreamId, WriteStream]]
 """Streams that have rows -> these, and what a destination is told beside them."""
 
-MakeJob = Callable[[int, tuple[WriteStream, ...]], PushJob]
+MakeJob = Callable[[int, tuple[WriteStream, ...], int], PushJob]
+"""(number, streams, attempt) -> the job."""
 
 
 class PushTask:
@@ -41,18 +43,22 @@ class PushTask:
         told_once: bool,
         save_config: Callable[[NewConfig], None],
         started: Callable[[Path], None],
+        keyed: bool = False,
     ) -> None:
         self._submit, self._root, self._run, self._make_job = submit, log_root, run, make_job
         self._streams, self._told_once = streams, told_once
         self._save, self._started = save_config, started
-        self._number = 0
+        self._number, self._keyed = 0, keyed
 
-    def start(self, streams: Iterable[StreamId]) -> "_Conversation":
+    def keys_task(self) -> str | None:
+        return push_task(self._run, self._number + 1) if self._keyed else None
+
+    def start(self, streams: Iterable[StreamId], attempt: int) -> "_Conversation":
         self._number += 1
         told = self._streams(sorted(streams))
         mail = PushMail(self._root, self._run, self._number)
         mail.create()
-        job = msgspec.json.encode(self._make_job(self._number, tuple(told.values())))
+        job = msgspec.json.encode(self._make_job(self._number, tuple(told.values()), attempt))
         self._started(mail.log_path(self._number))
         task = Submitted("push", self._submit, MODULE, job)
         return _Conversation(

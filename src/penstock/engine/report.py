@@ -116,6 +116,10 @@ class Accounting:
         self.at_least_once = True
         for stream, rows in result.fed:
             self.stream(stream).written += rows
+        for stream, rows in result.rejected:
+            self.stream(stream).rejected += rows
+            self.stream(stream).committed -= rows
+        self.metrics += result.metrics
         self.notes += result.notes
         self.time.load += result.stats.get("push", 0.0)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)

@@ -181,9 +181,12 @@ grew, before its first rows of that schema (what the request holds of it is the 
 @dataclass(slots=True)
 class Ack:
     """The destination has durably written everything fed before the state mark ``seq`` in its
-    scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed."""
+    scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed.
+    ``keys``: what its checkpoints so far cover of its own keys, (scope, number) each
+    (``state.keys``)."""
 
     seq: int
+    keys: tuple[tuple[str, int], ...] = ()
 
 
 END = -1
@@ -220,6 +223,67 @@ class DestinationRole(Protocol):
         """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
         the last answer is ``Exited``. ``feed`` is drawn from another thread. Closing the generator
         ends the connector."""
+        ...
+
+
+class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a transform over one stream. ``state``: as the source was given it. ``scope``: of
+    the states that cover what it keeps for itself (``StateScope.key``). ``waiting``: bytes that may
+    wait before it, and as many behind it."""
+
+    config: dict[str, Any]
+    stream: ConfiguredStream
+    scope: str
+    state: SavedState | None = None
+    timeouts: Timeouts = Timeouts()
+    waiting: int = 16 << 20
+    attempt: int = 1
+    """How often the stream was begun in this run, this time included."""
+
+
+@dataclass(slots=True)
+class Came:
+    """Rows that came out: a table (pyarrow) in the transform's own columns. ``size``: bytes."""
+
+    table: Any
+    size: int
+
+
+@dataclass(slots=True)
+class Through:
+    """All that came of the first ``upto`` tables that it was fed (``END``: of all, and it ended
+    well) was given before. ``whole``: and of no later one. ``told``: the transform's own document;
+    ``keys``: the checkpoint of its own keys (``state.keys``)."""
+
+    upto: int
+    whole: bool = True
+    told: dict[str, Any] | None = None
+    keys: int = 0
+
+
+Given = Came | Through | Reject | Log | Error | Counted | Measured
+
+
+class TransformRole(Protocol):
+    """A transform's conversation."""
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+    ) -> CheckResult: ...
+
+    def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
+        """The columns (pyarrow.Schema) that it makes of rows of these, as far as one empty batch
+        shows; None: it made nothing of it. Raises ``SourceError`` where it failed."""
+        ...
+
+    def apply(
+        self, runtime: Runtime, request: TransformRequest, feed: Iterator[Any]
+    ) -> Iterator[Given]:
+        """Feed it tables (pyarrow) and give what it makes of them; the last answer is
+        ``Through(END)`` or an ``Error``. ``feed`` is drawn from another thread; where that raises,
+        the transform is told of a failure, never of an end. Closing the generator ends it."""
         ...
 
 
@@ -308,6 +372,7 @@ class ProtocolPackage(Protocol):
     name: str
     source: SourceRole
     destination: DestinationRole | None
+    transform: TransformRole | None
     manifest: ManifestRole | None
     sharding: ShardRole | None
     state: StateRole

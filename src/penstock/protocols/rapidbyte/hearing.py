@@ -38,6 +38,7 @@ class Hearing:
         self._answers: Pipe[Answer] = Pipe(_WAITING)
         self._lock = threading.Lock()
         self._failed: set[StreamId] = set()
+        self._keys: dict[str, int] = {}  # scope -> its last checkpoint that stands for rows
         self.marks = Marks()
 
     @property
@@ -65,7 +66,7 @@ class Hearing:
 
     def acked(self, seqs: Iterable[int]) -> None:
         for seq in seqs:
-            self._tell(Ack(seq))
+            self._tell(Ack(seq, tuple(self._keys.items())))
 
     def fail(self, stream: StreamId, error: PenstockError) -> None:
         """A failure that we found. The first one of a stream counts."""
@@ -111,7 +112,7 @@ class Hearing:
             self._tell(Log("WARN", text))
             self._tell(Counted("foreign:checkpoint"))
         elif self._request.acks is not Acks.at_end and not replaces(run.stream):
-            self.acked(self.marks.covered(run.stream.id, run.base + told.frames))
+            self._cover(run.stream.id, told.keys, run.base + told.frames)
 
     def _put_aside(self, stream: StreamId, told: PutAside) -> None:
         letter = told.letter
@@ -137,7 +138,13 @@ class Hearing:
         elif not run.ended or told.frames_in < run.given:
             self.fail(stream, ended_early(stream))
         else:
-            self.acked(self.marks.covered(stream, run.base + run.given))
+            self._cover(stream, told.keys, run.base + run.given)
+
+    def _cover(self, stream: StreamId, keys: int, frames: int) -> None:
+        """Its first ``frames`` frames are written for good."""
+        if keys:
+            self._keys[stream.key] = max(keys, self._keys.get(stream.key, 0))
+        self.acked(self.marks.covered(stream, frames))
 
     def _fail(self, error: Error) -> None:
         with self._lock:

@@ -1,0 +1,281 @@
+"""A user's queries over a DataFrame: analysed on nothing, or run over a load's parts.
+
+The user writes ``input``; that is a common table expression around the query, over a view of a name
+of its own, so that loads side by side never meet and only a query can stand there. Spark's analysis
+says what the columns are; its words become ours, in one line. Neighbours: ``types`` has the types,
+``engine.queries`` says which queries, and what becomes of the rows.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import ConfigError, DestinationError
+from penstock.model.names import clean_columns
+from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
+from penstock.spark.failures import summary
+from penstock.spark.types import (
+    CHANGE_LIST,
+    SOURCE_NAME,
+    ddl,
+    part_schema,
+    quoted,
+    row_schema,
+    spark_type,
+    struct_type,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+INPUT = "input"
+CODE, FAILED = "transform.query", "transform.failed"
+_AROUND = "SELECT * FROM (\n{query}\n)"
+_WITH_INPUT = f"WITH {INPUT} AS (SELECT * FROM {{view}}) {_AROUND}"
+_LINES_BEFORE = 1
+_MOST_COLUMNS, _MOST_QUERY = 40, 300
+_NO_TABLE_HAS = ("map<", "variant", "interval", "geography", "geometry")
+
+_PLACE = re.compile(r"line (\d+),? pos (\d+)")
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_SQL_STATE = re.compile(r"[.;]? ?SQLSTATE: .*$")
+_VALUE = re.compile(r"'[^']*'")
+_views = itertools.count()
+
+
+class Query(msgspec.Struct, frozen=True):
+    """``where``: its place in the pipeline file."""
+
+    text: str
+    where: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The columns that come out; ``names``: as the last query calls them -> cleaned."""
+
+    schema: RowSchema
+    names: dict[str, str]
+
+
+def answer(
+    spark: "SparkSession",
+    queries: Sequence[Query],
+    given: RowSchema,
+    *,
+    taken: Mapping[str, str],
+    reserved: Sequence[str],
+) -> Answer:
+    """The columns that come out of rows of ``given``, as Spark reads the queries; runs nothing.
+    ``taken``: names that were given before, original to cleaned; ``reserved``: names that the table
+    uses itself. Raises ``ConfigError`` (``transform.query``)."""
+    rows = spark.createDataFrame([], struct_type(given.fields))
+    with _asked(spark, queries, rows, given, taken, reserved) as (_, found):
+        return found
+
+
+def write(
+    spark: "SparkSession",
+    queries: Sequence[Query],
+    parts: Sequence[str],
+    given: RowSchema,
+    folder: str,
+    *,
+    taken: Mapping[str, str],
+    reserved: Sequence[str],
+) -> Answer:
+    """Run the queries over ``parts`` (paths that Spark takes as they are) and write what comes out
+    into ``folder``, as parts: the columns of the answer and the internal ones. A row is as new as
+    the newest of the parts, in the order in which the last query gives it, and has no changes.
+
+    Raises ``ConfigError``, and ``DestinationError`` (``transform.failed``) where a query fails on
+    the rows."""
+    from pyspark.sql import functions as F
+
+    if parts:
+        rows = spark.read.schema(part_schema(given)).parquet(*parts)
+    else:
+        rows = spark.createDataFrame([], part_schema(given))
+    users = rows.select(*(F.col(quoted(f.name)) for f in given.fields))
+    with _asked(spark, queries, users, given, taken, reserved) as (made, found):
+        try:
+            newest = rows.agg(F.unix_micros(F.max(EXTRACTED_AT)).alias("at")).collect()[0]["at"]
+            at = F.current_timestamp() if newest is None else F.timestamp_micros(F.lit(newest))
+            made.select(
+                "*",
+                F.monotonically_increasing_id().alias(SEQ),
+                F.expr("uuid()").alias(RAW_ID),
+                at.alias(EXTRACTED_AT),
+                F.array().cast(ddl(CHANGE_LIST)).alias(CHANGES),
+            ).write.mode("overwrite").parquet(folder)
+        except Exception as failure:
+            raise _failed(failure, queries[-1]) from None
+    return found
+
+
+@contextmanager
+def _asked(
+    spark: "SparkSession",
+    queries: Sequence[Query],
+    rows: "DataFrame",
+    given: RowSchema,
+    taken: Mapping[str, str],
+    reserved: Sequence[str],
+) -> "Generator[tuple[DataFrame, Answer]]":
+    """What the queries make of ``rows``, one of the answer of the other, to be used inside."""
+    views: list[str] = []
+    found = Answer(given, {})
+    try:
+        for query in queries:
+            views.append(f"_penstock_input_{os.getpid()}_{next(_views)}")
+            rows.createOrReplaceTempView(views[-1])
+            frame, columns = _analysed(spark, query, views[-1], found.schema)
+            last = query is queries[-1]
+            found = _columns(
+                columns, query, found.schema, taken if last else {}, reserved if last else ()
+            )
+            rows = _in_shape(frame, found.schema)
+        yield rows, found
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)
+
+
+def _analysed(
+    spark: "SparkSession", query: Query, view: str, given: RowSchema
+) -> "tuple[DataFrame, T.StructType]":
+    from pyspark.errors import PySparkException
+
+    _silence()
+    try:
+        frame = spark.sql(_WITH_INPUT.format(view=view, query=query.text))
+        found = frame.schema  # a Connect server reads the query only now
+    except PySparkException as failure:
+        raise _fault([_words(failure, query)], query, given) from None
+    if not _reads_input(spark, query):
+        raise _fault(["the query does not read the table input"], query, given)
+    return frame, found
+
+
+def _reads_input(spark: "SparkSession", query: Query) -> bool:
+    """Does the query miss ``input`` where there is none?"""
+    from pyspark.errors import PySparkException
+
+    try:
+        found = spark.sql(_AROUND.format(query=query.text)).schema
+    except PySparkException:
+        return True
+    del found
+    return spark.catalog.tableExists(INPUT)  # of the user's own catalog: nobody can tell
+
+
+def _columns(
+    found: "T.StructType",
+    query: Query,
+    given: RowSchema,
+    taken: Mapping[str, str],
+    reserved: Sequence[str],
+) -> Answer:
+    """Names that a table can carry; the one that the query gives is the original, or that of the
+    property where a column passes under its own name."""
+    names = [f.name for f in found.fields]
+    problems = [
+        f"the column '{name}' comes {names.count(name)} times; name each with AS"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    problems += [
+        f"the column '{f.name}' is {f.dataType.simpleString()[:80]}, a type of no table; "
+        "CAST it to another"
+        for f in found.fields
+        if _unfit(f.dataType)
+    ]
+    if problems:
+        raise _fault(problems, query, given)
+    cleaned = clean_columns(names, taken, reserved)
+    sources = {f.name: f.source for f in given.fields}
+    fields: list[Field] = []
+    for field, typed in zip(found.fields, row_schema(found).fields, strict=True):
+        kept = typed.source == sources.get(field.name) and typed.source not in names
+        original = typed.source if kept else field.name
+        fields.append(Field(cleaned[field.name], original, typed.type))
+    return Answer(RowSchema(tuple(fields)), cleaned)
+
+
+def _unfit(kind: "T.DataType") -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.ArrayType):
+        return _unfit(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_unfit(f.dataType) for f in kind.fields)
+    return kind.simpleString().startswith(_NO_TABLE_HAS)
+
+
+def _in_shape(frame: "DataFrame", schema: RowSchema) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    named = frame.toDF(*(f.name for f in schema.fields))
+    columns: list[Column] = []
+    for field, found in zip(schema.fields, frame.schema.fields, strict=True):
+        column, kind = F.col(quoted(field.name)), spark_type(field.type)
+        if found.dataType.simpleString() != kind.simpleString():
+            column = column.cast(kind)
+        columns.append(column.alias(field.name, metadata={SOURCE_NAME: field.source}))
+    return named.select(*columns)
+
+
+# -- words
+
+
+def _fault(problems: Sequence[str], query: Query, given: RowSchema) -> ConfigError:
+    names = [f.name for f in given.fields]
+    more = len(names) - _MOST_COLUMNS
+    shown = [*names[:_MOST_COLUMNS], *([f"and {more} more"] if more > 0 else [])]
+    lines = [f"{query.where}: {problem}" for problem in problems]
+    return ConfigError(
+        lines[0] if len(lines) == 1 else f"{len(lines)} faults in spark-sql ({query.where})",
+        code=CODE,
+        where=query.where,
+        problems=lines,
+        hint=f"the columns of {INPUT} are: {', '.join(shown) or 'none'}",
+    )
+
+
+def _failed(failure: Exception, query: Query) -> DestinationError:
+    """Of queries that failed on rows; quotes no value."""
+    text = " ".join(query.text.split())
+    shown = text if len(text) <= _MOST_QUERY else text[: _MOST_QUERY - 3] + "..."
+    words = _VALUE.sub("'...'", _words(failure, query))
+    return DestinationError(
+        f"spark-sql failed on the rows: {words}; the query is: {shown}",
+        code=FAILED,
+        where=query.where,
+        hint="mend the query and run again: what was read is kept, and loaded with the query that "
+        "the pipeline file then has",
+    )
+
+
+def _words(failure: Exception, query: Query) -> str:
+    """Spark's own, in one line."""
+    text = summary(failure, limit=2000)
+    line = next((x.strip() for x in text.splitlines() if x.strip()), type(failure).__name__)
+    line = _SQL_STATE.sub("", _CONDITION.sub("", line))
+    place = _PLACE.search(str(failure))
+    if place is None:
+        return line
+    number = min(int(place.group(1)) - _LINES_BEFORE, query.text.count("\n") + 1)
+    return f"{_PLACE.sub('', line).strip(' ;()')} (line {number}, pos {place.group(2)})"
+
+
+def _silence() -> None:
+    """PySpark prints what it raises."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
