@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pipelines import NAME, Ran, Site
 
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.protocols import load as load_protocol
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,8 @@ class WasmSite(Site):
         try:
             return self.run(**parts).error
         except PenstockError as e:
-            return e.as_dict()
+            problems = e.problems if isinstance(e, ConfigError) else []
+            return {**e.as_dict(), "problems": problems, "exit_code": e.exit_code}
 
     def described(self) -> dict[str, Any]:
         with self.store() as store:

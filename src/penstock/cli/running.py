@@ -229,6 +229,9 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
         yield text.stream_name(s)
         typed = ((c["name"], c["type"]) for c in s.get("columns") or ())
         yield text.grid(("  column", "type"), ((f"  {name}", kind) for name, kind in typed))
+    for s in streams:
+        for hint in s.get("hints") or ():
+            yield f"{text.stream_name(s)}: {hint['name']} = {hint['value']} ({hint['rule']})"
     for what in ("permissions", "limits"):
         for end, asked in (answer.get(what) or {}).items():
             for name, value in asked.items():

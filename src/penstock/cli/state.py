@@ -182,7 +182,7 @@ def _show(surface: Surface, answer: dict[str, Any]) -> None:
 
 def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
     streams = answer["streams"]
-    if not streams and answer["shared"] is None:
+    if not streams and answer["shared"] is None and not answer.get("connector_keys"):
         yield f"pipeline {answer['pipeline']}: no state is saved"
         return
     yield f"pipeline {answer['pipeline']}, {answer['type']} state"
@@ -190,6 +190,14 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
         yield text.grid(
             ("stream", "state"),
             ((text.stream_name(s), text.short(json.dumps(s["state"]), 200)) for s in streams),
+        )
+    if answer.get("connector_keys"):
+        yield text.grid(
+            ("scope", "of", "key", "value"),
+            (
+                (k["scope"], k["owner"], k["key"], text.short(k["value"], 200))
+                for k in answer["connector_keys"]
+            ),
         )
     if answer["shared"] is not None:
         yield f"shared: {text.short(json.dumps(answer['shared']), 200)}"

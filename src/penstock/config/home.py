@@ -68,6 +68,8 @@ class Home:
             return postgres_url(settings.url or settings.connection or "")
         given = settings.path or settings.connection
         file = Path(given).expanduser().absolute() if given else self.path / "state.db"
+        if settings.path is None and settings.connection is not None:
+            file = file.with_name(f"{file.stem}.penstock{file.suffix}")  # that one is Rapidbyte's
         _make(file.parent)
         return f"sqlite:///{file}"
 

@@ -166,7 +166,11 @@ class StateSettings(Section, frozen=True, kw_only=True):
         None
     )
     connection: Annotated[
-        str | None, key("Rapidbyte's key: a SQLite file, or a libpq string or URI.")
+        str | None,
+        key(
+            "Rapidbyte's key: a libpq string or URI, or a SQLite file, beside which Penstock keeps "
+            "its own (`NAME.penstock.db`)."
+        ),
     ] = None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.config.pipeline import Pipeline
 from penstock.engine.delivery import Delivery, Gate, Loader, TableDelivery, Verdicts
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source
@@ -22,6 +24,7 @@ from penstock.engine.preparation import Prepared, evolution, make_job, sync_plan
 from penstock.engine.push import PushDelivery
 from penstock.engine.push_plan import push_job, write_streams
 from penstock.engine.push_task import PushTask
+from penstock.engine.queries import Queries
 from penstock.engine.report import Accounting
 from penstock.engine.sent import SentMarks
 from penstock.engine.submit import Submit, here, on_spark
@@ -66,10 +69,22 @@ class Assembly:
         self._states = prepared.source.package.state
 
     def sync(self, spark: "SparkSession | None", save: SaveConfig) -> Sync:
-        """``spark`` None: a dry run."""
+        """``spark`` None: a dry run. Raises ``ConfigError`` where Spark cannot read a query."""
         source: Source = self._prepared.source
+        queries = None if spark is None else self._queries(spark)
+        if queries is not None:
+            self._prepared.plan = msgspec.structs.replace(
+                self._prepared.plan, streams=queries.settle_all(self._prepared.plan.streams)
+            )
         submit = here if spark is None else on_spark(spark)
-        planner = Planner(self._pipeline, self._prepared, self._store, self._lease, self._added)
+        planner = Planner(
+            self._pipeline,
+            self._prepared,
+            self._store,
+            self._lease,
+            self._added,
+            (lambda planned: planned) if queries is None else queries.settle,
+        )
         lanes = Lanes(
             submit,
             self._mailbox,
@@ -88,7 +103,7 @@ class Assembly:
             lease=self._lease,
             store=self._store,
             log=self._log,
-            delivery=self._delivery(spark, submit, save),
+            delivery=self._delivery(spark, queries, submit, save),
             keep_rejects=self._keeper.keep,
             runner=lanes,
             planner=planner,
@@ -102,7 +117,27 @@ class Assembly:
     def _added(self, stream: PlannedStream) -> None:
         self._accounting.place(stream, self._prepared.place)
 
-    def _delivery(self, spark: "SparkSession | None", submit: Submit, save: SaveConfig) -> Delivery:
+    def _queries(self, spark: "SparkSession") -> Queries | None:
+        if not self._prepared.queries:
+            return None
+        return Queries(
+            self._prepared.queries,
+            spark,
+            store=self._store,
+            lease=self._lease,
+            pipeline=self._pipeline.pipeline,
+            metadata=self._prepared.metadata,
+            folder=self._log.root / "answers",
+            note=self._accounting.note,
+        )
+
+    def _delivery(
+        self,
+        spark: "SparkSession | None",
+        queries: Queries | None,
+        submit: Submit,
+        save: SaveConfig,
+    ) -> Delivery:
         gate = Gate(
             self._pipeline.pipeline,
             self._log,
@@ -128,14 +163,14 @@ class Assembly:
             self._pipeline.pipeline,
             lease=self._lease,
             store=self._store,
-            loader=NoLoader() if spark is None else self._loader(spark),
+            loader=NoLoader() if spark is None else self._loader(spark, queries),
             gate=gate,
             states=self._states,
             observer=self._watch,
             verdicts=self._verdicts,
         )
 
-    def _loader(self, spark: "SparkSession") -> Loader:
+    def _loader(self, spark: "SparkSession", queries: Queries | None) -> Loader:
         return TableLoader(
             table=self._prepared.place,
             spark=spark,
@@ -149,6 +184,7 @@ class Assembly:
             change_words=self._prepared.source.package.change_words,
             note=self._accounting.note,
             timed=self._add_load_time,
+            queries=queries,
             clock=time.monotonic,
         )
 

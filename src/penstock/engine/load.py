@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.delivery import Committed, Committing
 from penstock.engine.log import FileLog
+from penstock.engine.queries import Queries
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
@@ -37,7 +38,8 @@ def _unheard(text: str) -> None:
 
 
 class TableLoader:
-    """``engine.delivery.Loader`` for tables. ``note`` hears what the user should know."""
+    """``engine.delivery.Loader`` for tables. ``note`` hears what the user should know; of a load's
+    rows, the answer of ``queries`` is committed."""
 
     def __init__(
         self,
@@ -55,9 +57,11 @@ class TableLoader:
         clock: Callable[[], float],
         change_words: ChangeWords | None = None,
         note: Callable[[str], None] = _unheard,
+        queries: Queries | None = None,
     ) -> None:
         self._words, self._note = change_words or ChangeWords(), note
         self._table, self._spark, self._log, self._store = table, spark, log, store
+        self._queries = queries
         self._pipeline, self._metadata = pipeline, metadata
         self._evolution, self._deletes = evolution, deletes
         self._timed, self._clock = timed, clock
@@ -78,11 +82,25 @@ class TableLoader:
         self, count: int, real: Mapping[int, TableLoad]
     ) -> list[LoadResult | PenstockError]:
         began = self._clock()
-        results = dict(zip(real, self._commit(list(real.values())), strict=True))
+        results = dict(zip(real, self._answered_and_committed(list(real.values())), strict=True))
         self._timed(self._clock() - began)
         return [results.get(i, LoadResult(0)) for i in range(count)]
 
+    def _answered_and_committed(
+        self, loads: Sequence[TableLoad]
+    ) -> list[LoadResult | PenstockError]:
+        if self._queries is None:
+            return self._commit(loads)
+        answered = self._queries.answered(loads)
+        try:
+            committed = iter(self._commit([x for x in answered if isinstance(x, TableLoad)]))
+            return [x if isinstance(x, PenstockError) else next(committed) for x in answered]
+        finally:
+            self._queries.drop()
+
     def _commit(self, loads: Sequence[TableLoad]) -> list[LoadResult | PenstockError]:
+        if not loads:
+            return []
         try:
             outcomes = self._table.commit(self._spark, loads)
         except PenstockError as e:

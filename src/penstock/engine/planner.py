@@ -27,7 +27,8 @@ from penstock.state.contract import Lease, Store
 
 class Planner:
     """``engine.contract.StreamPlanner`` over a prepared run, which it keeps up to date. ``added``
-    hears of each stream that is new or goes on otherwise."""
+    hears of each stream that is new or goes on otherwise; ``settle``: what queries over whole
+    streams make of one."""
 
     def __init__(
         self,
@@ -36,9 +37,10 @@ class Planner:
         store: Store,
         lease: Lease,
         added: Callable[[PlannedStream], None],
+        settle: Callable[[PlannedStream], PlannedStream],
     ) -> None:
         self._pipeline, self._prepared, self._store = pipeline, prepared, store
-        self._lease, self._added = lease, added
+        self._lease, self._added, self._settle = lease, added, settle
         self._sync_id = prepared.sync_id
         self._names: dict[str, dict[str, str]] | None = None  # as they were; only we add to them
 
@@ -61,11 +63,13 @@ class Planner:
             metadata=prepared.metadata,
             sync_id=self._sync_id,
             transforms=transform_jobs(self._pipeline),
+            queried=bool(prepared.queries),
         )
         shards = 1 if before is None else before.shards
         planned = msgspec.structs.replace(planned, lane=lane, shards=shards)
         if filling and before is not None:
             planned = _widened(planned, before.schema)
+        planned = self._settle(planned)
         self._remember(planned, tables)
         return sync_stream(planned, prepared.schemas)
 

@@ -6,7 +6,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 
 import os
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -37,17 +37,20 @@ from penstock.model.catalog import (
     StreamId,
 )
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
+from penstock.spark.query import Query
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
+from penstock.transforms.open import SPARK_SQL
+from penstock.transforms.spark_sql import queries as queries_of
 
 
 class Prepared(msgspec.Struct, kw_only=True):
     """``source``: a ``Source``. ``place``: a ``TableFormat``, or the ``Destination`` where that is
     a connector. ``served``: the source is our own input (``engine.serve``), whose end does not show
     that all of the streams in ``must_say`` has come. ``keys``: where components keep their own
-    state; None: no component is in this pipeline."""
+    state; None: no component is in this pipeline. ``queries``: over whole streams."""
 
     source: Any
     place: Any
@@ -55,6 +58,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     plan: StreamsPlan
     metadata: MetadataNames | None
     sync_id: int
+    queries: tuple[Query, ...] = ()
     schemas: dict[StreamId, RowSchema] = {}
     served: bool = False
     must_say: Set[StreamId] = frozenset()
@@ -108,6 +112,7 @@ def prepare(
     _, _, problems = permissions_asked(pipeline)
     problems += _unsupported(pipeline, place)
     problems += _unprotected(pipeline)
+    problems += _keys_unreachable(pipeline)
     if problems:
         raise ConfigError(
             "the pipeline asks for what cannot be done",
@@ -115,6 +120,9 @@ def prepare(
             problems=problems,
             hint="what cannot be enforced is refused, never ignored",
         )
+    queries = queries_of(pipeline.transforms)
+    if queries and isinstance(place, Destination):
+        raise _not_pushed(queries, place)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
     place.check()
@@ -133,6 +141,7 @@ def prepare(
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
         transforms=transform_jobs(pipeline),
+        queried=bool(queries),
         spec=source.connector.spec(),
         changes_config=source.changed_before,
     )
@@ -144,6 +153,18 @@ def prepare(
         plan=plan,
         metadata=metadata,
         sync_id=sync_id,
+        queries=queries,
+    )
+
+
+def _not_pushed(queries: Sequence[Query], place: Destination) -> ConfigError:
+    where = queries[0].where.removesuffix(".config.query")
+    return ConfigError(
+        f"{where}: {SPARK_SQL} before the destination connector {place.name}: rows leave the log "
+        "for a connector while the source still reads, before Spark could see the whole stream",
+        code="transform.destination",
+        where=where,
+        hint="use transform-sql, which works on batches, or a table as the destination",
     )
 
 
@@ -158,6 +179,17 @@ def _fits(source: Source, place: TableFormat | Destination, plan: StreamsPlan) -
             problems=problems,
             hint="`penstock spec` shows what it supports",
         )
+
+
+def _keys_unreachable(pipeline: Pipeline) -> list[str]:
+    """Components keep keys of their own in the store, from whichever worker they run on."""
+    remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
+    if not remote or pipeline.state.backend == "postgres" or not _has_component(pipeline):
+        return []
+    return [
+        "a WebAssembly connector on a cluster keeps its own state in the store, which every worker "
+        "must reach: set state.backend: postgres"
+    ]
 
 
 def _unprotected(pipeline: Pipeline) -> list[str]:
@@ -301,7 +333,7 @@ def make_job(
 
 
 def transform_jobs(pipeline: Pipeline) -> tuple[TransformJob, ...]:
-    """The pipeline's transforms, in their order."""
+    """The pipeline's transforms that work on batches, in their order."""
     return tuple(
         TransformJob(
             use=told.use,
@@ -310,6 +342,7 @@ def transform_jobs(pipeline: Pipeline) -> tuple[TransformJob, ...]:
             on_failure=pipeline.destination.on_data_error,
         )
         for index, told in enumerate(pipeline.transforms)
+        if told.use != SPARK_SQL
     )
 
 

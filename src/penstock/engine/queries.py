@@ -189,8 +189,9 @@ def _together(failed: Sequence[tuple[StreamId, ConfigError]]) -> ConfigError:
     problems = [f"{problem} (stream {', '.join(map(str, its))})" for problem, its in told.items()]
     first = failed[0][1]
     return ConfigError(
-        problems[0] if len(problems) == 1 else f"{len(problems)} faults in spark-sql: "
-        + "; ".join(problems),
+        problems[0]
+        if len(problems) == 1
+        else f"{len(problems)} faults in spark-sql: " + "; ".join(problems),
         code=first.code,
         where=first.where,
         problems=problems,

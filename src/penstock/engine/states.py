@@ -30,13 +30,17 @@ Change = Callable[[Sequence[SavedState]], list[SavedState]]
 
 
 def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
-    """``{"pipeline", "type", "streams", "shared"}``; of one stream where it is named. Raises
-    ``ConfigError`` for a stream that has no state."""
+    """``{"pipeline", "type", "streams", "shared"}``; of one stream where it is named; and
+    ``connector_keys``, where components keep something for themselves. Raises ``ConfigError`` for
+    a stream that has no state."""
     described = known.package().state.describe(known.store.states(known.name))
     if stream is not None:
         wanted = find_stream(stream, [_id(entry) for entry in described["streams"]])
         described["streams"] = [e for e in described["streams"] if _id(e) == wanted]
-    return {"pipeline": known.name, **described}
+    kept = known.store.connector_keys(known.name)
+    keys = [{**msgspec.to_builtins(place), "value": value} for place, value in kept.items()]
+    answer: dict[str, Any] = {"pipeline": known.name, **described}
+    return {**answer, "connector_keys": keys} if keys else answer
 
 
 def export(known: Known, stream: StreamOptions | None = None) -> Any:

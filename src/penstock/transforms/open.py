@@ -13,7 +13,8 @@ from penstock.transforms.settings import faulty
 
 SQL = "transform-sql"
 VALIDATE = "transform-validate"
-BUILT_IN = (SQL, VALIDATE)
+SPARK_SQL = "spark-sql"  # over whole streams: not opened here
+BUILT_IN = (SQL, VALIDATE, SPARK_SQL)
 
 
 def open_transform(
@@ -34,5 +35,5 @@ def open_transform(
         [f"{where}.use: there is no built-in transform {use!r}; {hint(use, BUILT_IN)}"],
         use,
         where,
-        advice=f"the built-in transforms are {' and '.join(BUILT_IN)}",
+        advice=f"the built-in transforms are {', '.join(BUILT_IN)}",
     )

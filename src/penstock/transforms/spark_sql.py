@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from penstock.errors import ConfigError
 from penstock.spark.query import Query
+from penstock.transforms.open import SPARK_SQL as USE
 from penstock.transforms.settings import faulty, kind_of, unknown_keys
 
-USE = "spark-sql"
 HELD = (
     f"{USE} works on the whole stream: it loads at the end of the sync, and its columns are known "
     "when Spark has read the query"

@@ -11,7 +11,7 @@ from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
 
 
 class AirbytePackage:
@@ -20,6 +20,7 @@ class AirbytePackage:
     name = PROTOCOL
     source = AirbyteSource()
     destination: DestinationRole | None = AirbyteDestination()
+    transform: TransformRole | None = None
     manifest: ManifestRole | None = None
     sharding: ShardRole | None = None
     state = AirbyteState()

@@ -186,7 +186,7 @@ class Host:
         except ValueError as e:
             problem = f"a checkpoint of the connector is none: {e}"
             self.say("WARN", problem)
-        frames = self.frames_in if self.role == "destination" else self.frames_out
+        frames = self.frames_out if self.role == "source" else self.frames_in
         self.checkpoints += 1
         keys = self._kept(self._keys.checkpoint)
         told = Checkpoint(kind, document.decode(), frames, payload, problem, keys)

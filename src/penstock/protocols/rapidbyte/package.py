@@ -2,12 +2,13 @@
 ``schema``."""
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
 from penstock.protocols.rapidbyte.reading import RapidbyteSource
 from penstock.protocols.rapidbyte.schema import RapidbyteSchema
 from penstock.protocols.rapidbyte.settings import RapidbyteManifest
 from penstock.protocols.rapidbyte.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.state import RapidbyteState
+from penstock.protocols.rapidbyte.transforming import RapidbyteTransform
 from penstock.protocols.rapidbyte.writing import RapidbyteDestination
 
 
@@ -17,6 +18,7 @@ class RapidbytePackage:
     name = "rapidbyte"
     source = RapidbyteSource()
     destination: DestinationRole | None = RapidbyteDestination()
+    transform: TransformRole | None = RapidbyteTransform()
     manifest: ManifestRole | None = RapidbyteManifest()
     sharding: ShardRole | None = RapidbyteShards()
     state = RapidbyteState()

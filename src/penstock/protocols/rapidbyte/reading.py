@@ -47,7 +47,12 @@ from penstock.protocols.rapidbyte import messages, source
 from penstock.protocols.rapidbyte.abi import PROTOCOL_VERSION
 from penstock.protocols.rapidbyte.configure import configure
 from penstock.protocols.rapidbyte.ipc import batches_of
-from penstock.protocols.rapidbyte.manifest import Found, config_schema, mode_problems
+from penstock.protocols.rapidbyte.manifest import (
+    Found,
+    Manifest,
+    config_schema,
+    mode_problems,
+)
 from penstock.protocols.rapidbyte.messages import (
     CursorInfo,
     CursorValue,
@@ -85,8 +90,10 @@ class RapidbyteSource:
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
-        stage = opened(runtime).stage("source", config, timeouts)
-        return _catalog(source.discover(stage, lambda told: log(line(told))))
+        what = opened(runtime)
+        stage = what.stage("source", config, timeouts)
+        found = _catalog(source.discover(stage, lambda told: log(line(told))))
+        return _named(found, what.found.manifest, log)
 
     def catalog_of(self, raw: Any) -> Catalog:
         try:
@@ -332,6 +339,25 @@ def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | 
 
 def _catalog(found: messages.Catalog) -> Catalog:
     return Catalog(tuple(_stream(s) for s in found.streams))
+
+
+def _named(catalog: Catalog, manifest: Manifest | None, log: EventSink) -> Catalog:
+    """Without the sync modes that the manifest does not name, so that nothing is planned with
+    them (section 9)."""
+    if manifest is None:
+        return catalog
+    streams: list[Stream] = []
+    for stream in catalog.streams:
+        modes = [m.value for m in stream.sync_modes]
+        able = tuple(
+            m for m in stream.sync_modes
+            if not mode_problems(manifest, "source", sync_modes=[m.value])
+        )  # fmt: skip
+        if len(able) < len(modes):
+            for problem in mode_problems(manifest, "source", sync_modes=modes):
+                log(Log("WARN", f"{stream.id}: {problem}"))
+        streams.append(msgspec.structs.replace(stream, sync_modes=able or stream.sync_modes))
+    return Catalog(tuple(streams))
 
 
 def _stream(found: messages.CatalogStream) -> Stream:

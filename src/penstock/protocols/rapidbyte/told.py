@@ -27,7 +27,7 @@ class Frame:
 @dataclass(slots=True)
 class Checkpoint:
     """``kind``: 0 source, 1 destination, 2 transform, as the call said. ``frames``: how many frames
-    the connector had emitted (a source, a transform) or taken (a destination) before it. ``text``:
+    the connector had emitted (a source) or taken (a transform, a destination) before it. ``text``:
     its own document; ``payload`` None: that is no checkpoint, and ``problem`` says why. ``keys``:
     the number of its own keys' checkpoint (``state.keys``)."""
 

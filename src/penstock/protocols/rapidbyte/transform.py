@@ -24,7 +24,10 @@ def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
     return validated(stage, log)
 
 
-def apply(stage: Stage, context: StreamContext, feed: Iterable[Bytes]) -> Iterator[Told]:
+def apply(
+    stage: Stage, context: StreamContext, feed: Iterable[Bytes], *, dry_run: bool = False
+) -> Iterator[Told]:
     """As ``destination.write``, with the frames that it emits among what is yielded."""
     limit = (context.limits or StreamLimits()).max_batch_bytes
-    return converse(stage, RunRequest(phase="transform", context=context), fitting(feed, limit))
+    request = RunRequest(phase="transform", context=context, dry_run=dry_run)
+    return converse(stage, request, fitting(feed, limit))

@@ -7,7 +7,7 @@ beside them what ``source`` is made of: ``invocation``, ``commands``, ``writebac
 """
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.invocation import SECRET_WORD
 from penstock.protocols.singer.schema import SingerSchema
@@ -24,6 +24,7 @@ class SingerPackage:
     name = PROTOCOL
     source = SingerSource()
     destination: DestinationRole | None = SingerTarget()
+    transform: TransformRole | None = None
     manifest: ManifestRole | None = None
     sharding: ShardRole | None = None
     state = SingerState()

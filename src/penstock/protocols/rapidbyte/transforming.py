@@ -1,0 +1,195 @@
+"""The transform role: what the engine asks of a transform, of a WebAssembly component.
+
+Tables go in as frames, each cut to what a batch may have, so that a checkpoint's count of frames is
+a count of tables. Not here: the conversation itself (``transform``, ``conversation``), which rows a
+state covers (the lane's business). Source: the protocol, sections 3.3, 5, 6 and 7.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+
+from penstock.model.catalog import CheckResult, ConnectorSpec, StreamId
+from penstock.model.events import Counted, Error, Log, Measured, Reject
+from penstock.protocols.contract import (
+    END,
+    Came,
+    EventSink,
+    Given,
+    Through,
+    TransformRequest,
+)
+from penstock.protocols.rapidbyte import messages, transform
+from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.ipc import batches_of, fitting, frame_of
+from penstock.protocols.rapidbyte.messages import StreamContext
+from penstock.protocols.rapidbyte.reading import (
+    broken_frame,
+    context_of,
+    error_of,
+    line,
+    result_of,
+    retry_after,
+    spec_of,
+)
+from penstock.protocols.rapidbyte.settings import Opened, opened
+from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside, Told
+from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.state.keys import MemoryKeys
+
+_KIND = 2
+_PATIENCE = 7 * 86400.0
+"""Seconds that it may wait for rows of a stream whose source reads others meanwhile."""
+_OUTLINE_SECONDS = 60.0
+
+
+class RapidbyteTransform:
+    """``TransformRole`` of ``protocols.contract``."""
+
+    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        return spec_of(opened(runtime).found, log)
+
+    def check(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult:
+        stage = opened(runtime).stage("transform", config, timeouts)
+        with closing(stage.keys):
+            return result_of(transform.check(stage, lambda told: log(line(told))), log)
+
+    def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
+        what = opened(runtime)
+        stage = what.stage("transform", request.config)
+        stage.keys.close()
+        bounds = msgspec.structs.replace(stage.bounds, patience=_OUTLINE_SECONDS)
+        stage = replace(stage, keys=MemoryKeys(), bounds=bounds)
+        context = context_of(what.settings, request.stream, request.state)
+        empty = frame_of(pa.RecordBatch.from_pylist([], schema=columns))
+        found: Any | None = None
+        with closing(cast(Any, transform.apply(stage, context, [empty], dry_run=True))) as told:
+            for item in told:
+                if isinstance(item, Frame) and found is None:
+                    found = _opened_frame(item, request.stream.id)[0]
+                if isinstance(item, Ended) and item.error is not None:
+                    raise item.error
+        return found
+
+    def apply(
+        self, runtime: Runtime, request: TransformRequest, feed: Iterator[Any]
+    ) -> Iterator[Given]:
+        """See ``TransformRole.apply``. Its own failures and broken rules come as an ``Error`` whose
+        ``raw`` has their fields, or a ``code`` (``transform.ended_early``)."""
+        yield from _Applying(opened(runtime), request, feed).answers()
+
+
+class _Applying:
+    """One run."""
+
+    def __init__(self, what: Opened, request: TransformRequest, feed: Iterator[Any]) -> None:
+        self._what, self._request, self._feed = what, request, feed
+        self._stream = request.stream.id
+        self._context: StreamContext = context_of(what.settings, request.stream, request.state)
+        self._limit = what.settings.limits().max_batch_bytes
+        self._ends: list[int] = []  # frames up to the end of each table
+        self._all_fed = False
+
+    def answers(self) -> Iterator[Given]:
+        stage = self._stage()
+        stage.keys.begin(self._request.scope)
+        told = cast(Any, transform.apply(stage, self._context, self._frames()))
+        with closing(stage.keys), closing(told):
+            for item in told:
+                yield from self._answer(item)
+
+    def _stage(self) -> Stage:
+        stage = self._what.stage("transform", self._request.config, self._request.timeouts)
+        waiting, pressure = self._request.waiting, stage.pressure
+        return replace(
+            stage,
+            bounds=msgspec.structs.replace(stage.bounds, patience=_PATIENCE),
+            pressure=msgspec.structs.replace(
+                pressure,
+                inbox_bytes=min(pressure.inbox_bytes, waiting),
+                outbox_bytes=min(pressure.outbox_bytes, waiting),
+            ),
+        )
+
+    def _frames(self) -> Iterator[Bytes]:
+        """From the thread that feeds. A table's end is known before its last frame can be taken."""
+        frames = 0
+        for table in self._feed:
+            cut = [
+                frame
+                for batch in table.combine_chunks().to_batches()
+                for frame in fitting([frame_of(batch)], self._limit)
+            ]
+            frames += len(cut)
+            self._ends.append(frames)
+            yield from cut
+        self._all_fed = True
+
+    def _answer(self, told: Told) -> Iterator[Given]:
+        match told:
+            case Frame():
+                schema, batches = _opened_frame(told, self._stream)
+                yield Came(pa.Table.from_batches(batches, schema), len(told.data))
+            case Checkpoint():
+                yield from self._checkpoint(told)
+            case Logged():
+                yield line(told)
+            case PutAside():
+                letter = told.letter
+                reason = f"{letter.error_category}: {letter.error_message}"
+                yield Reject(self._stream, reason, letter.record_json.encode())
+            case Ended():
+                yield from self._ended(told)
+
+    def _checkpoint(self, told: Checkpoint) -> Iterator[Given]:
+        payload = told.payload
+        if payload is None:
+            yield Log("WARN", f"a checkpoint that is none: {told.problem}")
+            yield Counted("malformed:checkpoint")
+        elif told.kind != _KIND or payload.stream != self._context.stream_name:
+            said = f"kind {told.kind} of stream {payload.stream!r}"
+            yield Log("WARN", f"a checkpoint that is not this transform's of this stream: {said}")
+            yield Counted("foreign:checkpoint")
+        else:
+            upto = bisect_right(self._ends, told.frames)
+            whole = told.frames == (self._ends[upto - 1] if upto else 0)
+            document = msgspec.json.decode(messages.payload_of(told.text))
+            yield Through(upto, whole, document, told.keys)
+
+    def _ended(self, told: Ended) -> Iterator[Given]:
+        self._what.runtime.spoke |= told.summary is not None
+        if told.metrics:
+            series: list[dict[str, Any]] = msgspec.to_builtins(told.metrics)
+            yield Measured(self._stream, series)
+        if told.error is not None:
+            allowed = self._what.settings.resources.max_retries
+            retry = retry_after(told, self._request.attempt, allowed)
+            yield error_of(told, self._stream, retry, "transform")
+        elif not self._all_fed or told.frames_in < (self._ends[-1] if self._ends else 0):
+            yield _ended_early(self._stream)
+        else:
+            yield Through(END, keys=told.keys)
+
+
+def _opened_frame(told: Frame, stream: StreamId) -> tuple[Any, list[Any]]:
+    try:
+        return batches_of(told.data)
+    except messages.Refusal as e:
+        raise broken_frame("transform", e, stream) from None
+
+
+def _ended_early(stream: StreamId) -> Error:
+    return Error(
+        "the transform ended before it had taken all rows, and said that all was well",
+        "system_error",
+        stream,
+        {"code": "transform.ended_early", "hint": "this is a fault of the connector"},
+    )

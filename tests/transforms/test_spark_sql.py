@@ -1,0 +1,327 @@
+"""spark-sql: what its config may say, and what Spark makes of a query before and at a load."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.codec.arrow import arrow_type
+from penstock.errors import ConfigError, DestinationError
+from penstock.model.types import (
+    CHANGES,
+    EXTRACTED_AT,
+    RAW_ID,
+    SEQ,
+    DataType,
+    Field,
+    Kind,
+    RowSchema,
+)
+from penstock.spark.query import Answer, Query, answer, write
+from penstock.transforms.spark_sql import queries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Told(msgspec.Struct):
+    use: str
+    config: dict[str, Any]
+
+
+def told(*texts: Any, use: str = "spark-sql") -> list[Told]:
+    return [Told(use, {"query": text}) for text in texts]
+
+
+def refused(*entries: Told) -> ConfigError:
+    with pytest.raises(ConfigError) as found:
+        queries(entries)
+    return found.value
+
+
+# -- what the pipeline file says, without a JVM
+
+
+def test_queries_come_in_the_order_of_the_list() -> None:
+    entries = [
+        Told("transform-sql", {"query": "SELECT 1"}),
+        *told("SELECT * FROM input", "  (SELECT count(*) AS n\nFROM input) ; -- end\n"),
+    ]
+    assert [q.where for q in queries(entries)] == [
+        "transforms[1].config.query",
+        "transforms[2].config.query",
+    ]
+    assert queries(entries)[1].text.startswith("(SELECT")
+    assert ";" not in queries(entries)[1].text
+    assert queries([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "needs the key 'query'"),
+        ({"query": 3}, "must be a text, not a number"),
+        ({"query": " "}, "is empty"),
+        ({"qery": "SELECT 1"}, "did you mean 'query'"),
+    ],
+)
+def test_a_config_that_is_none(config: dict[str, Any], words: str) -> None:
+    error = refused(Told("spark-sql", config))
+    assert error.code == "config.transform" and words in error.message
+    assert error.where == "transforms[0]" and error.hint and "SELECT" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("DROP TABLE input", "no query (DROP)"),
+        ("/* SELECT */ insert INTO x SELECT * FROM input", "no query (INSERT)"),
+        ("-- SELECT\nCREATE TABLE x AS SELECT * FROM input", "no query (CREATE)"),
+        ("SET a = 1", "no query (SET)"),
+        ("EXPLAIN SELECT * FROM input", "no query (EXPLAIN)"),
+        ("SELECT * FROM input; SELECT 1", "several statements"),
+        ("SELECT 'input' AS a -- input", "does not read the table input"),
+        ("SELECT inputs FROM other", "does not read the table input"),
+    ],
+)
+def test_what_is_no_query_of_input_is_refused_without_spark(query: str, words: str) -> None:
+    error = refused(*told(query))
+    assert error.code == "transform.query" and words in error.message, error.message
+    assert error.where == "transforms[0].config.query"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ';' AS a, `x;y` FROM input",
+        "SELECT r'\\' AS a, \"it;\" AS b FROM input",
+        "WITH x AS (SELECT 1) SELECT * FROM INPUT",
+        "FROM `input` |> WHERE id > 1",
+        "TABLE input",
+    ],
+)
+def test_what_may_be_a_query_is_left_to_spark(query: str) -> None:
+    assert queries(told(query))[0].text == query
+
+
+def test_a_batch_transform_after_it_is_refused_with_every_other_fault() -> None:
+    error = refused(*told(None, "DELETE FROM input"), *told("SELECT 1", use="transform-sql"))
+    assert len(error.problems) == 3
+    assert "transforms[2].use: transform-sql comes after a spark-sql" in error.problems
+
+
+def test_nothing_of_it_loads_pyspark() -> None:
+    code = (
+        "import sys; from penstock.transforms.spark_sql import queries; queries([]);"
+        "import penstock.engine.queries, penstock.engine.load;"
+        "sys.exit(any(m in sys.modules for m in ('pyspark', 'py4j')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+# -- what Spark says of it
+
+GIVEN = RowSchema(
+    (
+        Field("id", "id", DataType(Kind.integer)),
+        Field("full_name", "full name", DataType(Kind.string)),
+        Field("amount", "amount", DataType(Kind.decimal, precision=10, scale=2)),
+        Field("at", "at", DataType(Kind.timestamp)),
+        Field("doc", "doc", DataType(Kind.json)),
+    )
+)
+
+
+def asked(
+    spark: "SparkSession",
+    *texts: str,
+    taken: Mapping[str, str] = {},
+    reserved: tuple[str, ...] = (),
+) -> Answer:
+    return answer(spark, queries(told(*texts)), GIVEN, taken=taken, reserved=reserved)
+
+
+def columns(found: Answer) -> list[tuple[str, str, str]]:
+    return [(f.name, f.source, f.type.kind.value) for f in found.schema.fields]
+
+
+@pytest.mark.spark
+def test_columns_have_our_types_and_keep_the_names_of_their_properties(
+    shared_spark: "SparkSession",
+) -> None:
+    text = (
+        "SELECT id, full_name, lower(full_name) AS short, full_name AS name, 1 AS one, "
+        "CAST(1 AS FLOAT) AS f, NULL AS nothing, date(at) AS day, count(*) OVER () AS `n n`, "
+        "array(CAST(1 AS TINYINT)) AS few FROM input"
+    )
+    assert columns(asked(shared_spark, text)) == [
+        ("id", "id", "integer"),
+        ("full_name", "full name", "string"),
+        ("short", "short", "string"),
+        ("name", "name", "string"),
+        ("one", "one", "integer"),
+        ("f", "f", "number"),
+        ("nothing", "nothing", "string"),
+        ("day", "day", "date"),
+        ("n_n", "n n", "integer"),
+        ("few", "few", "array"),
+    ]
+
+
+@pytest.mark.spark
+def test_a_query_reads_the_answer_of_the_one_before(shared_spark: "SparkSession") -> None:
+    first = "SELECT date(at) AS day, sum(amount) FROM input GROUP BY date(at)"
+    found = asked(shared_spark, first, "SELECT max(`sum_amount_`) AS top FROM input")
+    assert columns(found) == [("top", "top", "decimal")]
+    assert found.schema.fields[0].type.precision == 20
+
+
+@pytest.mark.spark
+def test_names_that_were_given_stay_and_those_of_the_table_are_not_given(
+    shared_spark: "SparkSession",
+) -> None:
+    text = "SELECT id AS `a b`, id AS _raw, id AS _penstock_id FROM input"
+    found = asked(shared_spark, text, taken={"a b": "kept"}, reserved=("_raw",))
+    names = [f.name for f in found.schema.fields]
+    assert names[0] == "kept" and names[1].startswith("_raw_")
+    assert names[2].startswith("_penstock_id_")
+    assert found.names == dict(zip(("a b", "_raw", "_penstock_id"), names, strict=True))
+    again = asked(shared_spark, text, taken=found.names, reserved=("_raw",))
+    assert again == found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT nme FROM input", "`nme` cannot be resolved"),
+        ("SELECT id,\n  nme\nFROM input", "(line 2, pos 2)"),
+        ("SELECT id FROM input GROUP YB id", "(line 1, pos"),
+        ("SELECT id FROM (SELECT * FROM input", "Syntax error"),
+        ("SELECT id, count(*) FROM input", "GROUP BY"),
+        ("SELECT * FROM input JOIN other USING (id)", "`other` cannot be found"),
+        ("SELECT 1 AS input", "does not read the table input"),
+        ("WITH input AS (SELECT 1 AS a) SELECT a FROM input", "does not read the table input"),
+        ("SELECT id + at AS x FROM input", "(line 1, pos 7)"),
+        ("SELECT nothing_like(id) FROM input", "nothing_like"),
+        ("SELECT id, at AS id FROM input", "'id' comes 2 times"),
+        ("SELECT map('a', id) AS m FROM input", "a type of no table; CAST"),
+        ("SELECT array(INTERVAL 1 DAY) AS m FROM input", "a type of no table; CAST"),
+        ("SELECT id FROM input WHERE id = :id", "parameter"),
+        ("WITH x AS (SELECT * FROM input) INSERT INTO y SELECT * FROM x", "Syntax error"),
+    ],
+)
+def test_a_query_that_spark_cannot_read_is_told_in_one_line(
+    shared_spark: "SparkSession", capfd: pytest.CaptureFixture[str], query: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        asked(shared_spark, query)
+    error = found.value
+    assert error.code == "transform.query" and words in error.message, error.message
+    for noise in ("\n", "org.apache", "SQLSTATE", "Project [", "_penstock_input"):
+        assert noise not in error.message
+    assert error.hint == "the columns of input are: id, full_name, amount, at, doc"
+    assert error.exit_code == 2 and error.problems == [error.message]
+    assert capfd.readouterr() == ("", "")
+    assert not [t for t in shared_spark.catalog.listTables() if "penstock" in t.name]
+
+
+# -- at a load
+
+
+def part(folder: Path, ids: list[int], at: int) -> str:
+    """A part file of GIVEN, with the internal columns."""
+    stamp = datetime.fromtimestamp(at, UTC)
+    data = {
+        "id": ids,
+        "full_name": [f"n{i % 3}" for i in ids],
+        "amount": [None] * len(ids),
+        "at": [stamp] * len(ids),
+        "doc": ["{}"] * len(ids),
+    }
+    arrays = [pa.array(data[f.name], arrow_type(f.type)) for f in GIVEN.fields]
+    lists = pa.list_(pa.struct([(n, pa.string()) for n in ("field", "change", "reason")]))
+    table = pa.table(arrays, names=[f.name for f in GIVEN.fields])
+    table = table.append_column(SEQ, pa.array(ids, pa.int64()))
+    table = table.append_column(RAW_ID, pa.array([f"u{i}" for i in ids]))
+    table = table.append_column(
+        EXTRACTED_AT, pa.array([stamp] * len(ids), pa.timestamp("us", "UTC"))
+    )
+    table = table.append_column(CHANGES, pa.array([[] for _ in ids], lists))
+    path = folder / f"part [{at}].parquet"
+    pq.write_table(table, path)
+    return str(path).replace("[", "\\[").replace("]", "\\]")
+
+
+def written(
+    spark: "SparkSession", folder: Path, text: str, parts: list[str]
+) -> list[dict[str, Any]]:
+    to = folder / f"out-{threading.get_ident()}-{len(list(folder.glob('out*')))}"
+    write(spark, queries(told(text)), parts, GIVEN, str(to), taken={}, reserved=())
+    rows = [r for p in sorted(to.glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
+    return sorted(rows, key=lambda r: r[SEQ])
+
+
+@pytest.mark.spark
+def test_the_answer_is_over_all_parts_and_is_a_part_itself(
+    shared_spark: "SparkSession", tmp_path: Path
+) -> None:
+    parts = [part(tmp_path, list(range(10)), 1000), part(tmp_path, list(range(5, 20)), 2000)]
+    text = "SELECT full_name, count(DISTINCT id) AS n FROM input GROUP BY full_name ORDER BY 1 DESC"
+    rows = written(shared_spark, tmp_path, text, parts)
+    assert [(r["full_name"], r["n"]) for r in rows] == [("n2", 6), ("n1", 7), ("n0", 7)]
+    assert {r[EXTRACTED_AT] for r in rows} == {datetime.fromtimestamp(2000, UTC)}
+    assert len({r[RAW_ID] for r in rows}) == 3 and len({r[SEQ] for r in rows}) == 3
+    assert all(r[CHANGES] == [] for r in rows)
+
+
+@pytest.mark.spark
+def test_nothing_read_is_an_empty_input(shared_spark: "SparkSession", tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    rows = written(shared_spark, tmp_path, "SELECT count(*) AS n FROM input", [])
+    assert [r["n"] for r in rows] == [0] and rows[0][EXTRACTED_AT] >= before.replace(microsecond=0)
+
+
+@pytest.mark.spark
+def test_loads_side_by_side_read_their_own_input(
+    shared_spark: "SparkSession", tmp_path: Path
+) -> None:
+    parts = {n: part(tmp_path, list(range(n)), 1000 + n) for n in (3, 5, 8)}
+    found: dict[int, int] = {}
+
+    def count(n: int) -> None:
+        text = "SELECT count(*) AS n FROM input"
+        found[n] = written(shared_spark, tmp_path, text, [parts[n]])[0]["n"]
+
+    threads = [threading.Thread(target=count, args=(n,)) for n in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {3: 3, 5: 5, 8: 8}
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_on_rows_is_told_without_their_values(
+    shared_spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "SELECT CAST(concat('s3cret', full_name) AS INT) AS a FROM input"
+    with pytest.raises(DestinationError) as found:
+        write(
+            shared_spark, [Query(text, "here")], [part(tmp_path, [1], 1)], GIVEN,
+            str(tmp_path / "out"), taken={}, reserved=(),
+        )  # fmt: skip
+    error = found.value
+    assert error.code == "transform.failed" and error.where == "here"
+    assert text in error.message and "\n" not in error.message
+    assert "s3cretn1" not in str(error.as_dict()) and "org.apache" not in error.message
+    assert "cast" in error.message.lower()
+    del capfd
