@@ -18,16 +18,18 @@ import pyarrow as pa
 import pytest
 from pipelines import NAME, Ran
 from wasm_sites import (
+    COMPILED,
     MANIFEST,
     Told,
     WasmSite,
     checkpoint,
     component,
+    count_destination,
     counting_server,
+    last_words_guest,
     numbered,
+    numbers_source,
 )
-
-import built
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +68,7 @@ def wasm(tmp_path: Path, shared_spark: "SparkSession") -> MakeWasm:
 @pytest.fixture
 def numbers(wasm: MakeWasm) -> MakeWasm:
     """The same from the C example."""
-    binary = built.c_source().read_bytes()
+    binary = numbers_source()
     return lambda format="parquet": wasm(format, binary=binary)
 
 
@@ -365,7 +367,7 @@ def test_l8_dead_letters_are_rejects_that_can_be_queried(wasm: MakeWasm) -> None
     assert {r["bytes"] for r in rows} == {json.dumps(bad)}, "the connector's own bytes"
     shown = here.cli("rejects", NAME, "--json")
     assert shown.code == 0, shown.err
-    assert len(shown.json["rejects"]) == 3
+    assert len(shown.json) == 3
     assert here.cursors() == {"s0": "60"}
 
 
@@ -471,6 +473,16 @@ def test_retries_end_with_max_retries(wasm: MakeWasm) -> None:
     assert ran.stream("s0").committed == 0
 
 
+@pytest.mark.parametrize(("most", "runs"), [(0, 1), (1, 2)])
+def test_max_retries_is_the_pipelines(wasm: MakeWasm, most: int, runs: int) -> None:
+    here = wasm()
+    told = Told()
+    with counting_server() as (port, asked):
+        config = told.config(failing(told, 99, "4 RESET 1 1 10 -1"), **network(port))
+        ran = here.run(config=config, resources={"max_retries": most})
+    assert (ran.exit_code, len(asked)) == (4, runs), ran.error
+
+
 def test_retry_after_is_waited_for(wasm: MakeWasm) -> None:
     here = wasm()
     told = Told()
@@ -494,6 +506,33 @@ def test_of_several_streams_only_the_failed_one_is_tried_again(wasm: MakeWasm) -
     assert ran.counts("s0") == ("complete", 100, 100, 0)
     assert here.seqs("s1") == FULL[:20]
     assert here.seqs("s0") == FULL
+
+
+# -- its own keys (section 4.3; issue 5, part 5)
+
+
+def test_its_keys_last_as_its_checkpoints_do(wasm: MakeWasm) -> None:
+    """Durable with the state that covers them; never in a dry run."""
+    here = wasm()
+
+    def run(*commands: str, **how: Any) -> Ran:
+        told = Told()
+        return here.run(
+            config=told.config({"s0": [*commands, told.rows(1, 2), "at 2"]}),
+            defaults=INCREMENTAL,
+            **how,
+        )
+
+    def got(ran: Ran) -> list[str]:
+        said = [e["message"] for e in here.log_lines(ran.report.run)]
+        return [text for text in said if text.startswith("got ")]
+
+    assert run("put 0 a dry", dry_run=True).exit_code == 0
+    assert got(run("get 0 a", "put 0 a one", "put 1 a stream", "put 2 a mine")) == ["got nothing"]
+    ran = run("get 0 a", "get 1 a", "get 2 a", "put 0 a two", "fail 8 BROKEN 0 0 -1 -1")
+    assert got(ran) == ["got one", "got stream", "got mine"]
+    assert ran.exit_code == 4
+    assert got(run("get 0 a")) == ["got one"], "what no state covers is gone with its run"
 
 
 # -- traps and limits (L10, L11; issue 5, parts 2 and 10)
@@ -544,6 +583,24 @@ def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) 
     assert ran.counts("s0") == ("complete", 5, 5, 0), ran.error
 
 
+@pytest.mark.slow
+def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
+    """A Python component; slow where it was not built and compiled before."""
+    here = wasm(binary=last_words_guest())
+    here.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    COMPILED.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (here.home.path / "compiled").symlink_to(COMPILED)
+    left = here.run(config={})
+    assert (left.exit_code, left.error["code"]) == (4, "source.exited"), left.error
+    assert "my last words" in left.error["message"]
+    said = [e["message"] for e in here.log_lines(left.report.run)]
+    assert "a line before" in said
+    assert "my last words" in said
+    raised = here.run(config={"how": "raise"})
+    assert raised.exit_code == 4
+    assert "LookupError: no such table" in raised.error["message"], raised.error
+
+
 def test_a_connector_that_does_not_open_is_quoted(wasm: MakeWasm) -> None:
     here = wasm()
     told = Told()
@@ -559,7 +616,7 @@ def test_a_frame_that_is_no_arrow_stream_is_named(wasm: MakeWasm) -> None:
     here = wasm()
     told = Told()
     ran = here.run(config=told.config({"s0": [told.rows(1, 5), "at 5", told.bytes(b"not arrow")]}))
-    assert (ran.exit_code, ran.error["code"]) == (4, "connector.bad_frame")
+    assert (ran.exit_code, ran.error["code"]) == (4, "source.bad_frame")
     assert "Arrow IPC" in ran.error["message"]
     assert here.cursors() == {"s0": "5"}
 
@@ -691,8 +748,10 @@ def test_a_sync_mode_that_its_manifest_does_not_name_is_refused(wasm: MakeWasm) 
     answer = planned(here, defaults=INCREMENTAL)
     assert any("sync_mode incremental" in p for p in answer["problems"]), answer["problems"]
     told = Told()
-    ran = here.run(config=told.config(two_halves(told)), defaults=INCREMENTAL)
-    assert (ran.exit_code, ran.error["code"]) == (2, "config.sync_mode")
+    error = here.run_or_error(config=told.config(two_halves(told)), defaults=INCREMENTAL)
+    assert (error["exit_code"], error["code"]) == (2, "config.streams")
+    assert any("sync_mode incremental" in p for p in error["problems"])
+    assert here.tables() == []
     ran = here.run(config=told.config(two_halves(told)), defaults=OVERWRITE)
     assert ran.exit_code == 0, ran.error
 
@@ -718,7 +777,7 @@ def test_a_config_that_breaks_its_schema_is_refused_before_anything_runs(wasm: M
 
 
 def test_a_destination_is_no_source(wasm: MakeWasm) -> None:
-    here = wasm(binary=built.c_destination().read_bytes())
+    here = wasm(binary=count_destination())
     error = here.run_or_error(config={})
     assert error["code"] == "connector.role"
     assert "it is a destination" in error["message"]
@@ -752,9 +811,7 @@ def test_metrics_and_logs_of_a_guest_reach_report_and_run_log(wasm: MakeWasm) ->
     series = {m["name"]: m for m in measured["series"]}
     assert set(series) == {"rows_seen", "queue"}
     assert "table" in json.dumps(series["rows_seen"])
-    levels = {
-        e["message"]: e["level"] for e in here.log_lines(ran.report.run) if "message" in e
-    }
+    levels = {e["message"]: e["level"] for e in here.log_lines(ran.report.run) if "message" in e}
     assert levels["it hurts"] == "ERROR"
     assert levels["mind the gap"] == "WARN"
     assert levels["all is well: café"] == "INFO"
@@ -783,7 +840,7 @@ def test_l10_a_secret_of_the_config_is_shown_nowhere(wasm: MakeWasm) -> None:
 
 
 def test_check_spec_discover_preview_of_a_file(wasm: MakeWasm) -> None:
-    here = wasm(binary=built.c_source().read_bytes())
+    here = wasm(binary=numbers_source())
     spec = here.cli("spec", "./source.wasm", "--json").json
     assert spec["protocol"] == "rapidbyte"
     assert spec["protocol_version"] == "4"
@@ -929,7 +986,7 @@ def test_a_v4_file_runs_as_it_is(wasm: MakeWasm, place: str) -> None:
     user = here.folder / "user"
     folder = here.folder / "dir" if place == "variable" else user / ".rapidbyte" / "plugins"
     folder.mkdir(parents=True)
-    (folder / "source_numbers.wasm").write_bytes(built.c_source().read_bytes())
+    (folder / "source_numbers.wasm").write_bytes(numbers_source())
     environ = {"HOME": str(user)}
     user.mkdir(exist_ok=True)
     if place == "variable":
@@ -957,3 +1014,19 @@ def test_a_name_that_is_nowhere_says_where_it_was_looked_for(wasm: MakeWasm) -> 
     assert "airbyte:source-nowhere" in answer.error["hint"]
 
 
+def test_a_whole_v4_file_with_components_at_both_ends_runs(wasm: MakeWasm) -> None:
+    """Told from the shapes alone: v4's defaults hold, and what v4 ignores is a warning."""
+    here = wasm()
+    folder = here.folder / "dir"
+    folder.mkdir()
+    (folder / "source_numbers.wasm").write_bytes(numbers_source())
+    (folder / "dest_count.wasm").write_bytes(count_destination())
+    path = v4_file(here, "source-numbers", destination="dest-count")
+    text = path.read_text().replace(f"    path: {here.lake}", "    checkpoint_frames: 1")
+    path.write_text(text + "future_key: 1\n")
+    answer = here.cli("run", str(path), "--json", RAPIDBYTE_CONNECTOR_DIR=str(folder))
+    assert answer.code == 0, (answer.out, answer.err)
+    (stream,) = answer.json["streams"]
+    assert (stream["read"], stream["committed"], stream["filtered"]) == (50, 25, 25)
+    assert answer.json["guarantee"] == "at-least-once"
+    assert here.cursors() == {"numbers": "50"}

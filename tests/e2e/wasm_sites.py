@@ -25,12 +25,14 @@ from penstock.protocols import load as load_protocol
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "tests" / "protocols" / "rapidbyte"), str(ROOT / "tests" / "examples")]
 
+import built  # noqa: E402
 import rapidbyte_guests  # noqa: E402
 
 from penstock.protocols.rapidbyte.binary import name as wasm_name  # noqa: E402
 from penstock.protocols.rapidbyte.binary import section  # noqa: E402
 from penstock.protocols.rapidbyte.manifest import MANIFEST_SECTION, SCHEMA_SECTION  # noqa: E402
 
+COMPILED = built.COMPILED
 MANIFEST: dict[str, Any] = {
     "id": "penstock-tests/script",
     "name": "Script",
@@ -46,6 +48,27 @@ Script = Mapping[str, Sequence[str]]
 @cache
 def script_guest() -> bytes:
     return rapidbyte_guests.c_guest("source", "script.c")
+
+
+def numbers_source() -> bytes:
+    """The example in C: rows, batch_rows, start."""
+    return built.c_source().read_bytes()
+
+
+def count_destination() -> bytes:
+    """The example in C: checkpoint_frames, fail_after, ..."""
+    return built.c_destination().read_bytes()
+
+
+def last_words_guest() -> bytes:
+    """A Python source; ten seconds the first time."""
+    source = rapidbyte_guests.SOURCES / "last_words.py"
+    return rapidbyte_guests.built(
+        "last-words", [source, *rapidbyte_guests.guests.PYTHON_SDK.rglob("*.py")],
+        lambda out: rapidbyte_guests.guests.python_guest(
+            "last_words", [source.parent], "source", out
+        ),
+    ).read_bytes()  # fmt: skip
 
 
 def component(
@@ -138,9 +161,7 @@ class Told:
             declared = (columns or {}).get(stream, COLUMNS)
             stream_told: dict[str, Any] = {
                 "name": stream,
-                "schema": [
-                    {"name": n, "data_type": t, "nullable": True} for n, t in declared
-                ],
+                "schema": [{"name": n, "data_type": t, "nullable": True} for n, t in declared],
                 "supported_sync_modes": list(modes),
             }
             if cursor:

@@ -7,6 +7,7 @@ destination. Each row that is given, each order and each ack is a step. Neighbou
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from scripted import Rows
 from simulation import Outcome, Scenario, Tally, World, run_once
 
@@ -29,11 +30,12 @@ Row = tuple[int, int, int]
 class Manner:
     """``acks``: at_once | late (a mark later) | end (its marks, once its input has ended) | at_end
     (exit code 0) | never. ``dies``, ``lost``: after so many rows, or where they are 0 once its
-    input has ended, before it acks."""
+    input has ended, before it acks. ``again``: it says that it may be tried again."""
 
     acks: str = "at_once"
     dies: int | None = None
     lost: int | None = None
+    again: bool = False
 
 
 GOOD = Manner()
@@ -236,7 +238,8 @@ class SimConversation:
 
     def _died(self) -> PushResult:
         error = DestinationError("exit code 1", code="destination.exited")
-        return self._told_end(PushEnd.failed, [error.as_dict()])
+        result = self._told_end(PushEnd.failed, [error.as_dict()])
+        return msgspec.structs.replace(result, retry=0.0 if self._manner.again else None)
 
     def _told_end(self, end: PushEnd, errors: list[dict[str, object]]) -> PushResult:
         return PushResult(
@@ -273,6 +276,9 @@ class SimFeeder:
         store = self._world.store
         told = {s: {*store.schemas("sim", s)} for s in [*self._plan, *streams]}
         return SimConversation(self._world, self._target, self._lease, told)
+
+    def cancelled(self) -> bool:
+        return False
 
     def save_config(self, config: NewConfig) -> None:
         raise AssertionError("nobody changes it")

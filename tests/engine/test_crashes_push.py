@@ -57,6 +57,9 @@ MANNERS = {
     "dies": [Manner(dies=3), Manner("late", dies=2)],
     "dies-at-the-end": [Manner("end", dies=0), Manner("at_once", dies=0)],
     "lost": [Manner(lost=2), Manner("late", lost=4)],
+    "again": [Manner(dies=3, again=True), Manner("late", dies=2, again=True)],
+    "again-at-the-end": [Manner("end", dies=0, again=True), Manner(dies=0, again=True)],
+    "again-then-dies": [Manner("late", dies=4, again=True), Manner(dies=3)],
 }
 
 
@@ -179,7 +182,7 @@ def test_L1_every_single_step(name: str, manner: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@pytest.mark.parametrize("manner", ["at-once", "late", "lost"])
+@pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again"])
 def test_L1_pairs_of_steps(name: str, manner: str) -> None:
     for first, second in pairs(steps(name, manner), 25, (name, manner)):
         pushed = one(name, manner, forgets=first % 2 == 0, told_once=second % 3 == 0)

@@ -27,17 +27,18 @@ Role = Annotated[
     ),
 ]
 
-_WORD = re.compile(r"(?:^|[-_.])(source|tap|destination|target)(?=$|[-_.])")
+_WORD = re.compile(r"(?:^|[-_.])(source|tap|destination|dest|target)(?=$|[-_.])")
 
 
 def end_of(ref: ConnectorRef) -> End:
     """By the first word in its name that tells it (``source``, ``tap``, ``destination``,
-    ``target``), whatever stands before: ``meltanolabs-target-postgres``, ``./destination``,
+    ``dest``, ``target``), whatever stands before: ``meltanolabs-target-postgres``,
+    ``./destination``, ``dest_postgres.wasm``,
     ``python my_target.py``. A source where none does."""
     if ref.kind is RefKind.table:
         return End.destination
     for word in (ref.name,) if ref.name else ref.command:
         found = _WORD.search(PurePath(word).name.lower()) if not word.startswith("-") else None
         if found is not None:
-            return End.destination if found[1] in ("destination", "target") else End.source
+            return End.destination if found[1] in ("destination", "dest", "target") else End.source
     return End.source

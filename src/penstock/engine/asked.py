@@ -15,8 +15,9 @@ from penstock.engine.ends import DESTINATION, SOURCE, Destination, Save, source_
 from penstock.engine.keepalive import LEASE_TTL
 from penstock.engine.mailbox import NewConfig
 from penstock.engine.plan import StreamsPlan, describe, permissions_asked
-from penstock.engine.preparation import Prepared, destination_of, prepare
+from penstock.engine.preparation import destination_of, prepare
 from penstock.engine.progress import RunObserver
+from penstock.engine.transform_end import TransformEnd, transforms_of
 from penstock.errors import ConfigError
 from penstock.model.catalog import CheckResult
 from penstock.state.contract import Store
@@ -65,11 +66,14 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             place = destination_of(
                 pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
             )
-            prepared = prepare(pipeline, source, place, store)
+            transforms = transforms_of(pipeline, home, store, observer)
+            prepared = prepare(pipeline, source, place, store, transforms)
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
-        answer["held"] = _held(prepared, answer["notes"])
+        lines, notes = prepared.held()
+        answer["held"] = msgspec.to_builtins(lines)
+        answer["notes"] += notes
         plan: StreamsPlan = prepared.plan
         answer["streams"] = describe(plan, place)
         if isinstance(place, Destination):
@@ -85,28 +89,21 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         return answer
 
 
-def _held(prepared: Prepared, notes: list[str]) -> dict[str, Any]:
-    """What manifest and pipeline let each component reach and use, and which of them decided."""
-    answer: dict[str, Any] = {}
-    for end in prepared.ends():
-        lines, said = end.connector.held(end.config)
-        if lines:
-            answer[end.role_name] = msgspec.to_builtins(lines)
-        notes += [f"{end.role_name}: {text}" for text in said]
-    return answer
-
-
 def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
-    """Are the source's credentials good, and is the destination there to be written to? The first
-    of the two that fails is the answer."""
+    """Are the source's credentials good, are the transforms content, and is the destination there
+    to be written to? The first of them that fails is the answer."""
     with _opened(pipeline, home) as store:
         source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
         place = destination_of(
             pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
         )
+        transforms = transforms_of(pipeline, home, store, observer)
         source.validate()
+        for transform in transforms:
+            transform.check()
         place.check()
         result = source.connector.check(source.config, source.timeouts)
-        if result.succeeded and isinstance(place, Destination):
-            return place.ask()
+        for end in (*transforms, place):
+            if result.succeeded and isinstance(end, (TransformEnd, Destination)):
+                result = end.ask()
         return result

@@ -4,7 +4,7 @@ Neighbours: ``engine.run`` opens what is given here and runs what comes out.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from penstock.engine.submit import Submit, here, on_spark
 from penstock.engine.sync import Sync
 from penstock.engine.watch import Watch
 from penstock.model.catalog import StreamId
+from penstock.model.segments import Shape
 from penstock.protocols.contract import WriteStream
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import Deletes
@@ -194,7 +195,7 @@ class Assembly:
     def _feeder(self, submit: Submit, destination: Destination, save: SaveConfig) -> PushTask:
         prepared = self._prepared
 
-        def streams(filled: Iterable[StreamId]) -> dict[StreamId, WriteStream]:
+        def streams(filled: Mapping[StreamId, Shape]) -> dict[StreamId, WriteStream]:
             pipeline = self._pipeline.pipeline
             return write_streams(destination, prepared, self._store, pipeline, filled)
 

@@ -4,7 +4,6 @@ Counts stay the source's: a batch says how many records it stands for. Neighbour
 applies the transforms, ``engine.transforming`` puts stages together.
 """
 
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -74,11 +73,9 @@ class BuiltInStage:
         given = self._streams.rows(batch, chain.given, self._place)
         for index, reason, name in given.rejects:
             yield Reject(batch.stream, reason, bytes(batch.bodies[index]), name)
-        began = time.monotonic()
         users = given.rows.select([f.name for f in chain.given.fields])
         table, origin, rejects = chain.apply(users)
         table = table.rename_columns([f.source for f in chain.schema.fields])
-        self._streams.transform_seconds += time.monotonic() - began
         for index, reason, name in rejects:
             yield Reject(batch.stream, reason, Columns(users)[index] if index >= 0 else b"", name)
         left = self._left(batch.stream, batch.read, len(given.rejects) + len(rejects))

@@ -14,23 +14,14 @@ import msgspec
 from penstock.codec.arrow import arrow_type
 from penstock.codec.untyped import Array, Table
 from penstock.engine.job import TransformJob
-from penstock.model.catalog import ConfiguredStream
+from penstock.model.catalog import ConfiguredStream, FieldPath
+from penstock.model.events import Showed
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms.open import open_transform
 
 Outline = Callable[[TransformJob, ConfiguredStream, RowSchema], RowSchema | None]
 """(transform, stream, what it is given) -> its columns by their names as they stand, if it told."""
-
-
-class Showed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rows of a transform that is a connector have shown. ``number``: among these,
-    from 0. ``columns``: by their names as they stand. ``fresh``: no row of the stream has come out
-    of it in this epoch before."""
-
-    number: int
-    columns: RowSchema
-    fresh: bool = False
 
 
 class Chain:
@@ -175,3 +166,19 @@ def misfit(given: RowSchema, made: RowSchema, came: RowSchema, *, first: bool) -
         return came
     rest = (Field(n, n, f.type) for n, f in known.items() if n not in new)
     return RowSchema((*rest, *new.values()))
+
+
+def as_given(configured: ConfiguredStream, given: RowSchema) -> ConfiguredStream:
+    """Its key, cursor and selection by the names that its columns have now."""
+    names = {f.source: f.name for f in given.fields}
+
+    def named(path: FieldPath) -> FieldPath:
+        return (names.get(path[0], path[0]), *path[1:]) if path else path
+
+    selected = configured.columns
+    return msgspec.structs.replace(
+        configured,
+        cursor_field=named(configured.cursor_field),
+        primary_key=tuple(named(p) for p in configured.primary_key),
+        columns=None if selected is None else tuple(names.get(c, c) for c in selected),
+    )

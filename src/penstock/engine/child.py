@@ -10,7 +10,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.codec.decode import warm
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.masked import learning, masked_event
+from penstock.connectors.masked import learning, mask_error, masked_event
 from penstock.engine.ahead import Ahead
 from penstock.engine.decoding import Streams
 from penstock.engine.events_log import EventLog
@@ -57,6 +57,7 @@ from penstock.state.keys import lane_task
 
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
+_OURS = ("code", "hint")
 _KEPT = "what it had finished is kept; run again to go on from the saved state"
 
 
@@ -94,11 +95,12 @@ class Lane:
         self._exit: Exited | None = None
         self._progress_at = 0.0
         self._streams = Streams(job)
+        self._keys = None if job.keys is None else ports(job.keys, lane_task(job.epoch))
         self._transforming = None
         if job.transforms:
             from penstock.engine.transforming import Transforming
 
-            self._transforming = Transforming(job.transforms, self._streams)
+            self._transforming = Transforming(job, self._streams, self._said.stderr, self._keys)
 
     def run(self) -> LaneResult:
         began = time.monotonic()
@@ -120,16 +122,17 @@ class Lane:
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
         launch = msgspec.convert(self._job.launch, Launch)
-        keys = None if self._job.keys is None else ports(self._job.keys, lane_task(self._job.epoch))
-        runtime = metered(runtime_for(launch, self._job.secrets, self._said.stderr, keys))
+        runtime = metered(runtime_for(launch, self._job.secrets, self._said.stderr, self._keys))
         try:
             with storage(self._log.root, "write to"):
                 end, complete = self._converse(sealer, runtime)
         except (LogError, Refused) as e:
+            mask_error(self._masker, e)
             self._errors.append(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
         if self._transforming is not None:
-            self._metrics += map(measured, self._transforming.measured())
+            said = (masked_event(self._masker, m) for m in self._transforming.measured())
+            self._metrics += [measured(m) for m in said if isinstance(m, Measured)]
         self._put_progress(sealer)
         warming.join(timeout=60)
         self._said.close()
@@ -168,6 +171,7 @@ class Lane:
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
             open=self._job.open,
             attempt=self._job.attempt,
+            limit=self._job.limit,
             shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
@@ -194,6 +198,8 @@ class Lane:
             self._errors.append(e)
             return LaneEnd.failed, sealer.finish(clean=False)
         finally:
+            if isinstance(events, Generator):
+                events.close()
             ahead.close()
         clean = self._exit is not None and self._exit.code == 0
         if clean and self._errors:
@@ -283,6 +289,7 @@ class Lane:
                 primary_key=told.primary_key,
                 cursor_field=told.cursor_field,
                 version=self._versions.get(told.stream),
+                showed=told.showed,
             ),
             sealer,
         )
@@ -396,9 +403,10 @@ class Lane:
 
 def _source_error(event: Error) -> PenstockError:
     """A source's failure: in its own words, or a limit or a rule of ours that it broke (``raw`` has
-    a ``code`` that begins with ``source.``, and maybe a ``hint``)."""
+    a ``code`` that begins with ``source.`` or ``transform.``, and maybe a ``hint``)."""
     code, hint = event.raw.get("code"), event.raw.get("hint")
-    ours = isinstance(code, str) and code.startswith("source.")
+    own = "category" in event.raw  # the connector's own error, which has a code of its own
+    ours = isinstance(code, str) and code.startswith(("source.", "transform.")) and not own
     if not ours:
         code = f"source.{event.failure_type or 'failed'}"
     return SourceError(
@@ -406,7 +414,7 @@ def _source_error(event: Error) -> PenstockError:
         code=code,
         hint=(hint or _KEPT) if ours else None,
         stream=None if event.stream is None else str(event.stream),
-        connector=None if ours else event.raw or None,
+        connector={k: v for k, v in event.raw.items() if not (ours and k in _OURS)} or None,
     )
 
 

@@ -14,19 +14,21 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from penstock.codec import columns
 from penstock.codec.columns import Columns
 from penstock.codec.untyped import ArrowSchema, Table
+from penstock.codec.untyped import compute as pc
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.engine.chain import Showed, misfit, standing
+from penstock.engine.chain import as_given, misfit, standing
 from penstock.engine.decoding import Streams
 from penstock.engine.failpoints import reach
 from penstock.engine.job import LaneJob, StreamJob, TransformJob
 from penstock.engine.transform_run import Mail, Over, TransformRun
 from penstock.engine.waiting import Waiting
 from penstock.errors import Defect, SourceError
-from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
+from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
@@ -36,6 +38,7 @@ from penstock.model.events import (
     Measured,
     Reject,
     Schema,
+    Showed,
     State,
     Status,
     StreamStatus,
@@ -123,11 +126,11 @@ class ComponentStage:
             case State():
                 self._shared |= event.scope.stream is None
                 self._waiting.state(event)
-                yield from self._waiting.ready()
+                yield from self._ready()
             case StreamStatus(status=Status.complete):
                 self._end(event.stream)
                 self._waiting.status(event)
-                yield from self._waiting.ready()
+                yield from self._ready()
             case StreamStatus(status=Status.incomplete):
                 yield from self._source_failed(event.stream, "the source did not finish the stream")
                 yield event
@@ -136,9 +139,8 @@ class ComponentStage:
                 if event.stream not in self._failed:
                     yield event
             case Error():
-                streams = list(self._runs) if event.stream is None else [event.stream]
-                for stream in streams:
-                    yield from self._source_failed(stream, event.message)
+                if event.stream is not None:
+                    yield from self._source_failed(event.stream, event.message)
                 yield event
             case Exited():
                 yield from self._exited(event)
@@ -151,10 +153,10 @@ class ComponentStage:
                 self._end(stream)
             elif not self._runs[stream].ended:
                 yield from self._source_failed(stream, "the source ended before it was done")
-        while self._runs:
+        while not all(run.broken for run in self._runs.values()):
             yield from self._one_step()
         self._waiting.over()
-        yield from self._waiting.ready()
+        yield from self._ready()
         yield event
 
     def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
@@ -166,7 +168,7 @@ class ComponentStage:
             run.fail(why)
             self._failed.add(stream)
             self._waiting.failed(stream)
-            yield from self._waiting.ready()
+            yield from self._ready()
 
     def _batch(self, batch: Batch) -> Iterator[Event]:
         stream, job = batch.stream, self._streams.jobs[batch.stream]
@@ -175,7 +177,7 @@ class ComponentStage:
             yield from self._ended(stream)  # rows of two versions are never told apart
         if not len(batch.bodies):
             self._count(batch, batch.read)
-            yield from self._waiting.ready()
+            yield from self._ready()
             return
         schema = self._given(job)
         rows = self._streams.rows(batch, schema, self._place)
@@ -185,7 +187,7 @@ class ComponentStage:
         users = rows.rows.select([f.name for f in schema.fields])
         if stream in self._failed or self._enough(stream) or not users.num_rows:
             self._count(batch, read)
-            yield from self._waiting.ready()
+            yield from self._ready()
             return
         yield from self._feed(batch, job, schema, users, rows.rows)
         self._count(batch, read)
@@ -201,19 +203,17 @@ class ComponentStage:
             yield from self._ended(batch.stream)
             run = None
         run = run or self._begin(job, schema, batch.version)
-        newest = columns.pc.max(rows.column(EXTRACTED_AT)).value
+        newest = pc.max(rows.column(EXTRACTED_AT)).value
         run.newest = max(run.newest, (newest or 0) // 1000)
-        began = time.monotonic()
         while not run.offer(users, users.nbytes):
             yield from self._one_step()
-        self._streams.transform_seconds += time.monotonic() - began
         self._fed[batch.stream] = self._fed.get(batch.stream, 0) + 1
         self._waiting.fed(batch.stream)
 
     def _count(self, batch: Batch, read: int) -> None:
         """These records are counted once what was made of them is out."""
         count = Batch(
-            batch.stream, Columns(columns.pa.table({})), [],
+            batch.stream, Columns(pa.table({})), [],
             size=batch.size, version=batch.version, stands_for=max(read, 0),
             filtered=batch.filtered,
         )  # fmt: skip
@@ -262,7 +262,7 @@ class ComponentStage:
         self._end(stream)
         while stream in self._runs:
             yield from self._one_step()
-        yield from self._waiting.ready()
+        yield from self._ready()
 
     def _one_step(self) -> Iterator[Event]:
         self._mail.wait()
@@ -369,19 +369,3 @@ class ComponentStage:
             showed = Showed(number=self._number, columns=found, fresh=first)
             yield Schema(stream, {}, showed=showed)
         self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])
-
-
-def as_given(configured: ConfiguredStream, given: RowSchema) -> ConfiguredStream:
-    """Its key, cursor and selection by the names that its columns have now."""
-    names = {f.source: f.name for f in given.fields}
-
-    def named(path: FieldPath) -> FieldPath:
-        return (names.get(path[0], path[0]), *path[1:]) if path else path
-
-    selected = configured.columns
-    return msgspec.structs.replace(
-        configured,
-        cursor_field=named(configured.cursor_field),
-        primary_key=tuple(named(p) for p in configured.primary_key),
-        columns=None if selected is None else tuple(names.get(c, c) for c in selected),
-    )

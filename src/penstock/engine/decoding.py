@@ -35,7 +35,7 @@ class Streams:
         self.jobs = {s.id: s for s in job.streams}
         self.seconds = 0.0
         self._decoders: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
-        self._given: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
+        self._given: dict[tuple[StreamId, bool, int], tuple[RowSchema, Any]] = {}
         self._misfits = 0
         self._extra: dict[str, int] = {}
 
@@ -51,7 +51,8 @@ class Streams:
         if not same:
             for columnar in (True, False):
                 self._decoders.pop((stream.id, columnar), None)
-                self._given.pop((stream.id, columnar), None)
+            for key in [k for k in self._given if k[0] == stream.id]:
+                del self._given[key]
 
     def decode(
         self,
@@ -72,21 +73,20 @@ class Streams:
         self.seconds += time.monotonic() - began
         return Rows(decoded)
 
-    def decode_given(self, batch: Batch) -> Rows:
-        """A source's records as the columns that transforms are given; their sequence numbers mean
-        nothing."""
+    def rows(self, batch: Batch, schema: RowSchema, place: int) -> Rows:
+        """A batch as the columns that a transform is given; their sequence numbers mean nothing.
+        ``place``: of the transform's stage; only the first is given records."""
         began = time.monotonic()
         columnar = isinstance(batch.bodies, Columns)
         job = self.jobs[batch.stream]
         bodies: Any = batch.bodies
         if job.whole and not columnar:
             bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
-        key = (batch.stream, columnar)
-        decoder = self._given.get(key)
-        if decoder is None:
-            schema = job.schema if job.given is None else job.given
-            decoder = self._given[key] = self._made(columnar, job, schema)
-        decoded = decoder.decode(bodies, 0, batch.extracted_at, batch.changes)
+        key = (batch.stream, columnar, place)
+        known = self._given.get(key)
+        if known is None or known[0] != schema:
+            known = self._given[key] = (schema, self._made(columnar, job, schema))
+        decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
         self._count(batch.stream, decoded)
         self.seconds += time.monotonic() - began
         return Rows(decoded)

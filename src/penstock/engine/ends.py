@@ -27,11 +27,13 @@ from penstock.model.catalog import (
     CheckResult,
     ConfiguredStream,
     DestinationSyncMode,
+    FieldPath,
     Stream,
     StreamId,
     SyncMode,
 )
 from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.segments import Shape
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import EventSink, WriteStream
@@ -65,7 +67,7 @@ class End(Generic[C]):
         self.observer, self.role_name = observer, role
         self.user_config = told.config
         self.base_hash = _config_hash(told.config)
-        self.timeouts = _timeouts(pipeline, told)
+        self.timeouts = _timeouts(pipeline, told, component=_is_component(told.use))
         override = store.config_override(pipeline.pipeline, role)
         holds = override is not None and override[0] == self.base_hash
         self.config = override[1] if override is not None and holds else told.config
@@ -167,6 +169,7 @@ class Destination(End[DestinationConnector]):
             extra_secrets=sorted(pipeline.secret_values),
             permissions=told.permissions,
             limits=told.limits,
+            settings=component_settings(pipeline, told, DESTINATION),
         )
         self.install_seconds = time.monotonic() - began
 
@@ -229,13 +232,16 @@ class Destination(End[DestinationConnector]):
             latest=max(schemas),
         )
 
-    def leftover(self, stream: StreamId, schemas: dict[int, RowSchema]) -> WriteStream:
+    def leftover(
+        self, stream: StreamId, schemas: dict[int, RowSchema], shape: Shape
+    ) -> WriteStream:
         """A stream that this run does not sync, whose rows an earlier run had sealed."""
         return WriteStream(
             configured=ConfiguredStream(
                 stream=Stream(id=stream, json_schema={}),
                 sync_mode=SyncMode.incremental,
-                destination_sync_mode=DestinationSyncMode.append,
+                destination_sync_mode=shape.mode,
+                primary_key=_original(shape.primary_key, schemas[max(schemas)]),
                 generation_id=0,
                 minimum_generation_id=0,
             ),
@@ -243,6 +249,19 @@ class Destination(End[DestinationConnector]):
             schemas=schemas,
             latest=max(schemas),
         )
+
+
+def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:
+    """Paths of columns as paths of properties."""
+    found: list[FieldPath] = []
+    for path in paths:
+        fields, names = schema.fields, list[str]()
+        for step in path:
+            field = next(f for f in fields if f.name == step)
+            names.append(field.source)
+            fields = field.type.fields
+        found.append(tuple(names))
+    return tuple(found)
 
 
 def source_of(
@@ -260,6 +279,7 @@ def source_of(
             extra_secrets=sorted(pipeline.secret_values),
             permissions=pipeline.source.permissions,
             limits=pipeline.source.limits,
+            settings=component_settings(pipeline, pipeline.source, SOURCE),
         )
 
     return Source(pipeline, connect, store, observer, save=save)
@@ -290,9 +310,14 @@ def source_reference(pipeline: Pipeline) -> ConnectorRef:
     return ref
 
 
-def _timeouts(pipeline: Pipeline, told: Connector) -> Timeouts:
+def _is_component(use: str) -> bool:
+    return parse_ref(use).kind is RefKind.component
+
+
+def _timeouts(pipeline: Pipeline, told: Connector, *, component: bool) -> Timeouts:
+    """A component's own limit is of its work, not of the time it waits: its runtime holds it."""
     asked = pipeline.timeouts
-    limit = told.limits.timeout_seconds if told.limits else None
+    limit = told.limits.timeout_seconds if told.limits and not component else None
     bounds = [b for b in (asked.total, limit) if b is not None]
     return Timeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
 

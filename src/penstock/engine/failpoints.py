@@ -7,7 +7,8 @@ passing (default 1) of a place or at the first later one at which there is a TAR
 ``pusher``, ``push-worker`` and ``destination`` are the first three of a push task.
 ``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
 
-    lane's process   mid-part (a part is decoded, not sealed), after-seal
+    lane's process   mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
+                     come out of a transform that is a connector)
     push task        mid-push (a part is fed), before-ack, after-ack (an ack is written down)
     driver           after-intent, after-commit (the table has it, the ledger not), after-ledger;
                      after-order (a destination is told what to take), before-settle, after-settle

@@ -29,6 +29,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     whole: bool = False
     given: RowSchema | None = None
+    made: tuple[RowSchema, ...] = ()  # by each transform that is a connector, as far as is known
 
     @property
     def id(self) -> StreamId:
@@ -37,12 +38,16 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     """One transform. ``where``: its place in the pipeline file. ``on_failure``: what a row becomes
-    that it refuses."""
+    that it refuses. ``launch``: it is a connector, and how ``connectors`` starts it, as data;
+    ``place``: then the name under which its keys and its log lines go (``transform:0``)."""
 
     use: str
     config: dict[str, Any]
     where: str
     on_failure: Literal["skip", "fail", "dlq"] = "dlq"
+    launch: dict[str, Any] | None = None
+    place: str = ""
+    timeouts: Timeouts = Timeouts()
 
 
 class KeysAt(msgspec.Struct, frozen=True, kw_only=True):

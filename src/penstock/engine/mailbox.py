@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from penstock.model.catalog import FieldPath, StreamId
+from penstock.model.events import Showed
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
@@ -49,7 +50,8 @@ class NewConfig(msgspec.Struct, frozen=True):
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """The source told a schema in the middle of a read (``model.events.Schema``), or, where
-    ``json_schema`` is None, a ``version`` of the stream: how does it go on? ``number`` counts an
+    ``json_schema`` is None, a ``version`` of the stream; or, where ``showed`` is there, rows have
+    come out of a transform that do not fit the plan: how does it go on? ``number`` counts an
     epoch's questions from 1."""
 
     number: int
@@ -58,6 +60,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
+    showed: Showed | None = None
 
 
 class Mailbox:

@@ -13,11 +13,12 @@ import msgspec
 
 from penstock.codec.json_schema import row_schema
 from penstock.config import modes
-from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.config.pipeline import Connector, Pipeline, StreamOptions, StreamSettings
 from penstock.config.sections import Resources
-from penstock.connectors.reference import parse_ref
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.chain import Outline, planned
+from penstock.engine.chain import Planned as PlannedChain
 from penstock.engine.job import TransformJob
-from penstock.engine.transforming import Chain
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
@@ -28,6 +29,7 @@ from penstock.model.catalog import (
     Stream,
     StreamId,
 )
+from penstock.model.events import Showed
 from penstock.model.names import clean_columns, clean_tables, split_table
 from penstock.model.segments import Shape
 from penstock.model.state import SavedState
@@ -45,11 +47,13 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     loads wait for the end of the sync, or None. ``key``: original paths. ``given``: what transforms
     are given, where there are any; ``schema`` is what they make of it. ``queried``: a load's rows
     go through queries (``engine.queries``), whose answer the key is of.
+    ``chain``: the transforms as planned, which ends in that schema.
     ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
 
     configured: ConfiguredStream
     schema: RowSchema
     given: RowSchema | None = None
+    chain: PlannedChain | None = None
     columns: dict[str, str]
     shape: Shape
     table: TableName
@@ -100,8 +104,10 @@ def plan_streams(
     cores: int,
     sync_id: int,
     transforms: Sequence[TransformJob] = (),
+    outline: Outline | None = None,
     queried: bool = False,
     spec: ConnectorSpec | None = None,
+    slots: int | None = None,
     changes_config: bool = False,
 ) -> StreamsPlan:
     """``changes_config``: the source has sent CONTROL before. Raises ``ConfigError`` with every
@@ -123,6 +129,7 @@ def plan_streams(
                     metadata=metadata,
                     sync_id=sync_id,
                     transforms=transforms,
+                    outline=outline,
                     queried=queried,
                 )
             )
@@ -139,7 +146,8 @@ def plan_streams(
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
     if package.sharding is not None and pipeline.resources is not None and spec is not None:
-        streams = [_sharded(s, pipeline.resources, package.sharding, spec, cores) for s in streams]
+        role, told, most = package.sharding, pipeline.resources, slots or cores
+        streams = [_sharded(s, told, role, spec, most) for s in streams]
         lanes = max([lanes, *(s.shards for s in streams)])
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
@@ -228,9 +236,13 @@ def plan_stream(
     sync_id: int,
     transforms: Sequence[TransformJob] = (),
     queried: bool = False,
+    outline: Outline | None = None,
+    before: PlannedStream | None = None,
+    showed: Showed | None = None,
 ) -> PlannedStream:
     """``table_name``: cleaned. ``columns``: names that earlier runs gave. ``queried``: queries over
-    the whole stream follow, which decide what its columns are. Raises ``ConfigError``,
+    the whole stream follow, which decide what its columns are. ``outline``, ``before``, ``showed``:
+    what is known of transforms that are connectors (``engine.chain``). Raises ``ConfigError``,
     ``SchemaError``."""
     configured = package.source.configure(stream, _wish(settings))
     record = package.schema.data_type(configured.stream.json_schema)
@@ -244,9 +256,13 @@ def plan_stream(
         needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
         selected = tuple({*selected, *needed})
     schema = row_schema(record, columns, selected)
-    given = None
+    given, chain = None, None
     if transforms:
-        given, schema = schema, Chain(transforms, schema).schema
+        known = None if before is None else before.chain
+        given, chain = schema, planned(
+            transforms, schema, configured, outline=outline, before=known, showed=showed
+        )  # fmt: skip
+        schema = chain.schema
     dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
     cursor = cleaned_path(default_cursor(configured), schema)
     key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
@@ -264,6 +280,7 @@ def plan_stream(
         configured=configured,
         schema=schema,
         given=given,
+        chain=chain,
         columns=columns,
         shape=Shape(
             mode=mode,
@@ -335,14 +352,18 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     permissions: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     problems: list[str] = []
-    for end, told in (("source", pipeline.source), ("destination", pipeline.destination)):
+    ends: list[tuple[str, Connector]] = [("source", pipeline.source)]
+    ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
+    ends.append(("destination", pipeline.destination))
+    for end, told in ends:
         if told.permissions and (asked := told.permissions.asked()):
             permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
         if told.limits and (bounds := told.limits.asked()):
             limits[end] = bounds
         if _is_process(told.use):
             problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
-    if pipeline.destination.schema_evolution.nullability_change == "fail":
+    table = parse_ref(pipeline.destination.use).kind is RefKind.table
+    if table and pipeline.destination.schema_evolution.nullability_change == "fail":
         problems.append(
             "destination.schema_evolution.nullability_change: fail cannot be carried out: every "
             "column may be null"

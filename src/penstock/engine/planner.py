@@ -62,12 +62,16 @@ class Planner:
             columns=names.get(columns_key(ask.stream), {}),
             metadata=prepared.metadata,
             sync_id=self._sync_id,
-            transforms=transform_jobs(self._pipeline),
+            transforms=transform_jobs(self._pipeline, prepared.transforms),
             queried=bool(prepared.queries),
+            outline=prepared.outline,
+            before=before,
+            showed=ask.showed,
         )
         shards = 1 if before is None else before.shards
         planned = msgspec.structs.replace(planned, lane=lane, shards=shards)
-        if filling and before is not None:
+        fresh = ask.showed is not None and ask.showed.fresh
+        if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
         planned = self._settle(planned)
         self._remember(planned, tables)
@@ -121,6 +125,8 @@ class Planner:
 def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
     """As the source tells it now. One that was never discovered goes on from the source's own
     state, as far as anybody can know."""
+    if ask.showed is not None and before is not None:
+        return before.configured.stream
     told: dict[str, Any] = {"json_schema": ask.json_schema or {}}
     if ask.primary_key is not None:
         told["source_defined_primary_key"] = ask.primary_key

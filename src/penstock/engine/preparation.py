@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.config.home import Home
-from penstock.config.pipeline import Pipeline
+from penstock.config.pipeline import Pipeline, Transform
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.contract import SyncPlan
@@ -28,6 +28,7 @@ from penstock.engine.plan import (
     plan_streams,
 )
 from penstock.engine.progress import RunObserver
+from penstock.engine.transform_end import Outlines, TransformEnd
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
@@ -37,12 +38,13 @@ from penstock.model.catalog import (
     StreamId,
 )
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
+from penstock.protocols.contract import Held
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, is_remote, local_slots
 from penstock.state.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
-from penstock.transforms.open import SPARK_SQL
+from penstock.transforms.open import BUILT_IN, SPARK_SQL
 from penstock.transforms.spark_sql import queries as queries_of
 
 
@@ -63,10 +65,25 @@ class Prepared(msgspec.Struct, kw_only=True):
     served: bool = False
     must_say: Set[StreamId] = frozenset()
     keys: KeysAt | None = None
+    transforms: tuple[Any, ...] = ()  # TransformEnd
+    outline: Any = None
 
-    def ends(self) -> "list[Source | Destination]":
+    def ends(self) -> "list[Source | TransformEnd | Destination]":
         """The connectors."""
-        return [e for e in (self.source, self.place) if isinstance(e, (Source, Destination))]
+        ends = (self.source, *self.transforms, self.place)
+        return [e for e in ends if isinstance(e, (Source, TransformEnd, Destination))]
+
+    def held(self) -> tuple[dict[str, list[Held]], list[str]]:
+        """What manifest and pipeline let each component reach and use, by its place, and what there
+        is to say of manifests."""
+        lines: dict[str, list[Held]] = {}
+        notes: list[str] = []
+        for end in self.ends():
+            its, said = end.connector.held(end.config)
+            if its:
+                lines[end.role_name] = its
+            notes += [f"{end.role_name}: {text}" for text in said]
+        return lines, notes
 
 
 def destination_of(
@@ -105,10 +122,14 @@ def evolution(pipeline: Pipeline) -> SchemaEvolution:
 
 
 def prepare(
-    pipeline: Pipeline, source: Source, place: TableFormat | Destination, store: Store
+    pipeline: Pipeline,
+    source: Source,
+    place: TableFormat | Destination,
+    store: Store,
+    transforms: Sequence[TransformEnd] = (),
 ) -> Prepared:
-    """Check what was asked, discover, plan. Raises ``ConfigError``, ``SourceError``,
-    ``DestinationError``."""
+    """Check what was asked, discover, plan. ``transforms``: of ``transforms_of``. Raises
+    ``ConfigError``, ``SourceError``, ``DestinationError``."""
     _, _, problems = permissions_asked(pipeline)
     problems += _unsupported(pipeline, place)
     problems += _unprotected(pipeline)
@@ -125,7 +146,10 @@ def prepare(
         raise _not_pushed(queries, place)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
+    for transform in transforms:
+        transform.check()
     place.check()
+    outline = Outlines(transforms)
     catalog = source.discover()
     metadata = metadata_names(pipeline, source.package.metadata_names)
     sync_id = int(time.time() * 1000)
@@ -140,11 +164,15 @@ def prepare(
         metadata=metadata,
         cores=os.cpu_count() or 1,
         sync_id=sync_id,
-        transforms=transform_jobs(pipeline),
+        transforms=transform_jobs(pipeline, transforms),
+        outline=outline,
         queried=bool(queries),
         spec=source.connector.spec(),
+        slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
         changes_config=source.changed_before,
     )
+    plan = msgspec.structs.replace(plan, notes=(*plan.notes, *outline.notes))
+    _reads(source, plan)
     _fits(source, place, plan)
     return Prepared(
         source=source,
@@ -154,6 +182,8 @@ def prepare(
         metadata=metadata,
         sync_id=sync_id,
         queries=queries,
+        transforms=tuple(transforms),
+        outline=outline,
     )
 
 
@@ -166,6 +196,20 @@ def _not_pushed(queries: Sequence[Query], place: Destination) -> ConfigError:
         where=where,
         hint="use transform-sql, which works on batches, or a table as the destination",
     )
+
+
+def _reads(source: Source, plan: StreamsPlan) -> None:
+    manifest = source.package.manifest
+    if manifest is None:
+        return
+    problems = manifest.problems(source.connector.spec(), [s.configured for s in plan.streams])
+    if problems:
+        raise ConfigError(
+            f"the source {source.connector.ref.text} cannot read these streams",
+            code="config.source",
+            problems=problems,
+            hint="`penstock spec` shows what its manifest names",
+        )
 
 
 def _fits(source: Source, place: TableFormat | Destination, plan: StreamsPlan) -> None:
@@ -243,6 +287,7 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
 
 def _has_component(pipeline: Pipeline) -> bool:
     used = [pipeline.source.use, pipeline.destination.use]
+    used += (t.use for t in pipeline.transforms if t.use not in BUILT_IN)
     return any(parse_ref(use).kind is RefKind.component for use in used)
 
 
@@ -312,9 +357,9 @@ def make_job(
             )
             for s in start.streams
         ),
-        transforms=transform_jobs(pipeline),
+        transforms=transform_jobs(pipeline, prepared.transforms),
         states=start.states,
-        secrets=tuple(source.secrets()),
+        secrets=tuple({s for e in (source, *prepared.transforms) for s in e.secrets()}),
         strict=pipeline.strict,
         on_data_error=pipeline.destination.on_data_error,
         change_words=source.package.change_words,
@@ -332,17 +377,32 @@ def make_job(
     )
 
 
-def transform_jobs(pipeline: Pipeline) -> tuple[TransformJob, ...]:
-    """The pipeline's transforms that work on batches, in their order."""
-    return tuple(
-        TransformJob(
+def transform_jobs(
+    pipeline: Pipeline, connectors: Sequence[TransformEnd]
+) -> tuple[TransformJob, ...]:
+    """The pipeline's transforms that work on batches, in their order. ``connectors``: those of them
+    that are."""
+    ends = {end.index: end for end in connectors}
+
+    def job(index: int, told: Transform) -> TransformJob:
+        end = ends.get(index)
+        plain = TransformJob(
             use=told.use,
-            config=told.config,
+            config=told.config if end is None else end.config,
             where=f"transforms[{index}]",
             on_failure=pipeline.destination.on_data_error,
         )
-        for index, told in enumerate(pipeline.transforms)
-        if told.use != SPARK_SQL
+        if end is None:
+            return plain
+        return msgspec.structs.replace(
+            plain,
+            launch=msgspec.to_builtins(end.connector.launch()),
+            place=end.place,
+            timeouts=end.timeouts,
+        )
+
+    return tuple(
+        job(index, told) for index, told in enumerate(pipeline.transforms) if told.use != SPARK_SQL
     )
 
 
@@ -377,6 +437,7 @@ def stream_job(
         ),
         schema=stream.schema,
         given=stream.given,
+        made=() if stream.chain is None else stream.chain.made,
         key=stream.key,
         whole=stream.whole,
         ignored=tuple(

@@ -8,7 +8,7 @@ conversation as a Spark job; ``engine.push_child`` is its process.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,7 +21,14 @@ from penstock.engine.push_job import Acked, Order, PushEnd, PushResult
 from penstock.engine.sent import SentMarks
 from penstock.errors import Cancelled, DestinationError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
+from penstock.model.segments import (
+    SHARED_STATE,
+    Consumed,
+    Segment,
+    SegmentId,
+    Shape,
+    StreamSlice,
+)
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
@@ -63,10 +70,15 @@ class Feeder(Protocol):
         """The name under which the next one writes keys of its own; None: it has none."""
         ...
 
-    def start(self, streams: Iterable[StreamId], attempt: int) -> Conversation:
-        """``streams``: what must be known to the destination, beside those of the plan.
+    def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> Conversation:
+        """``streams``: what must be known to the destination, beside those of the plan, and how
+        their rows join what is there.
         ``attempt``: how often it is begun, this time included, where the one before failed and may
         be tried again."""
+        ...
+
+    def cancelled(self) -> bool:
+        """The run was told to stop."""
         ...
 
     def save_config(self, config: NewConfig) -> None: ...
@@ -75,6 +87,10 @@ class Feeder(Protocol):
 class PushObserver(DeliveryObserver, Protocol):
     def fed(self, result: PushResult) -> None:
         """A conversation is over."""
+        ...
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        """Of the rows that are acked next, the destination kept these as rejects."""
         ...
 
     def sent_again(self, stream: StreamId, rows: int) -> None: ...
@@ -130,13 +146,13 @@ class PushDelivery:
         ready = [] if self._dead else self._gate.passed(pending, self._lease)
         if not ready:
             return
-        self._while_it(meanwhile, lambda: self._again_at is not None)
-        if self._dead:
+        self._while_it(meanwhile, self._will_begin_again)
+        if self._dead or self._again_at is not None:
             return
         loads = [load for group in ready for load in group.loads]
         if self._talk is not None and not self._talk.takes(loads):
             self.flush(meanwhile)
-            if self._dead:
+            if self._dead or self._again_at is not None:
                 return
         for stream, _, _ in pending.activates:
             self._observer.note(
@@ -146,7 +162,7 @@ class PushDelivery:
         self._gate.tell(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
             self._attempt = 1
-            self._talk = self._begin({load.stream for load in loads})
+            self._talk = self._begin(loads)
             self._ended, self._done = False, set()
         self._sent.add(item for group in ready for item in _consumed(group))
         self._count_again(loads)
@@ -173,17 +189,18 @@ class PushDelivery:
         self._flying[number] = _Flight(group, published, segment)
         return segment
 
-    def _begin(self, streams: Iterable[StreamId]) -> Conversation:
+    def _begin(self, loads: Sequence[LoadIntent]) -> Conversation:
         self._task = self._feeder.keys_task()
         if self._task is not None:
             self._store.begin_keys(self._lease, self._task)
-        return self._feeder.start(streams, self._attempt)
+        return self._feeder.start({load.stream: load.shape for load in loads}, self._attempt)
 
     def _begin_again(self) -> None:
         """What the destination did not ack, in the same order, and then what was told beside."""
         self._again_at = None
         loads = [load for flight in self._flying.values() for load in flight.group.loads]
-        talk = self._talk = self._begin({load.stream for load in loads})
+        self._sent.add(item for flight in self._flying.values() for item in _consumed(flight.group))
+        talk = self._talk = self._begin(loads)
         order = talk.changes(loads)
         segments = tuple(flight.segment for flight in self._flying.values())
         done = tuple(sorted(self._done))
@@ -199,7 +216,8 @@ class PushDelivery:
     # -- acks
 
     def poll(self) -> None:
-        if self._again_at is not None and time.monotonic() >= self._again_at:
+        again_at = self._again_at
+        if again_at is not None and time.monotonic() >= again_at and self._will_begin_again():
             self._begin_again()
         talk = self._talk
         if talk is None:
@@ -218,6 +236,7 @@ class PushDelivery:
         if not flights:
             return
         self._keep_rejects(acked.rejects)
+        self._observer.put_aside(acked.rejected)
         reach("before-settle")
         groups = [f.group for f in flights]
         if self._task is not None and acked.keys:
@@ -237,14 +256,15 @@ class PushDelivery:
     def _over(self, result: PushResult) -> None:
         """The conversation has ended: what is still in the air was not acked."""
         self._observer.fed(result)
-        self._keep_rejects(result.rejects)
         if self._task is not None:
             self._store.end_keys(self._lease, (), [self._task])
         given = set(result.unacked)
         for number, flight in self._flying.items():
             if result.end is not PushEnd.lost and number not in given:
                 self._sent.remove(_consumed(flight.group))
-        if result.retry is not None and self._flying:
+        if result.retry is None or not self._flying:
+            self._keep_rejects(result.rejects)  # else they come again, with their rows
+        if result.retry is not None:
             self._try_again(result, result.retry)
             return
         left, self._flying, self._talk = self._flying, {}, None
@@ -271,7 +291,11 @@ class PushDelivery:
 
     def flush(self, meanwhile: Meanwhile) -> None:
         self._end_input()
-        self._while_it(meanwhile, lambda: self._talk is not None or self._again_at is not None)
+        self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
+
+    def _will_begin_again(self) -> bool:
+        """Not in a run that was cancelled, though a lane of it may still be stopping."""
+        return self._again_at is not None and not self._feeder.cancelled()
 
     def _while_it(self, meanwhile: Meanwhile, waits: Callable[[], bool]) -> None:
         try:

@@ -104,7 +104,7 @@ class Push:
         rejects: tuple[str, ...] = ()
         try:
             self._write_acks()
-            rejects = self._rejects.take()
+            rejects, _ = self._rejects.take()
         except LogError as e:
             end = PushEnd.failed
             if e.code not in [told.code for told in self._errors]:
@@ -120,7 +120,6 @@ class Push:
             notes=self._notes(),
             metrics=self._metrics,
             rejects=list(rejects),
-            rejected=sorted(self._rejects.counts.items()),
             stats=self._stats(runtime, began),
         )
 
@@ -247,9 +246,10 @@ class Push:
     def _write_acks(self) -> None:
         if self._covered:
             reach("before-ack")
-            rejects = self._rejects.take()
+            rejects, rejected = self._rejects.take()
             keys = tuple(self._keys.items())
-            self._mail.ack(Acked(segments=tuple(self._covered), rejects=rejects, keys=keys))
+            covered = tuple(self._covered)
+            self._mail.ack(Acked(segments=covered, rejects=rejects, rejected=rejected, keys=keys))
             self._covered = []
             reach("after-ack")
 

@@ -52,10 +52,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
     """Segments whose every row, and whose state, the destination has. Each is named once.
     ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
-    kept before the segments are settled. ``keys``: see ``protocols.contract.Ack``."""
+    kept before the segments are settled. ``rejected``: how many that are, per stream. ``keys``: see
+    ``protocols.contract.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()
+    rejected: tuple[tuple[StreamId, int], ...] = ()
     keys: tuple[tuple[str, int], ...] = ()
 
 
@@ -70,8 +72,8 @@ class PushResult(msgspec.Struct, kw_only=True):
     """``fed``: rows given to the destination, per stream. ``unacked``: segments it was given and
     did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them.
     ``metrics``: what the destination measured of itself, as in ``LaneResult``. ``rejects``: files
-    of what it put aside that no ack named; ``rejected``: how many records it put aside, per stream,
-    of those in ``fed``. ``retry``: it failed, and to try again after so many seconds is safe.
+    of what it put aside that no ack named. ``retry``: it failed, and to try again after so many
+    seconds is safe.
     ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
@@ -81,6 +83,5 @@ class PushResult(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     metrics: list[dict[str, Any]] = []
     rejects: list[str] = []
-    rejected: list[tuple[StreamId, int]] = []
     retry: float | None = None
     stats: dict[str, float] = {}

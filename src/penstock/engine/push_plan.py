@@ -3,7 +3,7 @@
 Neighbours: ``engine.ends`` has the destination; ``engine.push_task`` runs what is described here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,6 +13,7 @@ from penstock.engine.job import KeysAt
 from penstock.engine.preparation import Prepared
 from penstock.engine.push_job import PushJob
 from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import Shape
 from penstock.protocols.contract import Acks, WriteStream
 from penstock.state.contract import Store
 
@@ -22,9 +23,9 @@ def write_streams(
     prepared: Prepared,
     store: Store,
     pipeline: str,
-    filled: Iterable[StreamId],
+    filled: Mapping[StreamId, Shape],
 ) -> dict[StreamId, WriteStream]:
-    """What a conversation begins with. ``filled``: streams that have rows, with every schema
+    """What a conversation begins with. ``filled``: streams that have rows, told with every schema
     version that their parts may have; beside them those of the plan, with the newest one. A stream
     that overwrites is told only with its rows: being told of it empties a table."""
     generations = store.generations(pipeline)
@@ -36,7 +37,7 @@ def write_streams(
         newest = prepared.schemas[planned.id]
         its = schemas.pop(planned.id, {newest.version: newest})
         told[planned.id] = destination.planned(planned, its, generations.get(planned.id, 0))
-    return told | {s: destination.leftover(s, its) for s, its in schemas.items()}
+    return told | {s: destination.leftover(s, its, filled[s]) for s, its in schemas.items()}
 
 
 def push_job(

@@ -16,15 +16,17 @@ from penstock.engine.rejects import RejectLine, encode_rejects
 from penstock.model.catalog import StreamId
 from penstock.model.events import Reject
 
+Taken = tuple[tuple[str, ...], tuple[tuple[StreamId, int], ...]]
+
 
 class PushRejects:
-    """``root``: the log's. ``folder``: in it. ``counts``: rejects so far, per stream."""
+    """``root``: the log's. ``folder``: in it."""
 
     def __init__(self, root: Path, folder: Path, number: int) -> None:
         self._root, self._folder, self._number = root, folder, number
         self._files = 0
         self._open: IO[bytes] | None = None
-        self.counts: dict[StreamId, int] = {}
+        self._counts: dict[StreamId, int] = {}
 
     def add(self, reject: Reject) -> None:
         """Raises ``LogError``."""
@@ -36,12 +38,13 @@ class PushRejects:
                 self._open = os.fdopen(fd, "wb")
             self._open.write(encode_rejects([line]))
         if reject.stream is not None:
-            self.counts[reject.stream] = self.counts.get(reject.stream, 0) + 1
+            self._counts[reject.stream] = self._counts.get(reject.stream, 0) + 1
 
-    def take(self) -> tuple[str, ...]:
-        """The files since the last call, durable, as paths in the log. Raises ``LogError``."""
+    def take(self) -> Taken:
+        """The files since the last call, durable, as paths in the log, and how many rejects of each
+        stream are in them. Raises ``LogError``."""
         if self._open is None:
-            return ()
+            return (), ()
         path, file = self._path(), self._open
         with storage(path, "write"):
             with file:
@@ -54,7 +57,8 @@ class PushRejects:
                 os.close(fd)
         self._open = None
         self._files += 1
-        return (str(path.relative_to(self._root)),)
+        counts, self._counts = self._counts, {}
+        return (str(path.relative_to(self._root)),), tuple(sorted(counts.items()))
 
     def _path(self) -> Path:
         return self._folder / f"rejects-{self._number}-{self._files + 1}.jsonl"

@@ -5,7 +5,7 @@ Neighbours: ``engine.push`` decides what is fed, ``engine.push_child`` is the pr
 end: nothing they do depends on it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,14 +15,16 @@ from penstock.engine.push_job import Acked, Order, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
 from penstock.engine.submit import Submit, Submitted
 from penstock.model.catalog import StreamId
+from penstock.model.segments import Shape
 from penstock.protocols.contract import WriteStream
 from penstock.state.contract import LoadIntent
 from penstock.state.keys import push_task
 
 MODULE = "penstock.engine.push_child"
 
-DescribeStreams = Callable[[Iterable[StreamId]], dict[StreamId, WriteStream]]
-"""Streams that have rows -> these, and what a destination is told beside them."""
+DescribeStreams = Callable[[Mapping[StreamId, Shape]], dict[StreamId, WriteStream]]
+"""Streams that have rows, with how they join -> these, and what a destination is told beside
+them."""
 
 MakeJob = Callable[[int, tuple[WriteStream, ...], int], PushJob]
 """(number, streams, attempt) -> the job."""
@@ -53,9 +55,9 @@ class PushTask:
     def keys_task(self) -> str | None:
         return push_task(self._run, self._number + 1) if self._keyed else None
 
-    def start(self, streams: Iterable[StreamId], attempt: int) -> "_Conversation":
+    def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> "_Conversation":
         self._number += 1
-        told = self._streams(sorted(streams))
+        told = self._streams(streams)
         mail = PushMail(self._root, self._run, self._number)
         mail.create()
         job = msgspec.json.encode(self._make_job(self._number, tuple(told.values()), attempt))
@@ -69,6 +71,9 @@ class PushTask:
             self._streams,
             told_once=self._told_once,
         )
+
+    def cancelled(self) -> bool:
+        return Mailbox(self._root, self._run).cancelled()
 
     def save_config(self, config: NewConfig) -> None:
         self._save(config)
@@ -96,7 +101,8 @@ class _Conversation:
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
         lacking = self._lacks(loads)
-        described = self._streams(lacking) if lacking else {}
+        shapes = {load.stream: load.shape for load in loads if load.stream in lacking}
+        described = self._streams(shapes) if lacking else {}
         streams = {s: described[s] for s in lacking}
         self._told.update(streams)
         return Order(streams=tuple(streams.values()))

@@ -11,6 +11,7 @@ Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` as
 
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -37,7 +38,7 @@ PARALLEL_LOADS = 4
 
 
 class Queries:
-    """``folder``: for parts, emptied now."""
+    """``folder``: for parts; what another run left there is deleted."""
 
     def __init__(
         self,
@@ -54,20 +55,27 @@ class Queries:
         self._queries, self._spark, self._note = queries, spark, note
         self._store, self._lease, self._pipeline = store, lease, pipeline
         self._reserved = () if metadata is None else msgspec.structs.astuple(metadata)
-        self._folder = folder
-        shutil.rmtree(folder, ignore_errors=True)
+        self._folder, self._loads = folder, Counter[StreamId]()
+        self.drop()
 
     # -- before the first record
 
     def settle_all(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
-        """Raises ``ConfigError`` with the problems of every stream."""
+        """Raises ``ConfigError`` with the problems of every stream whose columns are sure."""
         settled: list[PlannedStream] = []
         failed: list[tuple[StreamId, ConfigError]] = []
         for stream in streams:
             try:
                 settled.append(self.settle(stream))
             except ConfigError as e:
-                failed.append((stream.id, e))
+                if stream.chain is None or not stream.chain.made:
+                    failed.append((stream.id, e))
+                    continue
+                settled.append(stream)
+                self._note(
+                    f"stream {stream.id}: {e.message}; what a transform that is a connector gives "
+                    "shows with its rows: Spark is asked again then"
+                )
         if failed:
             raise _together(failed)
         return tuple(settled)
@@ -118,6 +126,13 @@ class Queries:
 
     def answered(self, loads: Sequence[TableLoad]) -> list[TableLoad | PenstockError]:
         """Each load with the answer's parts and columns in place of its own."""
+        for load in loads:
+            self._loads[load.stream] += 1
+            if self._loads[load.stream] == 2:
+                self._note(
+                    f"stream {load.stream}: what was read is loaded in several parts; spark-sql is "
+                    "exact over each of them"
+                )
         with ThreadPoolExecutor(PARALLEL_LOADS, "penstock-query") as pool:
             return list(pool.map(self._answered, loads))
 

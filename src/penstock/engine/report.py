@@ -116,14 +116,17 @@ class Accounting:
         self.at_least_once = True
         for stream, rows in result.fed:
             self.stream(stream).written += rows
-        for stream, rows in result.rejected:
-            self.stream(stream).rejected += rows
-            self.stream(stream).committed -= rows
         self.metrics += result.metrics
         self.notes += result.notes
         self.time.load += result.stats.get("push", 0.0)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
         self._lane_peak += int(result.stats.get("peak_bytes", 0))
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        """Of the rows that a destination has acked, these are rejects of its own."""
+        for stream, rows in rejected:
+            self.stream(stream).rejected += rows
+            self.stream(stream).committed -= rows
 
     def segments(self, segments: Sequence[Segment]) -> None:
         """Told of what is about to be committed: where delivery was at least once (L2)."""

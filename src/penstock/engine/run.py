@@ -41,6 +41,7 @@ from penstock.engine.report import Accounting
 from penstock.engine.runlog import RunLog
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.sync import Sync
+from penstock.engine.transform_end import transforms_of
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
 from penstock.model.catalog import Catalog, StreamId
@@ -157,7 +158,7 @@ class Run:
         self._store.end_keys(lease, covered(log.segments()))
         if full_refresh:
             self._forget_states(lease, prepared)
-        for note in prepared.plan.notes:
+        for note in (*prepared.plan.notes, *prepared.held()[1]):
             self._accounting.note(note)
         self._store.start_run(lease, self.id, self._started_at)
         report = self._reported(stack, prepared, lease, log, pulse)
@@ -176,7 +177,8 @@ class Run:
         pulse.check()
         installed = place.install_seconds if isinstance(place, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + installed, 3)
-        prepared = prepare(self._pipeline, source, place, self._store)
+        transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
+        prepared = prepare(self._pipeline, source, place, self._store, transforms)
         if any(end.connector.launch().component is not None for end in prepared.ends()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)

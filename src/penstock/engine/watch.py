@@ -6,7 +6,7 @@ counts, ``engine.keepalive`` keeps the lease.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -96,6 +96,9 @@ class Watch:
             self._echo.follow(self._mailbox.states_path(start.epoch))
         self._progress.phase("extract", f"lane {start.lane}: {len(start.streams)} streams")
         self._accounting.lane_started(start)
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        self._accounting.put_aside(rejected)
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
         self._shown_at = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.state import StateScope
+from penstock.model.types import RowSchema
 
 
 class Status(StrEnum):
@@ -45,16 +46,29 @@ class Batch:
 
 
 @dataclass(slots=True)
+class Showed:
+    """What the rows of a transform that is a connector have shown. ``number``: among these,
+    from 0. ``columns``: by their names as they stand. ``fresh``: no row of the stream has come out
+    of it in this epoch before."""
+
+    number: int
+    columns: RowSchema
+    fresh: bool = False
+
+
+@dataclass(slots=True)
 class Schema:
     """A stream's schema as told in the middle of a read: a barrier. Records of the stream that came
     before it were made under the schema before. Protocols send it only where it differs from what
     the read was configured with, or was told last. ``primary_key``, ``cursor_field``: None where
-    the source said nothing of them."""
+    the source said nothing of them. ``showed``: it speaks of what a transform made of the records,
+    and of nothing that the source told."""
 
     stream: StreamId
     json_schema: dict[str, Any]
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
+    showed: Showed | None = None
 
 
 @dataclass(slots=True)

@@ -68,6 +68,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
     attempt: int = 1
     """How often these streams were begun in this run, this time included."""
+    limit: int | None = None
+    """So many records of each stream are wanted, and nothing of them is kept."""
     shards: dict[StreamId, Shard] = {}
     """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
@@ -307,6 +309,10 @@ class ManifestRole(Protocol):
         ``ConfigError``, ``SourceError``."""
         ...
 
+    def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
+        """Why, by its manifest, the source cannot read these streams so."""
+        ...
+
 
 class Sharding(msgspec.Struct, frozen=True):
     """In how many shards a stream is read side by side, and each hint with the rule that won."""
@@ -321,8 +327,8 @@ class ShardRole(Protocol):
     def shards(
         self, spec: ConnectorSpec, stream: ConfiguredStream, resources: Resources, slots: int
     ) -> Sharding:
-        """Raises ``ConfigError`` where it is asked for and the source is not known to divide the
-        stream: it would read all of it in each shard."""
+        """One where the source is not known to divide the stream: it would read all of it in each
+        shard."""
         ...
 
 

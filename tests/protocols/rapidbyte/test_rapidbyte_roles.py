@@ -320,11 +320,6 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
     assert slow.get(ended_key) is None
 
 
-def test_preparing_writes_no_rows(stage: Stages):
-    last = ended(destination.prepare(stage("destination", {}), CONTEXT))
-    assert last.error is None and last.frames_in == 0
-
-
 # -- transform
 
 

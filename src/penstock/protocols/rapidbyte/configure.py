@@ -45,7 +45,7 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
         cursor = wish.cursor_field or stream.default_cursor_field
         able = SyncMode.incremental in stream.sync_modes and cursor
         wished = SyncMode.incremental if able else SyncMode.full_refresh
-    if wished is not SyncMode.full_refresh and wished not in stream.sync_modes:
+    if wished is not SyncMode.cdc and wished not in stream.sync_modes:  # v4's own hides that it can
         raise ConfigError(
             f"stream {stream.id} does not support sync_mode {wished.value}",
             code="config.sync_mode",

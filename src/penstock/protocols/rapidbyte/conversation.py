@@ -7,6 +7,7 @@ bytes, so that a slow side holds the other back. Neighbours: ``source``, ``desti
 """
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from penstock.protocols.rapidbyte.permissions import Effective, grants
 from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe, TooLong
 from penstock.protocols.rapidbyte.records import Said
 from penstock.protocols.rapidbyte.squeeze import Bytes, Codec, Squeezed, expand, squeeze
-from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Told
+from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Quiet, Told
 from penstock.runtimes.masking import Masker
 from penstock.state.keys import KeyPort, MemoryKeys
 
@@ -123,11 +124,15 @@ class _Aside:
 
 
 def converse(
-    stage: Stage, request: RunRequest, feed: Iterable[Bytes] | None = None
+    stage: Stage,
+    request: RunRequest,
+    feed: Iterable[Bytes] | None = None,
+    tick: float | None = None,
 ) -> Iterator[Told]:
     """Run one stream. The last item is ``Ended``, unless the generator is closed early, which ends
-    the connector. ``feed``: the frames it is given, drawn from a thread of its own; where drawing
-    raises, the connector gets an error from ``next-batch``, never an end of stream."""
+    the connector. ``tick``: ``Quiet`` comes after so many seconds without anything else. ``feed``:
+    the frames it is given, drawn from a thread of its own; where drawing raises, the connector gets
+    an error from ``next-batch``, never an end of stream."""
     out = _Outbox(stage.pressure)
     inbox: Pipe[Bytes | Squeezed] | None = None
     if feed is not None:
@@ -135,7 +140,7 @@ def converse(
     run = _Run(stage, request, stage.host(request.context.stream_name, inbox, out), out)
     with run, _feeding(feed, inbox, stage):
         try:
-            while not isinstance(told := _next(stage, out), End):
+            while not isinstance(told := _next(stage, out, tick), End):
                 if isinstance(told, Ended):
                     run.join()
                     yield _timed(told, inbox, out)
@@ -152,6 +157,7 @@ class _Outbox:
     """What a stage tells until somebody takes it; frames wait compressed where a codec is given."""
 
     def __init__(self, pressure: Pressure) -> None:
+        self.heard_at = time.monotonic()
         self._codec: Codec | None = pressure.codec
         self.pipe: Pipe[Told | tuple[Squeezed, int]] = Pipe(pressure.outbox_bytes)
 
@@ -168,12 +174,17 @@ class _Outbox:
         return Frame(expand(item[0]), item[1]) if isinstance(item, tuple) else item
 
 
-def _next(stage: Stage, out: _Outbox) -> Told | End:
+def _next(stage: Stage, out: _Outbox, tick: float | None) -> Told | End:
+    patience = stage.bounds.patience
     try:
-        return out.get(stage.bounds.patience)
+        told = out.get(patience if tick is None else min(tick, patience))
     except TooLong:
-        silent = BadAnswer(f"it said nothing for {stage.bounds.patience:g} seconds")
+        if tick is not None and time.monotonic() - out.heard_at < patience:
+            return Quiet()
+        silent = BadAnswer(f"it said nothing for {patience:g} seconds")
         raise explain(stage.loaded.role, silent) from None
+    out.heard_at = time.monotonic()
+    return told
 
 
 class _Run:
@@ -230,6 +241,9 @@ class _Run:
         dropped = host.lines_dropped
         if dropped:
             self._put(Logged("WARN", f"{dropped} more lines of the connector's log were dropped"))
+        if host.metrics.dropped:
+            text = f"{host.metrics.dropped} reports of metrics were dropped: too many, or too long"
+            self._put(Logged("WARN", text))
         told = _first(host) if failure is not None else None
         own = failure.fault if isinstance(failure, Said) else None
         role, masker = self._stage.loaded.role, self._stage.masker

@@ -35,9 +35,3 @@ def write(
     limit = (context.limits or StreamLimits()).max_batch_bytes
     given = narrowed(feed) if narrow else feed
     return converse(stage, RunRequest(phase="write", context=context), fitting(given, limit))
-
-
-def prepare(stage: Stage, context: StreamContext) -> Iterator[Told]:
-    """The same with no rows at all, before any shard writes: the connector makes its tables once.
-    Not for write mode ``replace``, which it would take for an empty load."""
-    return write(stage, context, ())

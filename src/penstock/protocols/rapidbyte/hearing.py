@@ -22,8 +22,16 @@ from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe, TooLong
 from penstock.protocols.rapidbyte.reading import error_of, line, retry_after
 from penstock.protocols.rapidbyte.stream_run import StreamRun
 from penstock.protocols.rapidbyte.terms import Terms, replaces, table_name
-from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside, Told
-from penstock.protocols.rapidbyte.write_errors import ended_early
+from penstock.protocols.rapidbyte.told import (
+    Checkpoint,
+    Ended,
+    Frame,
+    Logged,
+    PutAside,
+    Quiet,
+    Told,
+)
+from penstock.protocols.rapidbyte.write_errors import ended_early, put_aside
 
 _KIND = 1
 _WAITING = 16 << 20  # bytes of answers that nobody has taken
@@ -87,7 +95,7 @@ class Hearing:
                 self._put_aside(stream, told)
             case Ended():
                 self._ended(run, told)
-            case Frame():
+            case Frame() | Quiet():
                 pass  # a destination has no stage after it: its host refused
 
     def over(self, run: StreamRun, failure: PenstockError | None) -> None:
@@ -121,6 +129,9 @@ class Hearing:
             return
         raw = letter.record_json.encode()
         reason = f"{letter.error_category}: {letter.error_message}"
+        if self._terms.settings.on_data_error == "fail":
+            self.fail(stream, put_aside(stream, reason))
+            return
         self._tell(Reject(stream, reason, raw), len(raw))
 
     def _ended(self, run: StreamRun, told: Ended) -> None:
@@ -142,6 +153,8 @@ class Hearing:
 
     def _cover(self, stream: StreamId, keys: int, frames: int) -> None:
         """Its first ``frames`` frames are written for good."""
+        if stream in self._failed:
+            return
         if keys:
             self._keys[stream.key] = max(keys, self._keys.get(stream.key, 0))
         self.acked(self.marks.covered(stream, frames))

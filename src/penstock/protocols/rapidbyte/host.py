@@ -169,7 +169,7 @@ class Host:
         if self._lines > self._bounds.log_lines:
             return
         with contextlib.suppress(Refusal):
-            text = self._masker.mask(message[:_LONGEST_MESSAGE])
+            text = self._masker.mask(message[: 2 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
             self._tell(Logged(level, text), len(text))
 
     @property
@@ -206,7 +206,7 @@ class Host:
         letter = DeadLetter(
             stream_name=stream_name,
             record_json=record_json,
-            error_message=error_message,
+            error_message=self._masker.mask(error_message),
             error_category=category,
             failed_at=_now(),
         )

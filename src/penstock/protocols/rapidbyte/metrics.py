@@ -8,6 +8,7 @@ import msgspec
 from penstock.protocols.rapidbyte.messages import MetricPayload
 
 MOST_SERIES = 10_000
+LONGEST = 1024  # characters of a name with its labels
 
 
 class Metric(msgspec.Struct, kw_only=True):
@@ -25,7 +26,7 @@ class Metric(msgspec.Struct, kw_only=True):
 
 
 class Metrics:
-    """``dropped``: reports of series beyond the bound."""
+    """``dropped``: reports of series beyond the bounds."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
@@ -33,6 +34,9 @@ class Metrics:
 
     def add(self, payload: MetricPayload) -> None:
         key = (payload.name, tuple(payload.labels))
+        if len(payload.name) + sum(len(k) + len(v) for k, v in key[1]) > LONGEST:
+            self.dropped += 1
+            return
         metric = self._series.get(key)
         value = payload.value.value
         if metric is None:

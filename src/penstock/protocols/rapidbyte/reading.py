@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.codec.columns import Columns
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, DestinationError, SourceError, StateError
 from penstock.model.catalog import (
     Catalog,
     CheckResult,
@@ -46,6 +46,7 @@ from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
 from penstock.protocols.rapidbyte import messages, source
 from penstock.protocols.rapidbyte.abi import PROTOCOL_VERSION
 from penstock.protocols.rapidbyte.configure import configure
+from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.ipc import batches_of
 from penstock.protocols.rapidbyte.manifest import (
     Found,
@@ -112,14 +113,8 @@ class RapidbyteSource:
         what = opened(runtime)
         manifest = what.found.manifest
         modes = [s.sync_mode.value for s in request.streams]
-        problems = mode_problems(manifest, "source", sync_modes=modes) if manifest else []
-        if problems:
-            raise ConfigError(
-                problems[0],
-                code="config.sync_mode",
-                problems=problems,
-                hint="choose a sync_mode that its manifest names",
-            )
+        for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
+            yield Log("WARN", problem)  # refused before the run, but for cdc: v4's own says nothing
         states = {s.scope.stream: s for s in request.states}
         failed = False
         for stream in request.streams:
@@ -142,18 +137,28 @@ class _Reading:
     ) -> None:
         self._what, self._request, self._stream = what, request, stream
         self._schema: Mapping[str, Any] = stream.stream.json_schema
-        context = context_of(what.settings, stream, state)
+        context = context_of(what.settings, stream, state, request.limit)
         shard = request.shards.get(stream.id)
         self._context = divided(context, shard, what.settings.resources)
         self._frames: Any = None  # the Arrow schema of the last frame
         self._began = time.monotonic()
 
     def events(self) -> Generator[Event]:
+        """A failure is this stream's alone."""
+        yield StreamStatus(self._stream.id, Status.started)
+        try:
+            yield from self._read()
+        except SourceError as e:
+            code = f"source.{e.code.removeprefix('connector.').removeprefix('source.')}"
+            raw = {**(e.connector or {}), "code": code, "hint": e.hint}
+            yield Error(e.message, "system_error", self._stream.id, raw)
+            yield StreamStatus(self._stream.id, Status.incomplete)
+
+    def _read(self) -> Iterator[Event]:
         stage = self._what.stage("source", self._request.config, self._request.timeouts)
         runtime = self._what.runtime
-        yield StreamStatus(self._stream.id, Status.started)
         stage.keys.begin(self._stream.id.key)
-        with closing(stage.keys), closing(cast(Any, source.read(stage, self._context))) as told:
+        with closing(stage.keys), closing(self._told(stage)) as told:
             waited = time.monotonic()
             for item in told:
                 runtime.wait_seconds += time.monotonic() - waited
@@ -162,6 +167,9 @@ class _Reading:
                     yield self._timed_out()
                     return
                 waited = time.monotonic()
+
+    def _told(self, stage: Stage) -> Any:
+        return source.read(stage, self._context, self._request.tick)
 
     def _event(self, told: Any) -> Iterator[Event]:
         match told:
@@ -296,8 +304,6 @@ def error_of(told: Ended, stream: StreamId, retry: float | None, role: Role = "s
 
 
 def broken_frame(role: str, refusal: messages.Refusal, stream: StreamId) -> Exception:
-    from penstock.errors import DestinationError, SourceError
-
     branch = DestinationError if role == "destination" else SourceError
     return branch(
         f"a frame of the {role} is no complete Arrow IPC stream: {refusal.fault.message}",
@@ -309,16 +315,20 @@ def broken_frame(role: str, refusal: messages.Refusal, stream: StreamId) -> Exce
 
 
 def context_of(
-    settings: Settings, stream: ConfiguredStream, state: SavedState | None
+    settings: Settings,
+    stream: ConfiguredStream,
+    state: SavedState | None,
+    max_records: int | None = None,
 ) -> StreamContext:
-    """What every stage of a stream is told (section 6)."""
+    """What every stage of a stream is told (section 6). ``max_records``: so many are wanted and no
+    more."""
     key = [path[0] for path in stream.primary_key]
     mode = WRITE_MODES[stream.destination_sync_mode]
     return StreamContext(
         stream_name=stream.id.name,
         sync_mode=stream.sync_mode.value,
         cursor_info=_cursor(stream, state),
-        limits=settings.limits(),
+        limits=settings.limits(max_records),
         policies=settings.policies(),
         write_mode=WriteMode(mode=cast(Any, mode), primary_key=key if mode == "upsert" else None),
         selected_columns=None if stream.columns is None else list(stream.columns),
@@ -328,13 +338,28 @@ def context_of(
 
 def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | None:
     """As v4 writes it: the cursor as text, and a replication position under its own name."""
-    if stream.sync_mode is SyncMode.full_refresh:
-        return None
     cdc = stream.sync_mode is SyncMode.cdc
+    if stream.sync_mode is SyncMode.full_refresh or not (cdc or stream.cursor_field):
+        return None
     kind, name = ("lsn", "lsn") if cdc else ("utf8", stream.cursor_field[0])
-    text = None if state is None else cursor_of(state).cursor_value.text()
+    text = None if state is None else _saved_text(state, name, cdc=cdc)
     last = msgspec.UNSET if text is None else CursorValue(type=kind, value=text)
     return CursorInfo(cursor_field=name, cursor_type=kind, last_value=last)
+
+
+def _saved_text(state: SavedState, name: str, *, cdc: bool) -> str | None:
+    """Raises ``StateError`` where the saved place is one in another column, or of another mode."""
+    saved = cursor_of(state)
+    position = saved.cursor_value.type == "lsn"
+    if saved.cursor_field != name or position is not cdc:
+        raise StateError(
+            f"the saved state of {state.scope.stream} is a place in {saved.cursor_field!r}, and it "
+            f"is now read by {name!r}",
+            code="state.cursor_changed",
+            hint="run `penstock state reset` for the stream: it is then read anew",
+            stream=str(state.scope.stream),
+        )
+    return saved.cursor_value.text()
 
 
 def _catalog(found: messages.Catalog) -> Catalog:
@@ -367,7 +392,7 @@ def _stream(found: messages.CatalogStream) -> Stream:
     return Stream(
         id=StreamId.of(None, found.name),
         json_schema=declared(found.schema),
-        sync_modes=modes or (SyncMode.full_refresh,),
+        sync_modes=modes,
         default_cursor_field=(cursor,) if cursor else None,
         source_defined_primary_key=tuple((name,) for name in key) if key else None,
         raw=cast(dict[str, Any], msgspec.to_builtins(found)),

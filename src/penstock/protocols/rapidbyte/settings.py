@@ -4,19 +4,27 @@
 fills it, ``reading`` and ``writing`` converse with the :class:`~conversation.Stage`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.config.sections import Resources, SchemaEvolution
 from penstock.errors import ConfigError, Defect
+from penstock.model.catalog import ConfiguredStream, ConnectorSpec, SyncMode
 from penstock.protocols.contract import Held
 from penstock.protocols.rapidbyte import messages
 from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.failures import explain
 from penstock.protocols.rapidbyte.host import HostBounds
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.manifest import Found, read_manifest, role_problems
+from penstock.protocols.rapidbyte.manifest import (
+    Found,
+    Manifest,
+    mode_problems,
+    read_manifest,
+    role_problems,
+)
 from penstock.protocols.rapidbyte.messages import Role
 from penstock.protocols.rapidbyte.overrides import Pins, flush_bytes
 from penstock.protocols.rapidbyte.permissions import Effective, effective
@@ -136,3 +144,13 @@ class RapidbyteManifest:
         if found.manifest is None:
             notes.append(f"it is granted nothing: {found.problem}")
         return list(what.allowed(config).ruled), notes
+
+    def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
+        """A mode that it does not name; but for cdc, which v4's own Postgres source hides."""
+        raw = spec.abilities.get("manifest")
+        manifest = None if raw is None else msgspec.convert(raw, Manifest)
+        if manifest is None:
+            return []
+        modes = [s.sync_mode.value for s in streams if s.sync_mode is not SyncMode.cdc]
+        wrong = mode_problems(manifest, "source", sync_modes=modes)
+        return [*role_problems(manifest, "source"), *wrong]

@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 
 from penstock.config.sections import Resources
-from penstock.errors import ConfigError
-from penstock.model.catalog import ConfiguredStream, ConnectorSpec, Shard
+from penstock.model.catalog import ConfiguredStream, ConnectorSpec, Shard, SyncMode
 from penstock.protocols.contract import Held, Sharding
 from penstock.protocols.rapidbyte import overrides
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.overrides import Pins
 from penstock.protocols.rapidbyte.settings import Settings
+
+_WHY_NOT = "its source is not known to divide it, and would read all of it in each shard"
+_CURSOR = "only a full refresh is divided"
 
 
 def pins_of(resources: Resources) -> Pins:
@@ -42,21 +44,14 @@ class RapidbyteShards:
         columns: list[Any] = stream.stream.raw.get("schema") or []
         named = [(str(c.get("name")), str(c.get("data_type"))) for c in columns]
         pins, tuned = pins_of(resources), resources.autotune.enabled
-        able = resources.autotune.pin_parallelism is not None
+        whole = stream.sync_mode is SyncMode.full_refresh  # a cursor of each shard would be lost
+        able = whole and resources.autotune.pin_parallelism is not None
         able |= overrides.shardable(manifest, context, named)
         chosen = overrides.parallelism(pins, autotune=tuned, slots=slots, shardable=able)
-        if pins.partition_strategy is not None and not able:
-            raise ConfigError(
-                f"stream {stream.id} cannot be divided: its source is not known to do that, and "
-                "would read everything in each shard",
-                code="rapidbyte.not_shardable",
-                hint="pin resources.autotune.pin_parallelism if the connector does divide it",
-                stream=str(stream.id),
-            )
         count = chosen.value if able else 1
         divided = overrides.strategy(pins, autotune=tuned, shards=count)
         flush = overrides.flush_bytes(pins)
-        rule = chosen.rule if able else "default: its source is not known to divide it"
+        rule = chosen.rule if able else f"default: {_WHY_NOT if whole else _CURSOR}"
         hints = (
             Held("effective_parallelism", count, rule),
             Held("partition_strategy", divided.value, divided.rule),

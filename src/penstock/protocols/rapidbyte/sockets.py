@@ -162,7 +162,11 @@ class Sockets:
     def _connected(self, host: str, port: int) -> socket.socket:
         failure: OSError | None = None
         for family, kind, protocol, _, address in self._addresses(host, port):
-            peer = socket.socket(family, kind, protocol)
+            try:
+                peer = socket.socket(family, kind, protocol)
+            except OSError as e:  # a kind of address that this machine has not
+                failure = e
+                continue
             peer.settimeout(self._bounds.connect)
             try:
                 peer.connect(address)

@@ -27,7 +27,7 @@ def discover(stage: Stage, log: Callable[[Logged], None]) -> Catalog:
     return ask(stage, lambda session: session.discover(), log)
 
 
-def read(stage: Stage, context: StreamContext) -> Iterator[Told]:
+def read(stage: Stage, context: StreamContext, tick: float | None = None) -> Iterator[Told]:
     """The last item is ``Ended``, also after a failure. Closing the generator ends the connector:
-    its next emit is refused, and what was yielded stands."""
-    return converse(stage, RunRequest(phase="read", context=context))
+    its next emit is refused, and what was yielded stands. ``tick``: see ``converse``."""
+    return converse(stage, RunRequest(phase="read", context=context), tick=tick)

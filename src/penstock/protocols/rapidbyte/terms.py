@@ -84,6 +84,7 @@ class Terms:
             write_mode=WriteMode(
                 mode=cast(Any, mode), primary_key=key if mode == "upsert" else None
             ),
+            selected_columns=None if configured.columns is None else list(names.values()),
             copy_flush_bytes_override=self.settings.copy_flush_bytes(),
         )
 

@@ -70,4 +70,9 @@ class Ended:
     keys: int = 0
 
 
-Told = Frame | Checkpoint | Logged | PutAside | Ended
+@dataclass(slots=True)
+class Quiet:
+    """Nothing was told for a while: lets whoever listens act on time."""
+
+
+Told = Frame | Checkpoint | Logged | PutAside | Quiet | Ended

@@ -39,7 +39,15 @@ from penstock.protocols.rapidbyte.reading import (
 )
 from penstock.protocols.rapidbyte.settings import Opened, opened
 from penstock.protocols.rapidbyte.squeeze import Bytes
-from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.told import (
+    Checkpoint,
+    Ended,
+    Frame,
+    Logged,
+    PutAside,
+    Quiet,
+    Told,
+)
 from penstock.runtimes.contract import Runtime, Timeouts
 from penstock.state.keys import MemoryKeys
 
@@ -148,6 +156,8 @@ class _Applying:
                 yield Reject(self._stream, reason, letter.record_json.encode())
             case Ended():
                 yield from self._ended(told)
+            case Quiet():
+                pass
 
     def _checkpoint(self, told: Checkpoint) -> Iterator[Given]:
         payload = told.payload

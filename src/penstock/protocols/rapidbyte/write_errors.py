@@ -77,3 +77,12 @@ def ended_early(stream: StreamId) -> DestinationError:
         hint="this is a fault of the connector; what it acknowledged is kept",
         stream=str(stream),
     )
+
+
+def put_aside(stream: StreamId, reason: str) -> DestinationError:
+    return DestinationError(
+        f"the destination refused a record of {stream}: {reason}",
+        code="destination.data",
+        hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
+        stream=str(stream),
+    )

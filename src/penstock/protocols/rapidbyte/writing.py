@@ -21,7 +21,7 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.feeding import of_destination
 from penstock.protocols.rapidbyte import destination
-from penstock.protocols.rapidbyte.manifest import Manifest, mode_problems
+from penstock.protocols.rapidbyte.manifest import Manifest, mode_problems, role_problems
 from penstock.protocols.rapidbyte.reading import line, result_of, spec_of
 from penstock.protocols.rapidbyte.settings import opened
 from penstock.protocols.rapidbyte.terms import Terms, replaces, table_name, write_mode
@@ -49,7 +49,7 @@ class RapidbyteDestination:
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, Manifest)
-        found: list[str] = []
+        found = role_problems(manifest, "destination") if manifest is not None else []
         named: dict[str, WriteStream] = {}
         for stream in streams:
             said = _mode_problems(manifest, stream)

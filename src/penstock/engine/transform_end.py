@@ -1,0 +1,113 @@
+"""A pipeline's transforms that are connectors, ready to be asked, and what they tell of their
+columns before a run.
+
+No record moves here. Neighbours: ``engine.ends`` (source and destination), ``engine.chain`` plans
+with :class:`Outlines`, ``engine.preparation`` makes the lanes' jobs.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.columns import row_schema
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline, Transform
+from penstock.connectors.reference import parse_ref
+from penstock.connectors.transform import TransformConnector, resolve_transform
+from penstock.engine.chain import as_given
+from penstock.engine.ends import End, component_settings
+from penstock.engine.job import TransformJob
+from penstock.engine.progress import RunObserver
+from penstock.errors import SourceError
+from penstock.model.catalog import CheckResult, ConfiguredStream
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import TransformRequest
+from penstock.state.contract import Store
+from penstock.transforms.open import BUILT_IN
+
+
+class TransformEnd(End[TransformConnector]):
+    """``index``: its position in the pipeline's list. ``place``: its name elsewhere."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        told: Transform,
+        index: int,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+    ) -> None:
+        self.index, self.place = index, f"transform:{index}"
+        super().__init__(pipeline, told, self.place, store, observer, _keep_nothing)
+        self.connector = resolve_transform(
+            parse_ref(told.use),
+            home.connectors,
+            log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
+            permissions=told.permissions,
+            limits=told.limits,
+            settings=component_settings(pipeline, told, self.place),
+        )
+
+    def check(self) -> None:
+        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        self.connector.validate(self.config)
+
+    def ask(self) -> CheckResult:
+        """Raises ``ConfigError``, ``SourceError``."""
+        result = self.connector.check(self.config, self.timeouts)
+        return CheckResult(result.succeeded, result.message, end=self.place)
+
+
+def _keep_nothing(new: object) -> None:
+    """A transform has no way to change its configuration."""
+    del new
+
+
+def transforms_of(
+    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver
+) -> list[TransformEnd]:
+    """Those that are connectors. Raises ``ConfigError``."""
+    return [
+        TransformEnd(pipeline, told, index, home, store, observer)
+        for index, told in enumerate(pipeline.transforms)
+        if told.use not in BUILT_IN
+    ]
+
+
+class Outlines:
+    """``engine.chain.Outline``: each transform is run over one empty batch, under the permissions
+    and limits of a run, and asked once for the same columns. ``notes``: what was found."""
+
+    def __init__(self, ends: Sequence[TransformEnd]) -> None:
+        self._ends = {e.place: e for e in ends}
+        self._known: dict[tuple[str, str, RowSchema], RowSchema | None] = {}
+        self.notes: list[str] = []
+
+    def __call__(
+        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+    ) -> RowSchema | None:
+        key = (told.place, configured.id.key, given)
+        if key not in self._known:
+            self._known[key] = self._asked(told, configured, given)
+        return self._known[key]
+
+    def _asked(
+        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+    ) -> RowSchema | None:
+        end = self._ends[told.place]
+        request = TransformRequest(
+            config=end.config, stream=as_given(configured, given), scope=configured.id.key
+        )
+        columns = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in given.fields])
+        try:
+            found = end.connector.outline(request, columns)
+        except SourceError as e:
+            self.notes.append(
+                f"{told.where}: it failed on an empty batch of stream {configured.id}, so its "
+                f"columns are taken to be those that it is given: {e.message}"
+            )
+            return None
+        return None if found is None else row_schema(found)
