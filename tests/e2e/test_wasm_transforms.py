@@ -226,6 +226,22 @@ def test_columns_that_it_drops_or_adds_are_planned_by_an_empty_batch(site: Sites
     assert [c["name"] for c in stream["columns"]] == ["id", "seq"]
 
 
+@pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
+def test_rows_that_do_not_fit_the_plan_give_the_table_their_columns(site: Sites, mode: str) -> None:
+    """The Python example gives nothing for an empty batch, and drops the zone of instants."""
+    here = site("delta", streams=1)
+    sync = "full_refresh" if mode == "overwrite" else "incremental"
+    defaults = {"sync_mode": sync, "destination_sync_mode": mode}
+    for records in (100, 120):
+        ran = here.run(
+            {"records": records}, defaults=defaults, transforms=[clean(lowercase="name")]
+        )
+        assert ran.stream("s0").status == "complete", ran.error
+        assert here.seqs("s0") == list(range(1, records + 1))
+        row = here.rows("s0")[0]
+        assert row["updated_at"].tzinfo is None and row["name"] == row["name"].lower()
+
+
 def test_plan_shows_what_holds_it_and_check_asks_it(
     site: Sites, passing: Callable[..., dict[str, Any]]
 ) -> None:

@@ -102,7 +102,9 @@ class SimPlanner(Planner):
     def __init__(self, scenario: Any, store: Store, lease: Lease) -> None:
         prepared = SimpleNamespace(sync_id=1)
         name = SimpleNamespace(pipeline="sim")
-        super().__init__(name, prepared, store, lease, lambda planned: None)  # type: ignore[arg-type]
+        super().__init__(  # type: ignore[arg-type]
+            name, prepared, store, lease, lambda planned: None, lambda planned: planned
+        )
         self._scenario = scenario
         self.current: dict[StreamId, SyncStream] = {}
         self.schemas: dict[StreamId, RowSchema] = {}

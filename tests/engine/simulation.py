@@ -209,6 +209,9 @@ class Tally:
     def fed(self, result: PushResult) -> None:
         self.pushes.append(result)
 
+    def put_aside(self, rejected: object) -> None:
+        pass
+
     def sent_again(self, stream: StreamId, rows: int) -> None:
         self.again[stream] = self.again.get(stream, 0) + rows
 

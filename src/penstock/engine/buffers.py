@@ -21,7 +21,8 @@ REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     """What the sealer must know of a stream of its lane. ``must_say``: only the source's word shows
-    that all of it has come, its good end does not."""
+    that all of it has come, its good end does not. ``consumes``: what was read is gone at the
+    source (cdc), so that it is kept whatever becomes of the rest."""
 
     stream: StreamId
     shape: Shape
@@ -31,6 +32,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
     must_say: bool = False
     shard: Shard | None = None
+    consumes: bool = False
 
     @property
     def read_again(self) -> bool:

@@ -170,7 +170,7 @@ class Lane:
             max_record_bytes=self._job.max_record_bytes,
             spool_folder=str(self._log.rejects_folder(self._job.epoch)),
             open=self._job.open,
-            attempt=self._job.attempt,
+            tries=dict(self._job.tries),
             limit=self._job.limit,
             shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
             abilities=self._job.abilities,

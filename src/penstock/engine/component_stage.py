@@ -247,7 +247,7 @@ class ComponentStage:
                 state=state if self._same_protocol else None,
                 timeouts=self._told.timeouts,
                 waiting=self._held,
-                attempt=self._job.attempt,
+                attempt=dict(self._job.tries).get(job.id, 0) + 1,
             ),
         )
         return run

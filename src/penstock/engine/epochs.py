@@ -40,7 +40,8 @@ class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     """``open``: the lane takes streams that nobody knows yet. ``attempt``: how often it was begun,
-    this time included."""
+    this time included. ``tries``: how often a stream was tried before, because its source said that
+    it may be."""
 
     lane: int
     epoch: int
@@ -49,6 +50,7 @@ class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[SavedState, ...]
     open: bool = False
     attempt: int = 1
+    tries: tuple[tuple[StreamId, int], ...] = ()
 
 
 class Epochs:

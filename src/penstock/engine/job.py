@@ -81,7 +81,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     change_words: ChangeWords = ChangeWords()
     limit: int | None = None
     shared_states: bool = True
-    attempt: int = 1
+    tries: tuple[tuple[StreamId, int], ...] = ()
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     max_record_bytes: int = 256 << 20

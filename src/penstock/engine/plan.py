@@ -28,6 +28,7 @@ from penstock.model.catalog import (
     FieldPath,
     Stream,
     StreamId,
+    SyncMode,
 )
 from penstock.model.events import Showed
 from penstock.model.names import clean_columns, clean_tables, split_table
@@ -153,6 +154,11 @@ def plan_streams(
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
     if catalog.open:
         notes.append("the source shows its streams only while it is read")
+    if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
+        notes.append(
+            "cdc: changes are gone at the source once they are read; after a failure those that no "
+            "state covers are kept, and may come twice"
+        )
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(

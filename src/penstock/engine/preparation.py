@@ -36,6 +36,7 @@ from penstock.model.catalog import (
     DestinationSyncMode,
     Shard,
     StreamId,
+    SyncMode,
 )
 from penstock.model.types import NEUTRAL_METADATA, MetadataNames, RowSchema
 from penstock.protocols.contract import Held
@@ -276,6 +277,13 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             for name in (destination.limits.asked() if destination.limits else ())
         },
         **_of_tables(pipeline, place),
+        **{
+            f"{where}.assume_manifest on a connector that is no component": (
+                told.assume_manifest is not None
+                and parse_ref(told.use).kind is not RefKind.component
+            )
+            for where, told in (("source", pipeline.source), ("destination", pipeline.destination))
+        },
         "resources, which components are told, without a component": (
             pipeline.resources is not None
             and pipeline.dialect == "penstock"
@@ -372,7 +380,7 @@ def make_job(
         unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
         served=prepared.served,
         open=start.open,
-        attempt=start.attempt,
+        tries=start.tries,
         keys=prepared.keys,
     )
 
@@ -433,6 +441,7 @@ def stream_job(
             generation=generation,
             fills_generation=configured.fills_generation,
             must_say=must_say,
+            consumes=configured.sync_mode is SyncMode.cdc,
             shard=Shard(lane, stream.shards) if stream.shards > 1 else None,
         ),
         schema=stream.schema,

@@ -44,7 +44,7 @@ from penstock.engine.sync import Sync
 from penstock.engine.transform_end import transforms_of
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
-from penstock.model.catalog import Catalog, StreamId
+from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.state.contract import Lease, Reset, Store
@@ -153,6 +153,7 @@ class Run:
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if self._dry:
+            _refuse_consuming(prepared)
             return self._execute_dry(stack, prepared, lease, pulse)
         remember(prepared, self._store, lease)
         self._store.end_keys(lease, covered(log.segments()))
@@ -358,6 +359,17 @@ class Run:
         fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(fd, "wb") as f:
             f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+
+
+def _refuse_consuming(prepared: Prepared) -> None:
+    """A dry run would take changes from the source and throw them away."""
+    taken = [str(s.id) for s in prepared.plan.streams if s.configured.sync_mode is SyncMode.cdc]
+    if taken:
+        raise ConfigError(
+            f"{', '.join(taken)}: what cdc reads is gone at the source, so it cannot be tried",
+            code="config.cdc",
+            hint="try it with sync_mode full_refresh, or run it for good",
+        )
 
 
 def _log_folder(home: Home, pipeline: Pipeline) -> Path:

@@ -203,14 +203,15 @@ class Sealer:
         }
         if self._states:
             self.seal()
-        keep = [s for n, s in self._open.items() if clean or complete[n]]
+        keep = [s for n, s in self._open.items() if clean or complete[n] or s.info.consumes]
         shared = [s for s in keep if self._shared is not None]
         single = [s for s in keep if self._shared is None]
         segments: list[Segment] = []
         for stream in single:
-            segments += self._rest(StateScope(StateType.stream, stream.info.stream), [stream])
+            scope = StateScope(StateType.stream, stream.info.stream)
+            segments += self._rest(scope, [stream], clean=clean)
         if shared and self._shared is not None:
-            segments += self._rest(self._shared, shared)
+            segments += self._rest(self._shared, shared, clean=clean)
         segments = [s for s in segments if s.slices or s.rejects]
         if not self._unknown.empty:
             files: list[str] = []
@@ -246,7 +247,9 @@ class Sealer:
             stream.past = [p for p in stream.past if not p.done]
         return segments
 
-    def _rest(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
+    def _rest(
+        self, scope: StateScope, streams: list[OpenStream], *, clean: bool
+    ) -> list[Segment]:
         """What no state covers, sealed under the previous state."""
         inexact = False
         for past in (p for s in streams for p in s.past):
@@ -259,7 +262,7 @@ class Sealer:
         rejects: list[str] = []
         for stream in streams:
             self._drain(stream)
-            done = stream.status is Status.complete or self._ended_whole(stream)
+            done = stream.status is Status.complete or (clean and self._ended_whole(stream))
             if stream.tail.empty and not done:
                 continue
             inexact |= not stream.tail.empty and stream.info.read_again

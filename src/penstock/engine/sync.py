@@ -245,9 +245,14 @@ class Sync:
 
     def _begin_again(self, start: LaneStart, result: LaneResult) -> None:
         streams = self._unfinished(start, result)
+        tries = dict(start.tries)
+        tries.update({s: tries.get(s, 0) + 1 for s, _ in result.retries})
+        lost = result.end is LaneEnd.lost
         for new in self._begin(streams, [start.lane]).values():
-            attempt = msgspec.structs.replace(new, attempt=start.attempt + 1)
-            self._running[start.lane] = self._start(attempt)
+            again = msgspec.structs.replace(
+                new, attempt=start.attempt + lost, tries=tuple(sorted(tries.items()))
+            )
+            self._running[start.lane] = self._start(again)
 
     # -- while something is waited for (engine.delivery.Meanwhile)
 

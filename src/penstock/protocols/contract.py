@@ -66,8 +66,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     abilities: dict[str, Any] = {}
     """``ConnectorSpec.abilities``, and over them what the user said of the connector in the
     protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
-    attempt: int = 1
-    """How often these streams were begun in this run, this time included."""
+    tries: dict[StreamId, int] = {}
+    """How often a stream was tried before in this run, because its source said that it may be."""
     limit: int | None = None
     """So many records of each stream are wanted, and nothing of them is kept."""
     shards: dict[StreamId, Shard] = {}

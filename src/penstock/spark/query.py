@@ -42,11 +42,13 @@ _LINES_BEFORE = 1
 _MOST_COLUMNS, _MOST_QUERY = 40, 300
 _NO_TABLE_HAS = ("map<", "variant", "interval", "geography", "geometry")
 
-_PLACE = re.compile(r"line (\d+),? pos (\d+)")
+_PLACE = re.compile(r"\(?\bline (\d+),? pos (\d+)\)?")
+_AROUND_MISSES = ": missing ')'"  # what comes after the query, which Spark expected earlier
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQL_STATE = re.compile(r"[.;]? ?SQLSTATE: .*$")
 _VALUE = re.compile(r"'[^']*'")
 _views = itertools.count()
+DISK_FULL = "No space left on device"
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -114,6 +116,8 @@ def write(
                 F.array().cast(ddl(CHANGE_LIST)).alias(CHANGES),
             ).write.mode("overwrite").parquet(folder)
         except Exception as failure:
+            if DISK_FULL in str(failure):
+                raise  # no fault of the query
             raise _failed(failure, queries[-1]) from None
     return found
 
@@ -266,11 +270,12 @@ def _words(failure: Exception, query: Query) -> str:
     text = summary(failure, limit=2000)
     line = next((x.strip() for x in text.splitlines() if x.strip()), type(failure).__name__)
     line = _SQL_STATE.sub("", _CONDITION.sub("", line))
+    line = _PLACE.sub("", line).replace(_AROUND_MISSES, "").strip(" ;")
     place = _PLACE.search(str(failure))
-    if place is None:
+    number = int(place.group(1)) - _LINES_BEFORE if place is not None else 0
+    if place is None or number > query.text.count("\n") + 1:
         return line
-    number = min(int(place.group(1)) - _LINES_BEFORE, query.text.count("\n") + 1)
-    return f"{_PLACE.sub('', line).strip(' ;()')} (line {number}, pos {place.group(2)})"
+    return f"{line} (line {number}, pos {place.group(2)})"
 
 
 def _silence() -> None:

@@ -30,6 +30,7 @@ from penstock.protocols.rapidbyte.records import Said
 from penstock.protocols.rapidbyte.squeeze import Bytes, Codec, Squeezed, expand, squeeze
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Quiet, Told
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.contract import Trap, TrapKind
 from penstock.state.keys import KeyPort, MemoryKeys
 
 _CLOSING = 30.0
@@ -88,21 +89,46 @@ class Stage:
         )
 
 
-def ask(stage: Stage, question: Callable[[Session], Any], log: Callable[[Logged], None]) -> Any:
+def ask(
+    stage: Stage,
+    question: Callable[[Session], Any],
+    log: Callable[[Logged], None],
+    seconds: float | None = None,
+) -> Any:
     """Open, one question, close, under the same permissions and limits as a run. Raises an error of
-    the tree. ``log`` gets what the connector said."""
+    the tree. ``log`` gets what the connector said. ``seconds``: until it must have answered, its
+    waits for others included."""
     host = stage.host("", out=_Aside(log))
-    try:
-        with stage.session(host) as session:
-            session.open(stage.config)
-            return question(session)
-    except Exception as e:
-        raise explain(stage.loaded.role, e, _first(host), stage.masker) from None
+    answers: list[Any] = []
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with stage.session(host) as session:
+                session.open(stage.config)
+                answers.append(question(session))
+        except Exception as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=work, name=f"penstock-{stage.instance}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    role = stage.loaded.role
+    if failures:
+        raise explain(role, failures[0], _first(host), stage.masker) from None
+    if not answers:
+        late = Trap(TrapKind.timeout, f"it did not answer within {seconds:g} s")
+        raise explain(role, late, _first(host), stage.masker)
+    return answers[0]
 
 
-def validated(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+def validated(
+    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+) -> ValidationReport:
     """Its answer to ``validate``, without its secrets. Raises an error of the tree."""
-    report: ValidationReport = ask(stage, lambda session: session.validate(), log)
+    report: ValidationReport = ask(
+        stage, lambda session: session.validate(), log, seconds
+    )
     return msgspec.structs.replace(
         report,
         message=stage.masker.mask(report.message),

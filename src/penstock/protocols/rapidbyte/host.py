@@ -111,6 +111,10 @@ class Host:
         """Every refusal that a guest is given passes here."""
         self.first_fault = self.first_fault or fault
 
+    def _recovered(self) -> None:
+        """The guest goes on with its work: what it was refused before was not what ends it."""
+        self.first_fault = None
+
     # -- batches
 
     def frame_new(self, capacity: int) -> int:
@@ -139,6 +143,7 @@ class Host:
             raise refusal("internal", "EMPTY_BATCH", "a frame of no bytes was emitted")
         self._tell(Frame(data, self.frames_out + 1), len(data))
         self.frames_out += 1
+        self._recovered()
 
     def next_batch(self) -> int | None:
         if self._inbox is None:
@@ -156,6 +161,7 @@ class Host:
             return None
         handle = self._frames.receive(expand(data))
         self.frames_in += 1
+        self._recovered()
         return handle
 
     # -- logging and telemetry

@@ -3,7 +3,7 @@
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
-from penstock.protocols.rapidbyte.reading import RapidbyteSource
+from penstock.protocols.rapidbyte.reading import DELETED_AT, RapidbyteSource
 from penstock.protocols.rapidbyte.schema import RapidbyteSchema
 from penstock.protocols.rapidbyte.settings import RapidbyteManifest
 from penstock.protocols.rapidbyte.sharding import RapidbyteShards
@@ -25,7 +25,7 @@ class RapidbytePackage:
     schema = RapidbyteSchema()
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
-    deleted_at_field: str | None = None
+    deleted_at_field: str | None = DELETED_AT
     secret_word = "x-secret"
     prefixes = ("source-", "dest-", "destination-")
 

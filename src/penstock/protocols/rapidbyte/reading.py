@@ -9,12 +9,15 @@ import random
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
 
 from penstock.codec.columns import Columns
+from penstock.codec.untyped import Table
+from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError, DestinationError, SourceError, StateError
 from penstock.model.catalog import (
     Catalog,
@@ -76,6 +79,10 @@ WRITE_MODES = {
 }
 
 
+OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
+DELETED_AT = "_rb_deleted_at"
+
+
 class RapidbyteSource:
     """``SourceRole`` of ``protocols.contract``."""
 
@@ -86,14 +93,14 @@ class RapidbyteSource:
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
         stage = opened(runtime).stage("source", config, timeouts)
-        return result_of(source.check(stage, lambda told: log(line(told))), log)
+        return result_of(source.check(stage, lambda told: log(line(told)), timeouts.total), log)
 
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
         what = opened(runtime)
         stage = what.stage("source", config, timeouts)
-        found = _catalog(source.discover(stage, lambda told: log(line(told))))
+        found = _catalog(source.discover(stage, lambda told: log(line(told)), timeouts.total))
         return _named(found, what.found.manifest, log)
 
     def catalog_of(self, raw: Any) -> Catalog:
@@ -198,11 +205,11 @@ class _Reading:
             raise broken_frame("source", e, self._stream.id) from None
         if self._frames is None or not schema.equals(self._frames):
             self._frames = schema
-            new = retold(self._schema, schema)
+            new = retold(self._schema, _with_deletes(schema.empty_table()).schema)
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
-        table = pa.Table.from_batches(batches, schema)
+        table = _with_deletes(pa.Table.from_batches(batches, schema))
         runtime = self._what.runtime
         size = len(told.data)
         runtime.bytes += size
@@ -236,7 +243,7 @@ class _Reading:
             yield StreamStatus(self._stream.id, Status.complete, keys=told.keys)
             return
         allowed = self._what.settings.resources.max_retries
-        retry = retry_after(told, self._request.attempt, allowed)
+        retry = retry_after(told, self._request.tries.get(self._stream.id, 0) + 1, allowed)
         yield error_of(told, self._stream.id, retry)
         yield StreamStatus(self._stream.id, Status.incomplete)
 
@@ -252,6 +259,16 @@ class _Reading:
             self._stream.id,
             {"code": "source.timeout", "hint": "raise timeouts.total"},
         )
+
+
+def _with_deletes(table: Table) -> Table:
+    """v4's change rows say what they are; a delete also gets the time at which it was met, which
+    is how the engine knows one."""
+    if OPERATION not in table.column_names or DELETED_AT in table.column_names:
+        return table
+    now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))
+    deleted = pc.equal(pc.cast(table.column(OPERATION), pa.string()), "delete")
+    return table.append_column(DELETED_AT, pc.if_else(deleted, now, pa.scalar(None, now.type)))
 
 
 def spec_of(found: Found, log: EventSink) -> ConnectorSpec:
@@ -310,7 +327,6 @@ def broken_frame(role: str, refusal: messages.Refusal, stream: StreamId) -> Exce
         code="connector.bad_frame",
         hint="this is a fault of the connector",
         stream=str(stream),
-        connector=refusal.fault.report(),
     )
 
 

@@ -17,14 +17,18 @@ from penstock.protocols.rapidbyte.messages import (
 from penstock.protocols.rapidbyte.told import Logged, Told
 
 
-def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+def check(
+    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log)
+    return validated(stage, log, seconds)
 
 
-def discover(stage: Stage, log: Callable[[Logged], None]) -> Catalog:
+def discover(
+    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+) -> Catalog:
     """Raises ``SourceError``."""
-    return ask(stage, lambda session: session.discover(), log)
+    return ask(stage, lambda session: session.discover(), log, seconds)
 
 
 def read(stage: Stage, context: StreamContext, tick: float | None = None) -> Iterator[Told]:

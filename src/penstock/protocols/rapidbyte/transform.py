@@ -19,9 +19,11 @@ from penstock.protocols.rapidbyte.squeeze import Bytes
 from penstock.protocols.rapidbyte.told import Logged, Told
 
 
-def check(stage: Stage, log: Callable[[Logged], None]) -> ValidationReport:
+def check(
+    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log)
+    return validated(stage, log, seconds)
 
 
 def apply(

@@ -68,7 +68,8 @@ class RapidbyteTransform:
     ) -> CheckResult:
         stage = opened(runtime).stage("transform", config, timeouts)
         with closing(stage.keys):
-            return result_of(transform.check(stage, lambda told: log(line(told))), log)
+            report = transform.check(stage, lambda told: log(line(told)), timeouts.total)
+            return result_of(report, log)
 
     def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
         what = opened(runtime)

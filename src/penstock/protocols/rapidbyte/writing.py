@@ -44,7 +44,8 @@ class RapidbyteDestination:
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
         stage = _asked(lambda: opened(runtime)).stage("destination", config, timeouts)
-        return result_of(destination.check(stage, lambda told: log(line(told))), log)
+        report = destination.check(stage, lambda told: log(line(told)), timeouts.total)
+        return result_of(report, log)
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         raw = spec.abilities.get("manifest")
