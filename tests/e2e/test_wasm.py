@@ -215,6 +215,42 @@ def test_a_stream_whose_frames_change_goes_on_with_the_new_column(wasm: MakeWasm
     assert [row["extra"] for row in rows] == [None] * 50 + [0.5] * 50
 
 
+def test_l8_a_row_without_its_key_is_a_reject(wasm: MakeWasm) -> None:
+    here = wasm("delta")
+    told = Told()
+    table = pa.table({"seq": pa.array([1, None, 3, 1], pa.int64()), "name": ["a", "b", "c", "d"]})
+    ran = here.run(config=told.config({"s0": [told.frame(table), "at 3"]}), defaults=DEDUP)
+    assert ran.counts("s0") == ("complete", 4, 3, 1), ran.error
+    assert [row["seq"] for row in here.rows("s0")] == [1, 3]
+    (reject,) = here.rejects()
+    assert json.loads(reject["bytes"]) == {"seq": None, "name": "b"}
+    assert reject["field"] == "seq"
+
+
+@pytest.mark.parametrize("how", ["coerce", "fail"])
+def test_a_column_whose_type_changes_is_the_schema_policys(wasm: MakeWasm, how: str) -> None:
+    """``schema_evolution.type_change``; what had been committed stays."""
+    here = wasm("delta")
+    first = Told()
+    config = first.config({"s0": [first.rows(1, 5), "at 5"]})
+    assert here.run(config=config, defaults=INCREMENTAL).exit_code == 0
+    told = Told()
+    texts = pa.table({"seq": pa.array([6, 7], pa.int64()), "name": pa.array([1, 2], pa.int64())})
+    ran = here.run(
+        config=told.config({"s0": [told.frame(texts), "at 7"]}),
+        defaults=INCREMENTAL,
+        destination={"schema_evolution": {"type_change": how}},
+    )
+    if how == "fail":
+        assert ran.exit_code != 0
+        assert "name" in json.dumps(ran.error)
+        assert here.cursors() == {"s0": "5"}
+        assert here.seqs("s0") == FULL[:5]
+        return
+    assert ran.counts("s0") == ("complete", 2, 2, 0), ran.error
+    assert [row["name"] for row in here.rows("s0")][5:] == ["1", "2"]
+
+
 # -- failures of the source (L1, L7, L8; section 7)
 
 

@@ -182,6 +182,22 @@ def test_states_that_wait_are_bounded_and_the_newest_of_each_scope_is_kept() -> 
     assert found[:2] == ["a+1", "b"] and found[-1].startswith("19 ") and len(found) < 13
 
 
+def test_counts_of_many_states_are_joined_and_all_are_given() -> None:
+    waiting = Waiting()
+    for n in range(2000):
+        waiting.fed(A, count(A, 1))
+        waiting.fed(B, count(B, 1))
+        waiting.state(state(f"a{n}", A))
+        assert told(waiting) == []
+    waiting.ended(B)
+    assert told(waiting) == ["b+2000"]
+    waiting.ended(A)
+    found = told(waiting)
+    assert found[-1] == "a1999"
+    assert sum(int(f.removeprefix("a+")) for f in found if "+" in f) == 2000
+    assert waiting.empty()
+
+
 def test_keys_go_with_a_state_only_where_its_source_has_none_of_its_own() -> None:
     for foreign, wanted in ((True, 7), (False, 3)):
         waiting = Waiting(foreign=foreign)

@@ -13,13 +13,14 @@ from penstock.codec.arrow import arrow_type
 from penstock.codec.columns import row_schema
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, Transform
+from penstock.config.suggest import closest
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.transform import TransformConnector, resolve_transform
 from penstock.engine.chain import as_given
 from penstock.engine.ends import End, component_settings
 from penstock.engine.job import TransformJob
 from penstock.engine.progress import RunObserver
-from penstock.errors import SourceError
+from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import TransformRequest
@@ -41,15 +42,21 @@ class TransformEnd(End[TransformConnector]):
     ) -> None:
         self.index, self.place = index, f"transform:{index}"
         super().__init__(pipeline, told, self.place, store, observer, _keep_nothing)
-        self.connector = resolve_transform(
-            parse_ref(told.use),
-            home.connectors,
-            log=self.take,
-            extra_secrets=sorted(pipeline.secret_values),
-            permissions=told.permissions,
-            limits=told.limits,
-            settings=component_settings(pipeline, told, self.place),
-        )
+        try:
+            self.connector = resolve_transform(
+                parse_ref(told.use),
+                home.connectors,
+                log=self.take,
+                extra_secrets=sorted(pipeline.secret_values),
+                permissions=told.permissions,
+                limits=told.limits,
+                settings=component_settings(pipeline, told, self.place),
+            )
+        except ConfigError as e:
+            near = closest(told.use, BUILT_IN)
+            meant = f"; did you mean {near!r}?" if near is not None else ""
+            message = f"transforms[{index}].use: {e.message}{meant}"
+            raise ConfigError(message, code=e.code, hint=e.hint) from None
 
     def check(self) -> None:
         """Its configuration fits its own schema. Raises ``ConfigError``."""

@@ -15,6 +15,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, State, StreamStatus
 
 STATE_BYTES = 16 << 20  # of states that wait; above, only the newest of each scope is kept
+MOST_STATES = 256
 
 Held = State | StreamStatus | Batch
 """A ``Batch`` without rows counts records of the source."""
@@ -51,7 +52,8 @@ class Waiting:
         self._flows: dict[StreamId, _Flow] = {}
         self._items: list[_Item] = []
         self._failed: set[StreamId] = set()
-        self._states = 0  # bytes
+        self._counts: dict[StreamId, _Item] = {}  # the newest, where nothing stands behind it
+        self._states: list[int] = []  # bytes
         self._over = False
 
     # -- from the source
@@ -67,27 +69,23 @@ class Waiting:
     def read(self, count: Batch) -> None:
         """Records that are counted once all that was fed before is out."""
         stream = count.stream
-        last = self._items[-1] if self._items else None
-        if last is not None and isinstance(last.event, Batch) and _joins(last.event, count):
-            last.event.stands_for = last.event.read + count.read
-            last.event.size += count.size
-            last.at = self._at(stream)
-            return
-        self._items.append(_Item(count, stream, self._at(stream)))
+        item = _Item(count, stream, self._at(stream))
+        if not self._joined(item):
+            self._items.append(item)
 
     def state(self, state: State) -> None:
         stream = state.scope.stream
         if self._failed and (stream is None or stream in self._failed):
             return  # it covers rows that are lost
-        self._items.append(_Item(state, stream, self._at(stream)))
-        self._states += len(state.blob)
-        if self._states > STATE_BYTES:
+        self._stand(_Item(state, stream, self._at(stream)))
+        self._states.append(len(state.blob))
+        if len(self._states) > MOST_STATES or sum(self._states) > STATE_BYTES:
             self._drop_older(lambda _: True)
 
     def status(self, status: StreamStatus) -> None:
         """It has come to its end."""
         if status.stream not in self._failed:
-            self._items.append(_Item(status, status.stream, self._at(status.stream)))
+            self._stand(_Item(status, status.stream, self._at(status.stream)))
 
     # -- from the transform
 
@@ -118,6 +116,7 @@ class Waiting:
             if isinstance(item.event, Batch)
             or (item.stream is not None and item.stream not in self._failed)
         ]
+        self._tidy()
 
     def over(self) -> None:
         """The source has ended, and every run."""
@@ -143,6 +142,8 @@ class Waiting:
             else:
                 blocked.add(item.stream)
         self._items = kept
+        if out:
+            self._tidy()
         return out
 
     def empty(self) -> bool:
@@ -196,8 +197,44 @@ class Waiting:
                     continue
                 newer.add(item.stream)
             kept.append(item)
-        self._items = kept[::-1]
-        self._states = sum(len(i.event.blob) for i in kept if isinstance(i.event, State))
+        if len(kept) < len(self._items):
+            self._items = kept[::-1]
+            self._tidy()
+
+    def _stand(self, item: _Item) -> None:
+        """Counts of what comes after it are not joined with those of before."""
+        self._items.append(item)
+        if item.stream is None:
+            self._counts.clear()
+        else:
+            self._counts.pop(item.stream, None)
+
+    def _joined(self, item: _Item) -> bool:
+        """With the counts that stand before it, if it can be."""
+        new, stream = item.event, item.stream
+        if not isinstance(new, Batch) or stream is None:
+            return False
+        last = self._counts.get(stream)
+        if last is None or not isinstance(last.event, Batch) or last.event.version != new.version:
+            self._counts[stream] = item
+            return False
+        last.event.stands_for = last.event.read + new.read
+        last.event.filtered += new.filtered
+        last.event.size += new.size
+        last.at = item.at
+        return True
+
+    def _tidy(self) -> None:
+        """Where items have gone: what now stands side by side is one."""
+        items, self._items = self._items, []
+        self._counts.clear()
+        self._states = [len(i.event.blob) for i in items if isinstance(i.event, State)]
+        for item in items:
+            if isinstance(item.event, Batch):
+                if not self._joined(item):
+                    self._items.append(item)
+            else:
+                self._stand(item)
 
     def _keyed(self, item: _Item) -> Held:
         """With the transform's own keys, where nothing else is then covered too early."""
@@ -209,7 +246,3 @@ class Waiting:
         if exact and (flow.ended or self._foreign):
             event.keys = max(event.keys, flow.keys)
         return event
-
-
-def _joins(last: Batch, new: Batch) -> bool:
-    return last.stream == new.stream and last.version == new.version
