@@ -4,6 +4,7 @@ tells a TCP peer of the test everything and does what it answers.
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_l8_a_failure_that_may_pass_is_tried_again_by_a_new_conversation(ends: M
     assert second == list(range(second[0], 101)), "in order, without a hole"
     twice = set(first) & set(second)
     assert len(twice) <= ran.stream("s0").sent_again
-    assert ran.stream("s0").written == len(first) + len(second)
+    assert ran.stream("s0").written >= len(first) + len(second)
     assert here.cursors() == {"s0": "100"}
     third = here.sync(Told().config({"s0": ["context"]}), peer.config)
     assert third.exit_code == 0, third.error
@@ -150,18 +151,20 @@ def test_of_several_streams_what_is_written_is_not_sent_again(ends: MakeEnds) ->
 
 
 def test_retries_end_with_max_retries_and_the_next_run_goes_on(ends: MakeEnds) -> None:
-    here = ends()
+    here = ends(binary=built.c_source().read_bytes())
+    rows = {"rows": 100, "batch_rows": 10}
     with Peer(times(99, "f")) as peer:
-        ran = here.sync(hundred(), peer.config, resources={"max_retries": 2}, load=SMALL)
+        ran = here.sync(rows, peer.config, resources={"max_retries": 2}, load=SMALL)
     assert (ran.status, ran.exit_code) == ("failed", 5)
     runs = max(h.run for h in peer.heard)
     assert runs == 3
     assert ran.error["code"] == "destination.transient_db"
-    assert ran.stream("s0").committed < 100
-    at = int(here.cursors().get("s0", "0"))
+    assert ran.stream("numbers").committed < 100
+    at = int(here.cursors().get("numbers", "0"))
     with Peer(always()) as later:
-        second = here.sync(hundred(more=["context"]), later.config)
+        second = here.sync(rows, later.config)
     assert second.exit_code == 0, second.error
+    assert here.cursors() == {"numbers": "100"}
     heard = {*peer.seqs(), *later.seqs()}
     assert heard == set(ALL)
     assert min(later.seqs()) == at + 1, "what it had acknowledged is not sent again"
@@ -251,12 +254,12 @@ def test_l11_a_cancelled_run_does_not_wait_for_another_try(
 
         def answer(heard: Heard) -> str:
             if heard.kind == "F":
-                failed.touch()
+                threading.Timer(3, failed.touch).start()
                 return "f"
             return "k"
 
         began = time.monotonic()
-        with Peer(answer) as peer, cancelled_when(failed, after=2):
+        with Peer(answer) as peer, cancelled_when(failed):
             told = {**peer.config, "after_ms": 120_000}
             ran = here.sync(halves(Told(), gate), told, load=SMALL)
         assert time.monotonic() - began < 60
@@ -308,15 +311,16 @@ CATEGORIES = {
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_the_c_destination_fails_in_every_category(ends: MakeEnds, category: str) -> None:
     """The example, unmodified; its retryable failures are tried again once here, and fail again."""
-    here = ends(built.c_destination().read_bytes())
+    here = ends(built.c_destination().read_bytes(), built.c_source().read_bytes())
     config = {"checkpoint_frames": 0, "fail_after": 1, "fail_category": category}
-    ran = here.sync(hundred(step=50), config, resources={"max_retries": 1, "parallelism": 1})
+    rows = {"rows": 100, "batch_rows": 50}
+    ran = here.sync(rows, config, resources={"max_retries": 1, "parallelism": 1})
     assert (ran.exit_code, ran.error["code"]) == (5, f"destination.{category}"), ran.error
     assert ran.error["connector"]["code"] == "AS_ASKED"
     assert bool(again(ran)) is CATEGORIES[category], ran.notes
-    after = here.sync(hundred(), {})
+    after = here.sync(rows, {})
     assert after.exit_code == 0, after.error
-    assert after.stream("s0").committed == 100
+    assert after.stream("numbers").committed == 100
 
 
 # -- dead letters (issue 5, part 13; L8)

@@ -105,8 +105,8 @@ class Heard:
 
     @property
     def seqs(self) -> list[int]:
-        """Of a frame."""
-        return pa.ipc.open_stream(self.body).read_all().column("seq").to_pylist()
+        """Of a frame: its first column."""
+        return pa.ipc.open_stream(self.body).read_all().column(0).to_pylist()
 
 
 class Peer:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan import permissions_asked, plan_streams
+from penstock.engine.plan import plan_streams
+from penstock.engine.refusals import permissions_asked
 from penstock.model.catalog import Catalog, Stream, StreamId
 from penstock.protocols.airbyte import PACKAGE
 from penstock.tables.contract import TableFormat

@@ -19,8 +19,8 @@ from penstock.config.sections import (
 from penstock.connectors.destination import resolve_destination
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.source import SourceConnector, resolve_source
-from penstock.engine.plan import permissions_asked
 from penstock.engine.preview import preview
+from penstock.engine.refusals import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
 from penstock.protocols.contract import ReadRequest, StreamWish

@@ -14,9 +14,10 @@ from penstock.config.pipeline import Pipeline
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Save, source_of
 from penstock.engine.keepalive import LEASE_TTL
 from penstock.engine.mailbox import NewConfig
-from penstock.engine.plan import StreamsPlan, describe, permissions_asked
+from penstock.engine.plan import StreamsPlan, describe
 from penstock.engine.preparation import destination_of, prepare
 from penstock.engine.progress import RunObserver
+from penstock.engine.refusals import permissions_asked
 from penstock.engine.transform_end import TransformEnd, transforms_of
 from penstock.errors import ConfigError
 from penstock.model.catalog import CheckResult

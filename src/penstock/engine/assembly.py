@@ -14,13 +14,14 @@ from penstock.config.pipeline import Pipeline
 from penstock.engine.delivery import Delivery, Gate, Loader, TableDelivery, Verdicts
 from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source
 from penstock.engine.kept import RejectsKeeper
+from penstock.engine.lane_jobs import make_job, sync_plan
 from penstock.engine.lanes import Lanes
 from penstock.engine.load import NoLoader, TableLoader
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig
 from penstock.engine.plan import PlannedStream
 from penstock.engine.planner import Planner
-from penstock.engine.preparation import Prepared, evolution, make_job, sync_plan
+from penstock.engine.preparation import Prepared, evolution
 from penstock.engine.push import PushDelivery
 from penstock.engine.push_plan import push_job, write_streams
 from penstock.engine.push_task import PushTask

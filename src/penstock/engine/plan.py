@@ -13,9 +13,8 @@ import msgspec
 
 from penstock.codec.json_schema import row_schema
 from penstock.config import modes
-from penstock.config.pipeline import Connector, Pipeline, StreamOptions, StreamSettings
+from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
 from penstock.config.sections import Resources
-from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.chain import Outline, planned
 from penstock.engine.chain import Planned as PlannedChain
 from penstock.engine.job import TransformJob
@@ -36,7 +35,6 @@ from penstock.model.segments import Shape
 from penstock.model.state import SavedState
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.protocols.contract import Held, ProtocolPackage, ShardRole, StreamWish
-from penstock.runtimes.confine import unenforceable
 from penstock.tables.contract import Place, TableName
 from penstock.transforms.spark_sql import HELD
 
@@ -350,41 +348,6 @@ def _lanes(
             return 1, ["lanes: auto reads in one lane until the source has shown its kind of state"]
         wanted = cores
     return min(int(wanted), streams), []
-
-
-def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """(permissions, limits, problems), the first two by end, as far as the user narrowed it. What a
-    process of this machine cannot be held to is a problem rather than ignored (L10)."""
-    permissions: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
-    problems: list[str] = []
-    ends: list[tuple[str, Connector]] = [("source", pipeline.source)]
-    ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
-    ends.append(("destination", pipeline.destination))
-    for end, told in ends:
-        if told.permissions and (asked := told.permissions.asked()):
-            permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
-        if told.limits and (bounds := told.limits.asked()):
-            limits[end] = bounds
-        if _is_process(told.use):
-            problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
-    table = parse_ref(pipeline.destination.use).kind is RefKind.table
-    if table and pipeline.destination.schema_evolution.nullability_change == "fail":
-        problems.append(
-            "destination.schema_evolution.nullability_change: fail cannot be carried out: every "
-            "column may be null"
-        )
-    return permissions, limits, problems
-
-
-def _is_process(use: str) -> bool:
-    """A reference that cannot be read is somebody else's to refuse."""
-    try:
-        ref = parse_ref(use)
-    except ConfigError:
-        return False
-    component = ref.protocol == "rapidbyte" or use.rstrip().endswith(".wasm")
-    return ref.protocol is not None and not component
 
 
 def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:

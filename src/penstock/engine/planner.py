@@ -15,9 +15,11 @@ from penstock.engine.contract import Planned
 from penstock.engine.delivery import versions_key, visible_key
 from penstock.engine.epochs import SyncStream
 from penstock.engine.job import StreamJob
+from penstock.engine.lane_jobs import stream_job, sync_stream
 from penstock.engine.mailbox import Ask
 from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_text
-from penstock.engine.preparation import Prepared, stream_job, sync_stream, transform_jobs
+from penstock.engine.preparation import Prepared
+from penstock.engine.transform_end import transform_jobs
 from penstock.errors import SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_tables

@@ -7,6 +7,7 @@ with :class:`Outlines`, ``engine.preparation`` makes the lanes' jobs.
 
 from collections.abc import Sequence
 
+import msgspec
 import pyarrow as pa
 
 from penstock.codec.arrow import arrow_type
@@ -25,7 +26,7 @@ from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import TransformRequest
 from penstock.state.contract import Store
-from penstock.transforms.open import BUILT_IN
+from penstock.transforms.open import BUILT_IN, SPARK_SQL
 
 
 class TransformEnd(End[TransformConnector]):
@@ -118,3 +119,32 @@ class Outlines:
             )
             return None
         return None if found is None else row_schema(found)
+
+
+def transform_jobs(
+    pipeline: Pipeline, connectors: Sequence[TransformEnd]
+) -> tuple[TransformJob, ...]:
+    """The pipeline's transforms that work on batches, in their order. ``connectors``: those of them
+    that are."""
+    ends = {end.index: end for end in connectors}
+
+    def job(index: int, told: Transform) -> TransformJob:
+        end = ends.get(index)
+        plain = TransformJob(
+            use=told.use,
+            config=told.config if end is None else end.config,
+            where=f"transforms[{index}]",
+            on_failure=pipeline.destination.on_data_error,
+        )
+        if end is None:
+            return plain
+        return msgspec.structs.replace(
+            plain,
+            launch=msgspec.to_builtins(end.connector.launch()),
+            place=end.place,
+            timeouts=end.timeouts,
+        )
+
+    return tuple(
+        job(index, told) for index, told in enumerate(pipeline.transforms) if told.use != SPARK_SQL
+    )

@@ -1,0 +1,130 @@
+"""What a pipeline asks for that is not done, each a sentence; what cannot be enforced is refused,
+never ignored (L10).
+
+Nothing is asked of a connector here. Neighbours: ``engine.preparation`` raises what is found,
+``engine.asked`` lists it.
+"""
+
+from typing import Any
+
+from penstock.config.pipeline import Connector, Pipeline
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.ends import Destination
+from penstock.errors import ConfigError
+from penstock.runtimes.confine import unenforceable
+from penstock.spark.session import choose_master, is_remote
+from penstock.tables.contract import TableFormat
+from penstock.transforms.open import BUILT_IN
+
+
+def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+    """Keys and combinations that this version does not carry out."""
+    return [*_unsupported(pipeline, place), *_unprotected(pipeline), *_keys_unreachable(pipeline)]
+
+
+def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """(permissions, limits, problems), the first two by end, as far as the user narrowed it. What a
+    process of this machine cannot be held to is a problem rather than ignored (L10)."""
+    permissions: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    problems: list[str] = []
+    ends: list[tuple[str, Connector]] = [("source", pipeline.source)]
+    ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
+    ends.append(("destination", pipeline.destination))
+    for end, told in ends:
+        if told.permissions and (asked := told.permissions.asked()):
+            permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
+        if told.limits and (bounds := told.limits.asked()):
+            limits[end] = bounds
+        if _is_process(told.use):
+            problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
+    table = parse_ref(pipeline.destination.use).kind is RefKind.table
+    if table and pipeline.destination.schema_evolution.nullability_change == "fail":
+        problems.append(
+            "destination.schema_evolution.nullability_change: fail cannot be carried out: every "
+            "column may be null"
+        )
+    return permissions, limits, problems
+
+
+def _is_process(use: str) -> bool:
+    """A reference that cannot be read is somebody else's to refuse."""
+    try:
+        ref = parse_ref(use)
+    except ConfigError:
+        return False
+    component = ref.protocol == "rapidbyte" or use.rstrip().endswith(".wasm")
+    return ref.protocol is not None and not component
+
+
+def _keys_unreachable(pipeline: Pipeline) -> list[str]:
+    """Components keep keys of their own in the store, from whichever worker they run on."""
+    remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
+    if not remote or pipeline.state.backend == "postgres" or not _has_component(pipeline):
+        return []
+    return [
+        "a WebAssembly connector on a cluster keeps its own state in the store, which every worker "
+        "must reach: set state.backend: postgres"
+    ]
+
+
+def _unprotected(pipeline: Pipeline) -> list[str]:
+    """A lane's task carries the connector's configuration: on a cluster without authentication
+    anybody on its network can read it."""
+    master = choose_master(pipeline.spark.master, 1, 1)
+    secured = pipeline.spark.conf.get("spark.authenticate", "false").lower() == "true"
+    if not is_remote(master) or secured or pipeline.spark.allow_unencrypted:
+        return []
+    return [
+        f"the Spark master {master} would be sent the connector's configuration without "
+        "spark.authenticate: turn that on in spark.conf, or set spark.allow_unencrypted: true"
+    ]
+
+
+def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
+    """Keys that mean something to one kind of destination only."""
+    told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
+    connector = isinstance(place, Destination)
+    kept = ("deletes", "schema_evolution", "metadata_columns")
+    names = kept if connector and pipeline.dialect == "penstock" else ()
+    whose = "a destination connector" if connector else "a table"
+    if not connector:
+        names = ("namespace", "prefix")
+    return {
+        f"destination.{name} on {whose}": getattr(told, name) != getattr(default, name)
+        for name in names
+    }
+
+
+def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+    """Keys that are read and that this version does not carry out."""
+    destination, connector = pipeline.destination, isinstance(place, Destination)
+    asked = {
+        "destination.stream": destination.stream is not None,
+        "destination.options": bool(destination.options),
+        "destination.permissions": destination.permissions is not None and not connector,
+        **{
+            f"destination.limits.{name}": not connector
+            for name in (destination.limits.asked() if destination.limits else ())
+        },
+        **_of_tables(pipeline, place),
+        **{
+            f"{where}.assume_manifest on a connector that is no component": (
+                told.assume_manifest is not None
+                and parse_ref(told.use).kind is not RefKind.component
+            )
+            for where, told in (("source", pipeline.source), ("destination", pipeline.destination))
+        },
+        "resources, which components are told, without a component": (
+            pipeline.resources is not None
+            and pipeline.dialect == "penstock"
+            and not _has_component(pipeline)
+        ),
+    }
+    return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
+
+
+def _has_component(pipeline: Pipeline) -> bool:
+    used = [pipeline.source.use, pipeline.destination.use]
+    used += (t.use for t in pipeline.transforms if t.use not in BUILT_IN)
+    return any(parse_ref(use).kind is RefKind.component for use in used)
