@@ -20,7 +20,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.quick import pipeline_from_arguments
 from penstock.config.sections import LoadBounds, SparkSettings
-from penstock.engine import assembly, preparation, run
+from penstock.engine import assembly, lane_jobs, run
 from penstock.engine.buffers import Bounds
 from penstock.errors import PenstockError
 
@@ -68,7 +68,7 @@ def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
     def sync_plan(*args: Any, **kw: Any) -> Any:
         return msgspec.structs.replace(whole(*args, **kw), **plan)
 
-    preparation.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
+    lane_jobs.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
     assembly.sync_plan = sync_plan
 
 

@@ -16,7 +16,7 @@ from connector_sites import Push, TapSite
 from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
-from penstock.engine import assembly, preparation
+from penstock.engine import assembly, lane_jobs
 from penstock.engine.buffers import Bounds
 from penstock.engine.contract import SyncPlan
 from penstock.errors import ConfigError
@@ -56,7 +56,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(whole(*args, **kw), **told)
 
     bounds = Bounds(part_bytes=1, seal_bytes=1, seal_seconds=0)
-    monkeypatch.setattr(preparation, "Bounds", lambda: bounds)
+    monkeypatch.setattr(lane_jobs, "Bounds", lambda: bounds)
     monkeypatch.setattr(assembly, "sync_plan", sync_plan)
 
 

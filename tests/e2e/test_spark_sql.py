@@ -19,7 +19,7 @@ from connector_sites import Push
 from e2e_harness import HERE, QUICK_JVM
 from pipelines import MASTER, Ran, Site
 
-from penstock.engine import assembly, preparation
+from penstock.engine import assembly, lane_jobs
 from penstock.engine.buffers import Bounds
 from penstock.engine.contract import SyncPlan
 from penstock.errors import ConfigError
@@ -57,7 +57,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return msgspec.structs.replace(whole(*args, **kw), **eager)
 
     bounds = Bounds(part_bytes=1, seal_bytes=1, seal_seconds=0)
-    monkeypatch.setattr(preparation, "Bounds", lambda: bounds)
+    monkeypatch.setattr(lane_jobs, "Bounds", lambda: bounds)
     monkeypatch.setattr(assembly, "sync_plan", sync_plan)
 
 

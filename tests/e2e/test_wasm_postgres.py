@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import built
 import msgspec
 import pytest
-from pipelines import MASTER, NAME, Heard, Ran, assert_adds_up
-from wasm_ends import APPEND, INCREMENTAL, REPLACE, UPSERT, Ends
-
-import built
 import rust_guests as rust
+from pipelines import MASTER, NAME, Heard, Ran, assert_adds_up
 from rust_guests import Server, checksum, make_rows
+from wasm_ends import APPEND, INCREMENTAL, REPLACE, UPSERT, Ends
 
 from penstock.config.load import load_pipeline
 from penstock.config.sections import SparkSettings

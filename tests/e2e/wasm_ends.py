@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import built
 import pyarrow as pa
 import pytest
+import rapidbyte_guests
 from pipelines import Ran
 from wasm_sites import WasmSite, section, wasm_name
 
-import built
-import rapidbyte_guests
-from penstock.engine import preparation
+from penstock.engine import lane_jobs
 from penstock.engine.buffers import Bounds
 from penstock.protocols.rapidbyte.manifest import MANIFEST_SECTION
 
@@ -39,7 +39,7 @@ def share_compiled(home: Path) -> None:
 
 def seal_each_state(patch: pytest.MonkeyPatch) -> None:
     """Each state of a source makes a segment, and each segment goes out by itself."""
-    patch.setattr(preparation, "Bounds", lambda: Bounds(seal_bytes=1, seal_seconds=0.01))
+    patch.setattr(lane_jobs, "Bounds", lambda: Bounds(seal_bytes=1, seal_seconds=0.01))
 
 
 class Ends(WasmSite):

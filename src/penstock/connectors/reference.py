@@ -97,9 +97,7 @@ def _component(text: str, rest: str) -> ConnectorRef:
     if not rest:
         raise _wrong(text, "names no component", f"write {COMPONENTS}:./file.wasm, or a name")
     if rest.endswith(_WASM) or rest.startswith(_PATH_STARTS):
-        return ConnectorRef(
-            kind=RefKind.component, text=text, protocol=COMPONENTS, command=(rest,)
-        )
+        return ConnectorRef(kind=RefKind.component, text=text, protocol=COMPONENTS, command=(rest,))
     match = _COMPONENT_NAME.fullmatch(rest)
     if match is None:
         raise _wrong(text, "has no valid name", f"write {COMPONENTS}:./file.wasm, or a name")

@@ -247,9 +247,7 @@ class Sealer:
             stream.past = [p for p in stream.past if not p.done]
         return segments
 
-    def _rest(
-        self, scope: StateScope, streams: list[OpenStream], *, clean: bool
-    ) -> list[Segment]:
+    def _rest(self, scope: StateScope, streams: list[OpenStream], *, clean: bool) -> list[Segment]:
         """What no state covers, sealed under the previous state."""
         inexact = False
         for past in (p for s in streams for p in s.past):

@@ -15,11 +15,11 @@ from penstock.protocols.rapidbyte import messages
 from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
 from penstock.protocols.rapidbyte.ipc import fitting, frame_of
 from penstock.protocols.rapidbyte.keys import place
-from penstock.state.keys import MemoryKeys, Place
 from penstock.protocols.rapidbyte.messages import CursorValue, Fault, Refusal
 from penstock.protocols.rapidbyte.metrics import MOST_SERIES, Metrics
 from penstock.protocols.rapidbyte.pipe import END, Abandoned, Failed, Pipe, TooLong
 from penstock.protocols.rapidbyte.retries import delay, may_retry
+from penstock.state.keys import MemoryKeys, Place
 
 # -- what planning imports
 

@@ -14,7 +14,6 @@ from penstock.errors import DestinationError, SourceError
 from penstock.protocols.rapidbyte import destination, source, transform
 from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.state.keys import DryKeys, MemoryKeys, Place
 from penstock.protocols.rapidbyte.messages import (
     CursorInfo,
     CursorValue,
@@ -24,6 +23,7 @@ from penstock.protocols.rapidbyte.messages import (
 )
 from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside
 from penstock.runtimes.masking import Masker
+from penstock.state.keys import DryKeys, MemoryKeys, Place
 
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")

@@ -126,9 +126,7 @@ def validated(
     stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
 ) -> ValidationReport:
     """Its answer to ``validate``, without its secrets. Raises an error of the tree."""
-    report: ValidationReport = ask(
-        stage, lambda session: session.validate(), log, seconds
-    )
+    report: ValidationReport = ask(stage, lambda session: session.validate(), log, seconds)
     return msgspec.structs.replace(
         report,
         message=stage.masker.mask(report.message),

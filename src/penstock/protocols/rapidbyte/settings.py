@@ -76,9 +76,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     def allowed(self, config: dict[str, Any]) -> Effective:
         return effective(self.found, self.runtime.permissions, self.runtime.limits, config)
 
-    def stage(
-        self, role: Role, config: dict[str, Any], timeouts: Timeouts | None = None
-    ) -> Stage:
+    def stage(self, role: Role, config: dict[str, Any], timeouts: Timeouts | None = None) -> Stage:
         """Loaded, compiled and allowed. Raises ``ConfigError``, ``SourceError``,
         ``DestinationError``."""
         runtime: ComponentRuntime = self.runtime

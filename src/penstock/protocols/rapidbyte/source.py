@@ -24,9 +24,7 @@ def check(
     return validated(stage, log, seconds)
 
 
-def discover(
-    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
-) -> Catalog:
+def discover(stage: Stage, log: Callable[[Logged], None], seconds: float | None = None) -> Catalog:
     """Raises ``SourceError``."""
     return ask(stage, lambda session: session.discover(), log, seconds)
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Exited, Tick
+from penstock.model.events import Error, Exited, Tick
 from penstock.protocols.contract import (
     Answer,
     Feed,
@@ -48,6 +48,7 @@ class Writer:
         self._frames: dict[tuple[StreamId, int], Frames] = {}
         self._filled: set[StreamId] = set()  # has rows of a generation that is not done
         self._replaced: set[StreamId] = set()  # has a generation that is done
+        self._told_failed: dict[StreamId | None, bool] = {}  # may it be tried again?
         self._failure: BaseException | None = None
         self._looked_at = time.monotonic()
 
@@ -60,6 +61,9 @@ class Writer:
         try:
             while (answer := self._hearing.next(tick)) is not None:
                 yield answer
+                if self._may_begin_anew(answer):
+                    yield Exited(1)
+                    return
                 now = time.monotonic()
                 if total is not None and now - began > total:
                     yield write_errors.timed_out(total)
@@ -73,6 +77,14 @@ class Writer:
             yield Exited(1 if self._hearing.failed else 0)
         finally:
             self._give_up(feeding)
+
+    def _may_begin_anew(self, answer: Answer) -> bool:
+        """Every stream has failed, and each may be tried again: the end of the input, which may be
+        hours away, brings nothing."""
+        if isinstance(answer, Error):
+            self._told_failed[answer.stream] = answer.retry is not None
+        failed = self._told_failed
+        return bool(failed) and all(failed.values()) and failed.keys() >= set(self._streams)
 
     def _give_up(self, feeding: threading.Thread) -> None:
         """Nothing to do after a whole write."""

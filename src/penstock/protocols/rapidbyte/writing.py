@@ -30,6 +30,15 @@ from penstock.runtimes.contract import Runtime, Timeouts
 
 A = TypeVar("A")
 _NESTED = (Kind.array, Kind.struct)
+_REPEATED = {
+    "append": "delivery is at least once; append: a kill repeats at most the rows since the last"
+    " checkpoint of the destination, which are sent again",
+    "upsert": "delivery is at least once; upsert repeats nothing: rows that are sent again become"
+    " the same rows, by their key",
+    "replace": "delivery is at least once; replace repeats nothing: after a kill the whole is sent"
+    " again, in place of what came before",
+}
+"""What a kill may repeat, by write mode."""
 
 
 class RapidbyteDestination:
@@ -64,9 +73,9 @@ class RapidbyteDestination:
         return found
 
     def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+        modes = {write_mode(s) for s in streams}
         notes = [
-            "delivery is at least once: rows after the last checkpoint of the destination are sent"
-            " again by the next run; upsert and replace make the same rows of them",
+            *(text for mode, text in _REPEATED.items() if mode in modes),
             "columns have the names that tables show; a namespace is the beginning of a stream's"
             " name (`namespace.name`), as the protocol has none",
         ]
