@@ -3,7 +3,8 @@ again until complete, then look: every id exactly once, no state ahead, nothing 
 
 ``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--only TEXT`` those whose name
 holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
-destination is a connector are ``push_kills``'s.
+destination is a connector are ``push_kills``'s, those with components at both ends
+``wasm_kills``'s.
 
 The source hangs, once, near its end, so that a target is alive whenever it is wanted; whatever
 loads only at the end of a sync is struck there, where only the program is left to kill.
@@ -24,6 +25,10 @@ from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
 from push_kills import TARGETS as PUSH_TARGETS
+from wasm_kills import POINTS as WASM_POINTS
+from wasm_kills import SHAPES as WASM_SHAPES
+from wasm_kills import TARGETS as WASM_TARGETS
+from wasm_kills import WasmCell, run_wasm_cell, wasm_cells
 
 RECORDS = 400
 BEFORE = 100  # records of the sync before the one that is killed, where the table is replaced
@@ -221,12 +226,11 @@ def main() -> int:
     results: dict[str, str] = {}
     failed: dict[str, str] = {}
 
-    def attempt(it: Cell | PushCell) -> None:
+    def attempt(it: Cell | PushCell | WasmCell) -> None:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
-            run = run_cell(it, folder) if isinstance(it, Cell) else run_push_cell(it, folder)
-            results[it.name] = run
+            results[it.name] = _run(it, folder)
             shutil.rmtree(folder, ignore_errors=True)
         except AssertionError as e:
             results[it.name] = "FAILED"
@@ -235,7 +239,7 @@ def main() -> int:
         print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(asked.jobs) as pool:
-        possible = [*(it for it in cells() if it.possible), *push_cells()]
+        possible = [*(it for it in cells() if it.possible), *push_cells(), *wasm_cells()]
         chosen = [it for it in possible if asked.only in it.name]
         list(pool.map(attempt, chosen))
     if asked.markdown:
@@ -243,6 +247,16 @@ def main() -> int:
     for name, why in failed.items():
         print(f"{name}: {why}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _run(it: Cell | PushCell | WasmCell, folder: Path) -> str:
+    match it:
+        case Cell():
+            return run_cell(it, folder)
+        case PushCell():
+            return run_push_cell(it, folder)
+        case WasmCell():
+            return run_wasm_cell(it, folder)
 
 
 _HEAD = """# Kill matrix
@@ -277,6 +291,17 @@ Points: `mid-push` (a part is fed), `after-order` (the push task is told what to
 `after-ack` (around an ack being written down).
 """
 
+_WASM_HEAD = """## WebAssembly at both ends
+
+A C source into a C destination that tells a peer each frame; the peer is its database. A component
+is no process: what runs the source is the lane's **child**, what runs the destination the
+**pusher**. A cell says how many rows are durable twice and which run went on. It passes only if
+append repeated at most what came after the last checkpoint that was settled, and told it; upsert
+and replace repeated nothing; no state was ahead; and the destination's own keys counted each frame
+that was committed once, right after the kill and at the end. `-`: not struck there, as that process
+takes no part.
+"""
+
 
 def _page(results: dict[str, str]) -> str:
     lines = [_HEAD]
@@ -297,6 +322,15 @@ def _page(results: dict[str, str]) -> str:
         lines += [f"| killed | {' | '.join(POINTS)} |", "|---|" + "---|" * len(POINTS)]
         for target in PUSH_TARGETS:
             row = [results.get(PushCell(name, point, target).name, "-") for point in POINTS]
+            lines.append(f"| {target} | {' | '.join(row)} |")
+        lines.append("")
+    lines.append(_WASM_HEAD)
+    for name in WASM_SHAPES:
+        lines += [f"### {name.replace('-', ', ')}", ""]
+        lines += [f"| killed | {' | '.join(WASM_POINTS)} |", "|---|" + "---|" * len(WASM_POINTS)]
+        for target in WASM_TARGETS:
+            named = (WasmCell(name, point, target).name for point in WASM_POINTS)
+            row = [results.get(cell_name, "-") for cell_name in named]
             lines.append(f"| {target} | {' | '.join(row)} |")
         lines.append("")
     passed = sum(1 for r in results.values() if r != "FAILED")

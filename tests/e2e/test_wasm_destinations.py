@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import built
 import pytest
 from connector_sites import cancelled_when
 from pipelines import NAME
@@ -32,6 +31,8 @@ from wasm_sites import MANIFEST, Told, component
 from penstock.config.load import load_pipeline
 from penstock.engine.asked import plan_pipeline
 
+import built  # isort: skip  (its folder is on the path now)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -49,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ends(tmp_path: Path, shared_spark: "SparkSession") -> MakeEnds:
-    """``ends(to=...)``: from the scripted source into a destination, by default the obedient one."""
+    """``ends(to=...)``: from the scripted source into a destination, else the obedient one."""
     del shared_spark
     made: list[Ends] = []
 
@@ -196,7 +197,7 @@ def test_what_may_not_be_tried_again_is_not_and_all_its_fields_are_kept(
         "code": "OBEYED",
         "message": "the peer wants it",
         "retryable": config.get("retryable", True),
-        "safe_to_retry": config.get("safe", True) ,
+        "safe_to_retry": config.get("safe", True),
         "retry_after_ms": 10,
         "backoff_class": "fast",
     }
@@ -310,7 +311,13 @@ CATEGORIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize(
+    "category",
+    [
+        pytest.param(c, marks=[] if c in ("auth", "rate_limit") else [pytest.mark.slow])
+        for c in CATEGORIES
+    ],
+)
 def test_the_c_destination_fails_in_every_category(ends: MakeEnds, category: str) -> None:
     """The example, unmodified; its retryable failures are tried again once here, and fail again."""
     here = ends(built.c_destination().read_bytes(), built.c_source().read_bytes())

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import built
 import pyarrow as pa
 import pytest
-import rapidbyte_guests
 from pipelines import Ran
 from wasm_sites import WasmSite, section, wasm_name
 
 from penstock.engine import lane_jobs
 from penstock.engine.buffers import Bounds
 from penstock.protocols.rapidbyte.manifest import MANIFEST_SECTION
+
+import built  # isort: skip  (its folder is on the path now)
+import rapidbyte_guests  # isort: skip
 
 APPEND = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
 INCREMENTAL = {"sync_mode": "incremental", "destination_sync_mode": "append"}
@@ -68,9 +69,7 @@ class Ends(WasmSite):
         """``read``, ``write``: the two configurations; ``destination``: further keys of its
         section."""
         section = {"use": self.to, "config": dict(write), **(destination or {})}
-        return self.run(
-            config=dict(read), defaults=dict(defaults), destination=section, **parts
-        )
+        return self.run(config=dict(read), defaults=dict(defaults), destination=section, **parts)
 
 
 # -- a destination that does what its peer answers (``tests/stubs/rapidbyte/obey.c``)
