@@ -158,7 +158,7 @@ def prepare(
         transforms=transform_jobs(pipeline, transforms),
         outline=outline,
         queried=bool(queries),
-        spec=source.connector.spec(),
+        spec=source.connector.spec() if source.package.sharding is not None else None,
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
         changes_config=source.changed_before,
     )

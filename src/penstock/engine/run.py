@@ -156,7 +156,7 @@ class Run:
             _refuse_consuming(prepared)
             return self._execute_dry(stack, prepared, lease, pulse)
         remember(prepared, self._store, lease)
-        self._store.end_keys(lease, covered(log.segments()))
+        self._end_keys(lease, log)
         if full_refresh:
             self._forget_states(lease, prepared)
         for note in (*prepared.plan.notes, *prepared.held()[1]):
@@ -167,6 +167,11 @@ class Run:
         with suppress(LeaseLost):  # which the report says already
             self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
+
+    def _end_keys(self, lease: Lease, log: FileLog) -> None:
+        """Of earlier runs, before any reset. A log that cannot be read is told by the sync."""
+        with suppress(LogError):
+            self._store.end_keys(lease, covered(log.segments()))
 
     def _prepare(self, lease: Lease, pulse: Pulse) -> Prepared:
         source = self._source(lease)

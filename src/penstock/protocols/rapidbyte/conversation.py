@@ -230,6 +230,7 @@ class _Run:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._host.stop()
         self._out.pipe.abandon()
         self.join()
 

@@ -96,6 +96,7 @@ class Host:
         self._sockets = Sockets(hosts, self._bounds.sockets)
         self._waiting: Waiting = contextlib.nullcontext
         self._lines = 0
+        self._stopped = False
         self.metrics = Metrics()
         self.first_fault: Refusal | None = None
         self.frames_in = 0
@@ -240,13 +241,24 @@ class Host:
     def socket_read(
         self, handle: int, length: int, *, absorbed: bool = False
     ) -> tuple[ReadKind, bytes]:
+        self._go_on()
         return self._sockets.read(handle, length, absorbed=absorbed)
 
     def socket_write(self, handle: int, data: bytes | memoryview) -> int | None:
+        self._go_on()
         return self._sockets.write(handle, data)
 
     def socket_close(self, handle: int) -> None:
         self._sockets.close(handle)
+
+    def stop(self) -> None:
+        """From another thread: nobody listens any more. The guest hears so at its next socket call
+        (a slow peer may keep it from any other), or at its next frame."""
+        self._stopped = True
+
+    def _go_on(self) -> None:
+        if self._stopped:
+            raise refusal("internal", "STOPPED", "nobody listens any more")
 
     def release(self) -> None:
         """Close and drop what the guest left open."""

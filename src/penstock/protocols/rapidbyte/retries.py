@@ -8,6 +8,8 @@ from penstock.protocols.rapidbyte.messages import Fault
 
 _BASE_MS = {"fast": 100, "normal": 1000, "slow": 5000}
 _LONGEST_MS = 60_000
+_LONGEST_ASKED_MS = 3_600_000
+"""However long a connector asks to be left alone: every wait has a bound."""
 
 
 def may_retry(fault: Fault, host_fault: Fault | None = None) -> bool:
@@ -25,7 +27,8 @@ def delay(fault: Fault, attempt: int, spread: float) -> float:
     that the caller draws; the delay lies between it and twice what the connector asked for, or
     between half and the whole of its class's doubling delay, at most a minute."""
     if fault.retry_after_ms is not None:
-        return fault.retry_after_ms * (1 + spread) / 1000
+        asked = min(fault.retry_after_ms, _LONGEST_ASKED_MS)
+        return asked * (1 + spread) / 1000
     base = _BASE_MS.get(fault.backoff_class, _BASE_MS["normal"])
     whole = min(base * 2 ** min(attempt - 1, 16), _LONGEST_MS)
     return whole * (0.5 + spread / 2) / 1000
