@@ -28,7 +28,7 @@ from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime, metered
 from penstock.engine.sealer import Refused, Sealer
-from penstock.engine.spawned import carry_out, ports
+from penstock.engine.spawned import carry_out, peak_bytes, ports
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import (
@@ -154,7 +154,7 @@ class Lane:
                 "states": float(sealer.states),
                 "segments": float(sealer.segments),
                 "cpu": usage.ru_utime + usage.ru_stime,
-                "peak_bytes": float(usage.ru_maxrss * 1024),
+                "peak_bytes": float(peak_bytes()),
             },
         )
 

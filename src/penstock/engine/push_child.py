@@ -30,7 +30,7 @@ from penstock.engine.push_feed import OrderFeed
 from penstock.engine.push_job import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
 from penstock.engine.push_rejects import PushRejects
-from penstock.engine.spawned import carry_out, ports
+from penstock.engine.spawned import carry_out, peak_bytes, ports
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -142,7 +142,7 @@ class Push:
             "encode": max(self._feed.busy - runtime.write_seconds, 0.0),
             "bytes": float(runtime.written),
             "cpu": usage.ru_utime + usage.ru_stime,
-            "peak_bytes": float(usage.ru_maxrss * 1024),
+            "peak_bytes": float(peak_bytes()),
         }
 
     def _converse(self, runtime: MeteredRuntime | ComponentRuntime) -> PushEnd:
