@@ -4,6 +4,7 @@
 ``progress`` shows the run, ``reports`` its end.
 """
 
+import json
 import os
 import signal
 import sys
@@ -238,7 +239,7 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
                 yield f"{what}: {end}.{name} = {value}"
     for end, lines in (answer.get("held") or {}).items():
         for line in lines:
-            value = "unlimited" if line["value"] is None else line["value"]
+            value = "unlimited" if line["value"] is None else json.dumps(line["value"])
             yield f"held: {end} {line['name']} = {value} ({line['rule']})"
     for note in answer["notes"]:
         yield f"note: {note}"

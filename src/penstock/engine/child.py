@@ -27,8 +27,9 @@ from penstock.engine.job import LaneEnd, LaneJob, LaneResult, StreamAnswer, Stre
 from penstock.engine.log import FileLog, storage
 from penstock.engine.mailbox import Ask, Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime, metered
+from penstock.engine.peak import peak_bytes
 from penstock.engine.sealer import Refused, Sealer
-from penstock.engine.spawned import carry_out, peak_bytes, ports
+from penstock.engine.spawned import carry_out, ports
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import (

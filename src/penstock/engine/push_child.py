@@ -25,12 +25,13 @@ from penstock.engine.failpoints import reach
 from penstock.engine.log import FileLog
 from penstock.engine.mailbox import Mailbox, NewConfig, Progress
 from penstock.engine.meter import MeteredRuntime, metered
+from penstock.engine.peak import peak_bytes
 from penstock.engine.push_cover import Cover
 from penstock.engine.push_feed import OrderFeed
 from penstock.engine.push_job import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.push_mail import PushMail
 from penstock.engine.push_rejects import PushRejects
-from penstock.engine.spawned import carry_out, peak_bytes, ports
+from penstock.engine.spawned import carry_out, ports
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (

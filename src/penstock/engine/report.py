@@ -5,7 +5,6 @@ was lost or belongs to an earlier run, what its committed segments hold (the res
 read again). Neighbours: ``engine.sync`` tells, ``engine.run`` adds what lies around it.
 """
 
-import resource
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from penstock.engine.contract import Outcome
 from penstock.engine.ends import Destination
 from penstock.engine.epochs import LaneStart
 from penstock.engine.job import LaneResult
+from penstock.engine.peak import peak_bytes
 from penstock.engine.plan import PlannedStream
 from penstock.engine.progress import RunObserver
 from penstock.engine.push_job import PushResult
@@ -40,7 +40,8 @@ class Accounting:
         self._ended: set[int] = set()
         self._loads: list[Load] = []
         self._expected: set[StreamId] = set()
-        self._lane_peak = 0
+        self._lane_peaks: dict[int, int] = {}  # of its epochs, the largest
+        self._push_peak = 0  # one conversation after another
         self._started: dict[int, LaneStart] = {}
         self._generation_reads: dict[tuple[SegmentId, StreamId], int] = {}
 
@@ -98,7 +99,8 @@ class Accounting:
         self.time.extract = max(self.time.extract, stats.get("extract", 0.0))
         self.time.source_wait = max(self.time.source_wait, stats.get("source_wait", 0.0))
         self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
-        self._lane_peak += int(stats.get("peak_bytes", 0))
+        peak = int(stats.get("peak_bytes", 0))
+        self._lane_peaks[start.lane] = max(self._lane_peaks.get(start.lane, 0), peak)
         self.notes += result.notes
         self.metrics += result.metrics
         if result.again:
@@ -120,7 +122,7 @@ class Accounting:
         self.notes += result.notes
         self.time.load += result.stats.get("push", 0.0)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
-        self._lane_peak += int(result.stats.get("peak_bytes", 0))
+        self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
 
     def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
         """Of the rows that a destination has acked, these are rejects of its own."""
@@ -191,7 +193,8 @@ class Accounting:
             streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
             time=self.time,
             memory=Memory(
-                python_peak_bytes=_peak() + self._lane_peak, jvm_peak_bytes=jvm_peak_bytes
+                python_peak_bytes=peak_bytes() + sum(self._lane_peaks.values()) + self._push_peak,
+                jvm_peak_bytes=jvm_peak_bytes,
             ),
             notes=self.notes,
             metrics=self.metrics,
@@ -224,7 +227,3 @@ class Accounting:
         if any(done) and not all(done):
             return "partial", 1
         return "failed", 4 if error is None else error.exit_code
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -6,12 +6,10 @@ Neighbours: ``engine.task`` spawns, writes the job and reads the answer; ``engin
 
 import gc
 import os
-import resource
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -51,16 +49,6 @@ def ports(at: KeysAt, task: str) -> OpenKeys:
     from penstock.state.keys_store import open_keys
 
     return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)
-
-
-def peak_bytes() -> int:
-    """The most memory this process has held. What ``getrusage`` tells includes whoever spawned it,
-    on Linux."""
-    with suppress(OSError), open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def read_job(kind: type[J]) -> J:

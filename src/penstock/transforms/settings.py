@@ -36,6 +36,22 @@ def kind_of(value: Any) -> str:
     return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "a value"
 
 
+def query_of(config: Mapping[str, Any], use: str, where: str, advice: str) -> str:
+    """The one key of a transform that is a query. Raises ``ConfigError``."""
+    place = f"{where}.config"
+    problems = unknown_keys(config, ("query",), place)
+    text = config.get("query")
+    if "query" not in config:
+        problems = problems or [f"{place} needs the key 'query'"]
+    elif not isinstance(text, str):
+        problems.append(f"{place}.query must be a text, not {kind_of(text)}")
+    elif not text.strip():
+        problems.append(f"{place}.query is empty")
+    if problems:
+        raise faulty(problems, use, where, advice=advice)
+    return str(text)
+
+
 def faulty(
     problems: list[str], use: str, where: str, *, advice: str, code: str = CODE
 ) -> ConfigError:

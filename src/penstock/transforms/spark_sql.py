@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from penstock.errors import ConfigError
 from penstock.spark.query import Query
 from penstock.transforms.open import SPARK_SQL as USE
-from penstock.transforms.settings import faulty, kind_of, unknown_keys
+from penstock.transforms.settings import faulty, query_of
 
 HELD = (
     f"{USE} works on the whole stream: it loads at the end of the sync, and its columns are known "
@@ -69,19 +69,8 @@ def queries(transforms: Sequence[Told]) -> tuple[Query, ...]:
 
 
 def _query(config: Mapping[str, Any], where: str) -> Query:
-    place = f"{where}.config"
-    problems = unknown_keys(config, ("query",), place)
-    text = config.get("query")
-    if "query" not in config:
-        problems = problems or [f"{place} needs the key 'query'"]
-    elif not isinstance(text, str):
-        problems.append(f"{place}.query must be a text, not {kind_of(text)}")
-    elif not text.strip():
-        problems.append(f"{place}.query is empty")
-    if problems:
-        raise faulty(problems, USE, where, advice=_ADVICE)
-    place = f"{place}.query"
-    query = str(text).strip()
+    place = f"{where}.config.query"
+    query = query_of(config, USE, where, _ADVICE).strip()
     bare = _ASIDE.sub(" ", query)
     if bare.rstrip().endswith(";"):
         query, bare = query[: query.rindex(";")], bare.rstrip()[:-1]

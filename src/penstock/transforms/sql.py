@@ -21,7 +21,7 @@ from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms import sql_plan, sql_words
 from penstock.transforms.contract import Applied
-from penstock.transforms.settings import faulty, kind_of, unknown_keys
+from penstock.transforms.settings import faulty, query_of
 
 _USE = "transform-sql"
 _QUERY_CODE = "transform.query"
@@ -37,19 +37,8 @@ class SqlTransform:
     """One query. Raises ``ConfigError`` (``config.transform``) for a config that is none."""
 
     def __init__(self, config: Mapping[str, Any], *, where: str) -> None:
-        place = f"{where}.config"
-        problems = unknown_keys(config, ("query",), place)
-        query = config.get("query")
-        if "query" not in config:
-            problems = problems or [f"{place} needs the key 'query'"]
-        elif not isinstance(query, str):
-            problems.append(f"{place}.query must be a text, not {kind_of(query)}")
-        elif not query.strip():
-            problems.append(f"{place}.query is empty")
-        if problems:
-            raise faulty(problems, _USE, where, advice=_ADVICE)
-        self._query = str(query)
-        self._place = f"{place}.query"
+        self._query = query_of(config, _USE, where, _ADVICE)
+        self._place = f"{where}.config.query"
         self._planned: ArrowSchema | None = None
         self._same_rows = False
 

@@ -8,7 +8,6 @@ import rapidbyte_guests
 
 from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.permissions import Effective
 from penstock.runtimes.wasm.compiled import CompileCache
 
 COMPILED = rapidbyte_guests.CACHE / "compiled"
@@ -27,18 +26,6 @@ def guest(cache: CompileCache) -> Callable[..., Loaded]:
     return loaded
 
 
-def allowed(**more: Any) -> Effective:
-    fields: dict[str, Any] = {
-        "hosts": (),
-        "variables": (),
-        "folders": (),
-        "max_memory": None,
-        "timeout_seconds": 60,
-        "ruled": (),
-    }
-    return Effective(**{**fields, **more})
-
-
 @pytest.fixture(scope="session")
 def stage(guest: Callable[..., Loaded]) -> Callable[..., Stage]:
     """``stage(role, config, plain=False, allow={...}, **Stage fields)``."""
@@ -52,6 +39,6 @@ def stage(guest: Callable[..., Loaded]) -> Callable[..., Stage]:
         **more: Any,
     ) -> Stage:
         loaded = guest(role, plain=plain)
-        return Stage(loaded, config, allowed(**(allow or {})), role, **more)
+        return Stage(loaded, config, rapidbyte_guests.allowed(**(allow or {})), role, **more)
 
     return made

@@ -8,6 +8,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from penstock.protocols.rapidbyte.permissions import Effective
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "tests" / "stubs" / "rapidbyte"
@@ -54,3 +57,15 @@ def built(name: str, inputs: Iterable[Path], build: Callable[[Path], None]) -> P
         for old in set(CACHE.glob(f"{name}-*.wasm")) - {kept}:
             old.unlink(missing_ok=True)
     return kept
+
+
+def allowed(**more: Any) -> Effective:
+    fields: dict[str, Any] = {
+        "hosts": (),
+        "variables": (),
+        "folders": (),
+        "max_memory": None,
+        "timeout_seconds": 60,
+        "ruled": (),
+    }
+    return Effective(**{**fields, **more})

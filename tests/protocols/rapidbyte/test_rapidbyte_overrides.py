@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
+from penstock.config.sections import Autotune, Resources
 from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    ConnectorSpec,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
 from penstock.protocols.rapidbyte.lookup import component_file, parts
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext, WriteMode
@@ -19,6 +28,7 @@ from penstock.protocols.rapidbyte.overrides import (
     shards,
     strategy,
 )
+from penstock.protocols.rapidbyte.sharding import RapidbyteShards
 
 CONTEXT = StreamContext(stream_name="users", sync_mode="full_refresh")
 POSTGRES = Manifest(
@@ -76,21 +86,40 @@ def test_what_v4s_own_source_divides(manifest: Any, changes: Any, columns: Any, 
 
 
 def test_shards_are_the_stream_with_its_parts_numbered():
-    made = shards(CONTEXT, 3, "range", able=True)
+    made = shards(CONTEXT, 3, "range")
     assert [c.partition_index for c in made] == [0, 1, 2]
     for context in made:
         assert context.stream_name == context.source_stream_name == "users"
         assert (context.partition_count, context.partition_strategy) == (3, "range")
         assert context.effective_parallelism == 3
-    (alone,) = shards(CONTEXT, 1, None, able=False)
+    (alone,) = shards(CONTEXT, 1, None)
     assert alone.partition_count is None and alone.effective_parallelism == 1
 
 
-def test_a_source_that_cannot_divide_is_not_asked_to():
-    """It would load everything once per shard."""
-    with pytest.raises(ConfigError) as caught:
-        shards(CONTEXT, 4, "mod", able=False)
-    assert caught.value.code == "rapidbyte.not_shardable"
+@pytest.mark.parametrize(
+    ("mode", "resources", "count"),
+    [
+        (SyncMode.full_refresh, Resources(parallelism=4), 1),
+        (SyncMode.full_refresh, Resources(autotune=Autotune(pin_parallelism=4)), 4),
+        (SyncMode.incremental, Resources(autotune=Autotune(pin_parallelism=4)), 1),
+        (SyncMode.full_refresh, Resources(autotune=Autotune(pin_source_partition_mode="mod")), 1),
+    ],
+)
+def test_a_source_that_is_not_known_to_divide_a_stream_reads_it_once(
+    mode: SyncMode, resources: Resources, count: int
+):
+    """Issue 5, part 11: it would read everything in each shard; and a cursor has one place."""
+    stream = ConfiguredStream(
+        stream=Stream(id=StreamId(None, "users"), json_schema={}),
+        sync_mode=mode,
+        destination_sync_mode=DestinationSyncMode.append,
+        cursor_field=("id",) if mode is SyncMode.incremental else (),
+    )
+    spec = ConnectorSpec(protocol="rapidbyte", config_schema={})
+    found = RapidbyteShards().shards(spec, stream, resources, 8)
+    hint = next(h for h in found.hints if h.name == "effective_parallelism")
+    assert (found.count, hint.value) == (count, count)
+    assert hint.rule == "pin" if count > 1 else hint.rule.startswith("default: ")
 
 
 # -- part 16

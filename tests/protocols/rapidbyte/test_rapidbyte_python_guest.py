@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import rapidbyte_guests
+from rapidbyte_guests import allowed
 
-from conftest import allowed
 from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load

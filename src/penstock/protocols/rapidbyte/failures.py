@@ -105,7 +105,8 @@ def _trapped(
             hint=_FAULT_HINTS.get(told.code),
             connector={**told.report(), "host_fault": told.report()},
         )
-    message = f"the {role} was ended: {trap.message}"
+    ended = "cannot be run" if trap.kind is TrapKind.refused else "was ended"
+    message = f"the {role} {ended}: {trap.message}"
     if told is not None:
         message += f"; before that its host told it {told}"
     if trap.stderr:

@@ -11,7 +11,6 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from penstock.errors import ConfigError
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext
 
@@ -75,21 +74,10 @@ def shardable(
     return known and context.sync_mode == "full_refresh" and not replaces and divisible
 
 
-def shards(
-    context: StreamContext, count: int, chosen: Strategy | None, *, able: bool
-) -> list[StreamContext]:
-    """A stream's contexts, one per task; one of its own where nothing is divided. ``able``: the
-    user pinned it, or :func:`shardable`. Raises ``ConfigError`` where it is not."""
+def shards(context: StreamContext, count: int, chosen: Strategy | None) -> list[StreamContext]:
+    """A stream's contexts, one per task; one of its own where nothing is divided."""
     if count < 2:
         return [msgspec.structs.replace(context, effective_parallelism=1)]
-    if not able:
-        raise ConfigError(
-            f"stream {context.stream_name} cannot be read in {count} shards: its source is not "
-            "known to divide it, and would read everything in each",
-            code="rapidbyte.not_shardable",
-            hint="pin the parallelism under resources.autotune if the connector does divide it",
-            stream=context.stream_name,
-        )
     return [
         msgspec.structs.replace(
             context,

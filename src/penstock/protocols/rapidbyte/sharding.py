@@ -66,4 +66,4 @@ def divided(context: StreamContext, shard: Shard | None, resources: Resources) -
         return context
     pins = pins_of(resources)
     chosen = overrides.strategy(pins, autotune=resources.autotune.enabled, shards=shard.count)
-    return overrides.shards(context, shard.count, chosen.value, able=True)[shard.index]
+    return overrides.shards(context, shard.count, chosen.value)[shard.index]
