@@ -3,9 +3,9 @@
 Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that what
 a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
 ``options`` (of ``config.quick.Options``), ``master``, ``conf``, ``load`` (the pipeline's sections),
-``timeouts``, ``bounds`` (of ``engine.sealer.Bounds``) and ``plan`` (of ``engine.sync.SyncPlan``):
-the last two make segments and loads small enough for a test of seconds. The answer is the report,
-or ``{"error": ...}``; the exit code is the run's.
+``shards`` (pinned), ``timeouts``, ``bounds`` (of ``engine.sealer.Bounds``) and ``plan`` (of
+``engine.sync.SyncPlan``): the last two make segments and loads small enough for a test of seconds.
+The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
 import json
@@ -19,7 +19,7 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.quick import pipeline_from_arguments
-from penstock.config.sections import LoadBounds, SparkSettings
+from penstock.config.sections import Autotune, LoadBounds, Resources, SparkSettings
 from penstock.engine import assembly, lane_jobs, run
 from penstock.engine.buffers import Bounds
 from penstock.errors import PenstockError
@@ -56,6 +56,8 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
     }
     if "load" in told:
         replaced["load"] = LoadBounds(**told["load"])
+    if "shards" in told:
+        replaced["resources"] = Resources(autotune=Autotune(pin_parallelism=told["shards"]))
     if "timeouts" in told:
         replaced["timeouts"] = msgspec.structs.replace(pipeline.timeouts, **told["timeouts"])
     return msgspec.structs.replace(pipeline, **replaced)

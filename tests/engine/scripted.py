@@ -26,6 +26,7 @@ from penstock.errors import LogError, PenstockError, SchemaError
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
+    Shard,
     Stream,
     StreamId,
     SyncMode,
@@ -151,14 +152,18 @@ class SimPlanner(Planner):
             )
         return self._job(planned.stream.id, lane)
 
-    def first_job(self, stream: StreamId, generation: int) -> StreamJob:
-        return self._job(stream, self.lane_stream(stream, generation))
+    def first_job(self, stream: StreamId, generation: int, lane: int) -> StreamJob:
+        shards = self.current[stream].shards
+        shard = Shard(lane, shards) if shards > 1 else None
+        return self._job(stream, self.lane_stream(stream, generation, shard))
 
     def _job(self, stream: StreamId, lane: LaneStream) -> StreamJob:
         configured = self.current[stream].configured
         return StreamJob(configured=configured, lane=lane, schema=self.schemas[stream])
 
-    def lane_stream(self, stream: StreamId, generation: int) -> LaneStream:
+    def lane_stream(
+        self, stream: StreamId, generation: int, shard: Shard | None = None
+    ) -> LaneStream:
         known = self.current[stream]
         return LaneStream(
             stream=stream,
@@ -166,6 +171,7 @@ class SimPlanner(Planner):
             schema_version=self.schemas[stream].version,
             generation=generation,
             fills_generation=known.configured.fills_generation,
+            shard=shard,
         )
 
 
@@ -197,6 +203,7 @@ def _sync_stream(
         schema_version=schema,
         lane=lane,
         held=scenario.held,
+        shards=scenario.shards,
     )
 
 
@@ -206,7 +213,7 @@ class SimSource:
     another number in each epoch, where the scenario says ``renumber``."""
 
     def __init__(self, scenario: Any, start: LaneStart, known: Mapping[StreamId, Any]) -> None:
-        self._scenario, self._epoch = scenario, start.epoch
+        self._scenario, self._epoch, self._lane = scenario, start.epoch, start.lane
         names = scenario.records if scenario.open else [s.id.name for s in start.streams]
         self._streams = [StreamId(None, n) for n in names]
         self._known = known
@@ -216,7 +223,9 @@ class SimSource:
         self._version: dict[StreamId, int | None] = {s: saved.get(s.name) for s in self._streams}
 
     def _items(self, stream: StreamId) -> list[Any]:
-        return self._scenario.records[stream.name]
+        """Of a stream that is divided, every so-manieth from this lane's on."""
+        shards = self._scenario.shards
+        return self._scenario.records[stream.name][self._lane if shards > 1 else 0 :: shards]
 
     def _in_force(self, stream: StreamId, kind: type[Any]) -> Any:
         passed = self._items(stream)[: self._at[stream]]
@@ -394,7 +403,7 @@ class SimHandle:
         self._result: LaneResult | None = None
         self._cancelled = False
         generations = dict(start.generations)
-        jobs = {s.id: planner.first_job(s.id, generations[s.id]) for s in start.streams}
+        jobs = {s.id: planner.first_job(s.id, generations[s.id], start.lane) for s in start.streams}
         self._lane = _Lane(start.epoch, jobs)
         self._source = SimSource(scenario, start, jobs)
         self._steps = self._work([job.lane for job in jobs.values()])

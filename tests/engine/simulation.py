@@ -57,12 +57,14 @@ class Scenario:
     """``records``: what the source holds, per stream: (id, version) in order, and what it says
     between them (``scripted``); ``every``: a state after so many records; ``quantum``: events a
     lane handles between two looks of the driver. ``first``: the columns that discovery tells.
-    ``dynamic``: schemas and names are kept in the store."""
+    ``dynamic``: schemas and names are kept in the store. ``shards``: of every stream; as many lanes
+    as that."""
 
     mode: DestinationSyncMode
     sync_mode: SyncMode = SyncMode.incremental
     state: StateType = StateType.stream
     lanes: int = 1
+    shards: int = 1
     records: dict[str, list[Any]] = field(default_factory=dict)
     every: int = 2
     quantum: int = 1

@@ -52,6 +52,12 @@ SCENARIOS = {
         mode=OVERWRITE, sync_mode=SyncMode.full_refresh, statuses=False
     ),
     "full-refresh-append": Scenario(mode=APPEND, sync_mode=SyncMode.full_refresh),
+    "overwrite-shards": Scenario(
+        mode=OVERWRITE, sync_mode=SyncMode.full_refresh, lanes=2, shards=2
+    ),
+    "append-shards-quick": Scenario(
+        mode=APPEND, sync_mode=SyncMode.full_refresh, lanes=2, shards=2, quantum=3
+    ),
     "incremental-overwrite": Scenario(mode=OVERWRITE),
 }
 for scenario in SCENARIOS.values():
@@ -237,6 +243,27 @@ def test_L6_incremental_overwrite_holds_the_newest_generation() -> None:
         for stream in RECORDS:
             have = ids(world, stream)
             assert have in (expected(scenario, stream), []), (at, stream, have)
+
+
+@pytest.mark.parametrize("name", ["overwrite-shards", "append-shards-quick"])
+def test_L4_L6_a_lost_shard_is_read_again_and_no_other(name: str) -> None:
+    """In the same run, into the generation that the others fill."""
+    scenario = SCENARIOS[name]
+    lost = 0
+    for at in range(1, count_steps(scenario) + 1):
+        world = World()
+        world.arm(Fault(at, "lost"))
+        try:
+            outcome = run_once(world, scenario)
+        except Crash:
+            continue  # no lane's step
+        lost += 1
+        assert not outcome.errors and outcome.complete == {StreamId(None, s) for s in RECORDS}
+        assert len(world.log.runs_of_sources) <= scenario.lanes + 1, at
+        check_exact(world, scenario, (name, at))
+        for stream in RECORDS:
+            assert ids(world, stream) == expected(scenario, stream), (name, at)
+    assert lost > 5
 
 
 def test_L8_a_run_again_brings_only_what_is_new() -> None:

@@ -19,7 +19,7 @@ from penstock.state.keys import lane_task
 
 class SyncStream(msgspec.Struct, frozen=True, kw_only=True):
     """``held``: its loads wait for the end of the sync (a Parquet table that is rewritten).
-    ``shards``: in how many it is read side by side; a shard that fails fails its stream."""
+    ``shards``: in how many it is read side by side, into one generation."""
 
     configured: ConfiguredStream
     shape: Shape
@@ -78,16 +78,22 @@ class Epochs:
         waiting: Mapping[StreamId, tuple[Waiting, ...]],
         *,
         open_lanes: bool = False,
+        before: LaneStart | None = None,
     ) -> dict[int, LaneStart]:
         """New epochs for these lanes: from the saved states, and from what a generation that goes
         on being filled has sealed. ``known``: every stream of this sync. ``waiting``: slices of
-        generations that are not complete."""
-        resumed, anew = self._split(streams, waiting)
+        generations that are not complete. ``before``: the lane is begun again; of a stream that is
+        divided only its own shard is, in the generation that the others fill."""
+        shards = [s for s in streams if before is not None and s.shards > 1]
+        resumed, anew = self._split([s for s in streams if s not in shards], waiting)
         restart = {s.id for s in anew if s.configured.sync_mode is SyncMode.full_refresh}
         restart |= self._abandon((s.id for s in anew), known, waiting, open_lanes=open_lanes)
         fresh = [s.id for s in anew if s.configured.fills_generation]
         current = self._store.generations(self._pipeline)
         current.update(self._store.new_generation(self._lease, fresh) if fresh else {})
+        if before is not None:
+            current |= self._shards_again(shards, before, waiting)
+            restart |= {s.id for s in shards}
         on_top: list[SavedState] = []
         for stream, its in resumed.items():
             current[stream] = its[-1].slice.generation
@@ -110,6 +116,24 @@ class Epochs:
                     open=open_lanes,
                 )
         return starts
+
+    def _shards_again(
+        self,
+        shards: Sequence[SyncStream],
+        before: LaneStart,
+        waiting: Mapping[StreamId, tuple[Waiting, ...]],
+    ) -> dict[StreamId, int]:
+        """Their generations, rid of what the epoch that ended had sealed."""
+        items = [
+            Consumed(w.segment, s.id)
+            for s in shards
+            for w in waiting.get(s.id, ())
+            if w.segment.epoch == before.epoch
+        ]
+        if items:
+            self._store.abandon(self._lease, items)
+            self._drain()
+        return {s: g for s, g in before.generations if any(s == one.id for one in shards)}
 
     def first_generation(self, stream: SyncStream) -> int:
         """Of a stream that its source shows only while it is read."""

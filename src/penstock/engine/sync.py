@@ -248,7 +248,7 @@ class Sync:
         tries = dict(start.tries)
         tries.update({s: tries.get(s, 0) + 1 for s, _ in result.retries})
         lost = result.end is LaneEnd.lost
-        for new in self._begin(streams, [start.lane]).values():
+        for new in self._begin(streams, [start.lane], start).values():
             again = msgspec.structs.replace(
                 new, attempt=start.attempt + lost, tries=tuple(sorted(tries.items()))
             )
@@ -317,9 +317,19 @@ class Sync:
         self._streams[stream.id] = stream
         return Planned(stream=stream, generation=generation, version=ask.version, fills=fills)
 
-    def _begin(self, streams: Sequence[SyncStream], lanes: Iterable[int]) -> dict[int, LaneStart]:
+    def _begin(
+        self,
+        streams: Sequence[SyncStream],
+        lanes: Iterable[int],
+        before: LaneStart | None = None,
+    ) -> dict[int, LaneStart]:
         return self._epochs.begin(
-            streams, lanes, self._streams, self._waiting, open_lanes=self._plan.open
+            streams,
+            lanes,
+            self._streams,
+            self._waiting,
+            open_lanes=self._plan.open,
+            before=before,
         )
 
     def _start(self, start: LaneStart) -> _Running:
@@ -372,11 +382,19 @@ class Sync:
         mine = [
             s
             for s in self._streams.values()
-            if start.lane in s.lanes and s.shards == 1 and (lost or s.id in retried)
+            if start.lane in s.lanes
+            and (lost or s.id in retried)
+            and not (s.shards > 1 and start.lane in self._shards.get(s.id, ()))
         ]
         done = {s.id for s in mine if s.id in self._published}
         self._complete |= done
         return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
+
+    def _has_all_of(self, start: LaneStart) -> bool:
+        return all(
+            s.id in self._complete or start.lane in self._shards.get(s.id, ())
+            for s in start.streams
+        )
 
     def _close_open_epochs_of(self, epoch: int) -> None:
         seqs = [s.id.seq for s in self._log.segments() if s.id.epoch == epoch]
@@ -395,11 +413,13 @@ class Sync:
             again = not (self._plan.open and self._published)
         names = {str(s) for s, _ in result.retries}
         errors = [e for e in result.errors if lost or e.get("stream") in names]
-        again = again and bool(self._unfinished(start, result) or self._plan.open)
-        divided = any(s.shards > 1 for s in start.streams)
-        if not again or divided or self._delivery.dead() or self._verdicts.shared_blocked:
-            self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
+        left = self._unfinished(start, result)
+        if again and lost and not left and not self._plan.open and self._has_all_of(start):
+            self._observer.note("a lane was lost with its process, when all of it had been read")
+            return False
+        again = again and bool(left or self._plan.open)
         if not again or self._delivery.dead() or self._verdicts.shared_blocked:
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
             return False
         if lost:
             self._observer.note("a lane was lost with its process; its source was begun again")
