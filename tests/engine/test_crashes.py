@@ -58,6 +58,13 @@ SCENARIOS = {
     "append-shards-quick": Scenario(
         mode=APPEND, sync_mode=SyncMode.full_refresh, lanes=2, shards=2, quantum=3
     ),
+    "append-held": Scenario(mode=APPEND, held=True),
+    "append-held-two-lanes": Scenario(mode=APPEND, held=True, lanes=2, quantum=2),
+    "append-held-global": Scenario(mode=APPEND, held=True, state=StateType.global_),
+    "append-held-legacy": Scenario(mode=APPEND, held=True, state=StateType.legacy, every=1),
+    "refresh-held": Scenario(
+        mode=APPEND, held=True, sync_mode=SyncMode.full_refresh, state=StateType.global_
+    ),
     "incremental-overwrite": Scenario(mode=OVERWRITE),
 }
 for scenario in SCENARIOS.values():
@@ -243,6 +250,25 @@ def test_L6_incremental_overwrite_holds_the_newest_generation() -> None:
         for stream in RECORDS:
             have = ids(world, stream)
             assert have in (expected(scenario, stream), []), (at, stream, have)
+
+
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if n.startswith("append-held")])
+def test_L4_what_loads_once_does_so_when_a_lane_is_lost(name: str) -> None:
+    """A query over a whole stream sees all rows of the sync (issue 5, part 12): one load."""
+    scenario = SCENARIOS[name]
+    lost = 0
+    for at in range(1, count_steps(scenario) + 1):
+        world = World()
+        world.arm(Fault(at, "lost"))
+        try:
+            outcome = run_once(world, scenario)
+        except Crash:
+            continue  # no lane's step
+        lost += len(world.log.runs_of_sources) > scenario.lanes
+        assert not outcome.errors and outcome.complete == {StreamId(None, s) for s in RECORDS}
+        assert [len([k for k, _ in world.loads if k == key]) for key, _ in world.loads] == [1, 1]
+        check_exact(world, scenario, (name, at))
+    assert lost > 3
 
 
 @pytest.mark.parametrize("name", ["overwrite-shards", "append-shards-quick"])

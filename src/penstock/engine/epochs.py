@@ -76,13 +76,15 @@ class Epochs:
         lanes: Iterable[int],
         known: Mapping[StreamId, SyncStream],
         waiting: Mapping[StreamId, tuple[Waiting, ...]],
+        sealed: Sequence[SavedState] = (),
         *,
         open_lanes: bool = False,
         before: LaneStart | None = None,
     ) -> dict[int, LaneStart]:
         """New epochs for these lanes: from the saved states, and from what a generation that goes
         on being filled has sealed. ``known``: every stream of this sync. ``waiting``: slices of
-        generations that are not complete. ``before``: the lane is begun again; of a stream that is
+        generations that are not complete. ``sealed``: states that wait in the log, behind the saved
+        ones. ``before``: the lane is begun again; of a stream that is
         divided only its own shard is, in the generation that the others fill."""
         shards = [s for s in streams if before is not None and s.shards > 1]
         resumed, anew = self._split([s for s in streams if s not in shards], waiting)
@@ -98,7 +100,8 @@ class Epochs:
         for stream, its in resumed.items():
             current[stream] = its[-1].slice.generation
             on_top += [w.state for w in its if w.state is not None][-1:]
-        saved = self._states.without(self._store.states(self._pipeline), sorted(restart))
+        saved = self._states.merge(self._store.states(self._pipeline), sealed)
+        saved = self._states.without(saved, sorted(restart))
         states = tuple(self._states.merge(saved, on_top))
         starts: dict[int, LaneStart] = {}
         for lane in lanes:

@@ -30,6 +30,7 @@ from penstock.engine.pending import Pending, Waiting, covered, decide, visible
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
+from penstock.model.state import SavedState, StateScope
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import Lease, Store
 from penstock.state.keys import lane_task
@@ -79,7 +80,7 @@ class Sync:
             store=store,
             states=states,
             note=observer.note,
-            drain=lambda: self._drain(final=True),
+            drain=lambda: self._drain(self._patient()),
             keyed=plan.keyed,
         )
 
@@ -92,7 +93,7 @@ class Sync:
         if self._cancelled:
             self._delivery.stop()
         else:
-            self._drain(final=True)
+            self._drain()
             self._delivery.source_done(sorted(self._complete))
             self._settle()
             self._drop_old_epochs()
@@ -109,7 +110,7 @@ class Sync:
 
     def _left_in_log(self) -> set[StreamId]:
         """Streams with sealed rows that are not committed: a cancelled run leaves them."""
-        pending = self._decide(final=True)
+        pending = self._decide()
         return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
 
     # -- recovery (L3, L5)
@@ -120,7 +121,7 @@ class Sync:
         self._delivery.repeat(self)
         if self._plan.resent:
             self._give_up()
-        self._drain(final=True)
+        self._drain()
         self._settle()
         self._drop_old_epochs()
 
@@ -136,7 +137,7 @@ class Sync:
     def _settle(self) -> None:
         """Everything that was delivered is committed or blocked."""
         self._delivery.flush(self)
-        self._sweep(self._decide(final=True))
+        self._sweep(self._decide())
 
     def _close_open_epochs(self) -> None:
         """Fence every epoch that was ever given out at the last segment we see."""
@@ -162,15 +163,34 @@ class Sync:
         closed = self._store.closed_epochs(self._plan.pipeline)
         return visible(self._log.segments(), closed)
 
-    def _decide(self, *, final: bool) -> Pending:
+    def _held(self) -> frozenset[StreamId]:
+        return frozenset(s.id for s in self._streams.values() if s.held)
+
+    def _patient(self) -> frozenset[StreamId]:
+        """Streams of which a lane that is begun again leaves the sealed rows in the log, so that
+        they load with the rest: it goes on from the last sealed state. Not where connectors keep
+        keys, which must be settled first, nor where that state speaks for generations as well, or
+        rows have versions, which are seen one after the other."""
+        held = frozenset(
+            s.id for s in self._streams.values() if s.held and not s.configured.fills_generation
+        )
+        if not held or self._plan.keyed:
+            return frozenset()
+        segments = self._log.segments()
+        shared = any(s.scope is not None and s.scope.stream is None for s in segments)
+        versions = any(part.version is not None for s in segments for part in s.slices)
+        mixed = shared and len(held) < len(self._streams)
+        return frozenset() if mixed or versions else held
+
+    def _decide(self, held: frozenset[StreamId] = frozenset()) -> Pending:
+        """``held``: streams whose loads wait."""
         segments = self._visible()
-        held = frozenset(s.id for s in self._streams.values() if s.held)
         taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments})
         return decide(
             segments,
             taken | self._delivery.under_way(),
             blocked=frozenset(self._verdicts.blocked),
-            held=frozenset[StreamId]() if final else held,
+            held=held,
             patient=self._plan.resent,
             each_state=self._delivery.each_state,
             ended={} if self._plan.resent else self._shown(),
@@ -181,11 +201,11 @@ class Sync:
         names = self._store.names(self._plan.pipeline) if self._complete else {}
         return {s: max(map(int, names.get(visible_key(s), {})), default=0) for s in self._complete}
 
-    def _drain(self, *, final: bool) -> None:
-        pending = self._decide(final=final)
+    def _drain(self, held: frozenset[StreamId] = frozenset()) -> None:
+        pending = self._decide(held)
         if pending.ready and not self._cancelled:
             self._delivery.deliver(pending, self)
-            pending = self._decide(final=final)
+            pending = self._decide(held)
         self._sweep(pending)
 
     def _sweep(self, pending: Pending) -> None:
@@ -238,7 +258,7 @@ class Sync:
                 scanned_at = now
                 free = self._plan.slots is None or self._plan.slots > len(self._running)
                 if free and self._due(now - loaded_at):
-                    self._drain(final=False)
+                    self._drain(self._held())
                     loaded_at = self._time.now()
             if self._running or again:
                 self._time.sleep(self._plan.poll_seconds)
@@ -328,9 +348,26 @@ class Sync:
             lanes,
             self._streams,
             self._waiting,
+            self._sealed_states(),
             open_lanes=self._plan.open,
             before=before,
         )
+
+    def _sealed_states(self) -> list[SavedState]:
+        """The last of each scope that waits in the log with its rows."""
+        patient, found = self._patient(), dict[StateScope, SavedState]()
+        if not patient:
+            return []
+        visible = self._visible()
+        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in visible})
+        for segment in visible:
+            scope, state = segment.scope, segment.state
+            if scope is None or state is None:
+                continue
+            settled = SHARED_STATE if scope.stream is None else scope.stream
+            if scope.stream in {None, *patient} and Consumed(segment.id, settled) not in taken:
+                found[scope] = SavedState(scope, state)
+        return list(found.values())
 
     def _start(self, start: LaneStart) -> _Running:
         self._observer.lane_started(start)
@@ -342,7 +379,7 @@ class Sync:
             self._save_config(config)
 
     def _due(self, seconds: float) -> bool:
-        pending = self._decide(final=False)
+        pending = self._decide(self._held())
         return bool(pending.ready) and (
             pending.raw_bytes >= self._plan.load_bytes or seconds >= self._plan.load_seconds
         )
@@ -353,7 +390,7 @@ class Sync:
         if result.again:
             self._close_open_epochs_of(start.epoch)
             self._end_keys(start.epoch)
-            self._drain(final=True)
+            self._drain(self._patient())
         names = {str(s) for s, _ in result.retries}
         self._verdicts.errors += [
             PenstockError.from_dict(e)
