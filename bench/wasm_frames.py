@@ -1,13 +1,15 @@
 """Frames through WebAssembly guests, in MB/s: source, destination, transform, at several sizes.
 
-    python bench/wasm_frames.py [--mb MB_PER_CASE] [--runs N] [--chain MB] [--json]
+    python bench/wasm_frames.py [--mb MB_PER_CASE] [--runs N] [--chain MB] [--checked] [--json]
 
 In the same run, for the same frames: a plain memcpy, and wasmtime's stock interface (without the
 adapter; a little data suffices there, in pieces of 64 KB, because it refuses larger ones). The
 guests are the tests' C ones; they move bytes and compute nothing. A transform moves each byte
 twice; its figure is what goes in. On a machine that others use, MB per CPU second says more than
 the wall does. ``--chain`` instead: that much in frames of 1 MB through source, transform and
-destination at once, in one process, with the peak of its memory.
+destination at once, in one process, with the peak of its memory. ``--checked`` instead: what the
+check of a frame of about 1 MB costs by the type of its columns (``checked.table_of``), which a lane
+does for each frame beside the guest's work.
 """
 
 import argparse
@@ -21,8 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.protocols.rapidbyte import destination, source, transform
+from penstock.protocols.rapidbyte.checked import table_of
 from penstock.protocols.rapidbyte.conversation import Pressure, Stage
+from penstock.protocols.rapidbyte.ipc import frame_of
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
 from penstock.protocols.rapidbyte.messages import StreamContext, StreamLimits
 from penstock.protocols.rapidbyte.permissions import Effective
@@ -106,6 +112,34 @@ def chain(cache: CompileCache, megabytes: int) -> dict[str, Any]:
     }
 
 
+def checked(options: argparse.Namespace) -> list[dict[str, Any]]:
+    few, many = 13_000, 80_000
+    texts = [f"name {i}" for i in range(many)]
+    columns: dict[str, dict[str, Any]] = {
+        "integers": {"a": pa.array(range(120_000), pa.int64())},
+        "short text": {"a": pa.array(texts)},
+        "text beyond ASCII": {"a": pa.array(["zażółć gęślą"] * 50_000)},
+        "dictionary": {"a": pa.array([f"v{i % 100}" for i in range(250_000)]).dictionary_encode()},
+        "nested": {"a": pa.array([{"p": i, "q": ["a", "b"]} for i in range(40_000)])},
+        "seven types": {
+            "id": pa.array(range(few), pa.int64()), "name": pa.array(texts[:few]),
+            "amount": pa.array([0.5] * few), "ok": pa.array([True] * few),
+            "at": pa.array(range(few), pa.timestamp("us")), "day": pa.array([1] * few, pa.date32()),
+            "raw": pa.array([b"abcdefgh" * 5] * few),
+        },
+    }  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for label, given in columns.items():
+        frame = frame_of(pa.RecordBatch.from_pydict(given))
+        times = max(2, (options.mb << 20) // len(frame))
+        used = time.process_time()
+        for _ in range(times):
+            table_of(frame)
+        rate = times * len(frame) / (time.process_time() - used) / 1e6
+        rows.append({"checked": label, "frame": len(frame), "MB/CPU s": round(rate)})
+    return rows
+
+
 def memcpy(size: int, frames: int) -> float:
     data, into = os.urandom(size), bytearray(size)
     began = time.perf_counter()
@@ -119,10 +153,14 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=256)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--chain", type=int, default=0)
+    parser.add_argument("--checked", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cache = CompileCache(None)
-    rows = [chain(cache, options.chain)] if options.chain else cases(cache, options)
+    if options.checked:
+        rows = checked(options)
+    else:
+        rows = [chain(cache, options.chain)] if options.chain else cases(cache, options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     if options.json:
         print(json.dumps({"rows": rows, "peak_rss_mb": peak}))

@@ -20,6 +20,7 @@ from penstock.model.report import StreamReport
 from penstock.state.holder import this_holder
 from penstock.state.open import open_store
 
+TARGET = f"singer:{sys.executable} {Path(__file__).parents[1] / 'stubs' / 'stub_target.py'}"
 BASIC = '{"scenario": "basic"}'
 
 
@@ -78,6 +79,17 @@ def test_preview_gives_rows_and_keeps_nothing(cli: Cli) -> None:
     assert not (cli.home / "state.db").exists()
 
 
+def test_a_configuration_that_nobody_keeps_is_said_and_not_shown(cli: Cli) -> None:
+    """A renewed token is lost where no pipeline keeps it: the user must know (L10: never it)."""
+    rotates = '{"scenario": "control"}'
+    told = cli("preview", SOURCE, "--config", rotates, "--limit", "100", "--json")
+    assert (told.code, len(told.json["rows"])) == (0, 100)
+    (line,) = [x for x in told.err.splitlines() if "changed its configuration" in x]
+    assert "WARN" in line and "name a pipeline" in line
+    assert "rotated-" not in told.err + told.out
+    assert "changed its" not in cli("preview", SOURCE, "--config", BASIC).err
+
+
 def test_a_connector_that_fails_is_exit_4_in_its_own_words(cli: Cli) -> None:
     told = cli("discover", SOURCE, "--config", '{"scenario": "exit_3"}', "--json")
     assert told.code == 4
@@ -98,6 +110,49 @@ def test_plan_is_what_run_would_do(cli: Cli) -> None:
     wrong = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--streams", "zz", "--json")
     assert wrong.code == 2
     assert "zz" in json.dumps(wrong.json)
+
+
+def test_a_plan_into_a_connector_names_its_streams_as_a_report_does(cli: Cli) -> None:
+    """`CLI.md`, report: a stream that goes to a table has `table`, else `target`."""
+    told = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--json")
+    first = told.json["streams"][0]
+    assert (first["table"], first["target"]) == (str(cli.cwd / "lake" / "s0"), None)
+    (cli.cwd / "p.json").write_text(
+        json.dumps(
+            {
+                "pipeline": "p",
+                "source": {"use": SOURCE, "config": {"scenario": "basic"}},
+                "destination": {"use": TARGET, "prefix": "crm_", "namespace": "raw"},
+            }
+        )
+    )
+    told = cli("plan", "p.json", "--json")
+    first = told.json["streams"][0]
+    assert (told.code, first["table"], first["target"]) == (0, None, "raw.crm_s0")
+    heading, line = cli("plan", "p.json").out.splitlines()[2:4]
+    assert heading.endswith("  as") and line.endswith("  raw.crm_s0")
+
+
+def test_columns_that_a_query_decides_are_not_none(cli: Cli) -> None:
+    """What `spark-sql` makes of a stream is known once Spark has the whole of it."""
+    query = "SELECT id, count(*) AS n FROM input GROUP BY id"
+    (cli.cwd / "p.json").write_text(
+        json.dumps(
+            {
+                "pipeline": "p",
+                "source": {"use": SOURCE, "config": {"scenario": "basic"}},
+                "transforms": [{"use": "spark-sql", "config": {"query": query}}],
+                "destination": {"use": "parquet:./lake"},
+            }
+        )
+    )
+    (first, *_) = cli("plan", "p.json", "--json").json["streams"]
+    assert (first["columns"], first["columns_known"]) == ([], False)
+    lines = cli("plan", "p.json", "-v").out.splitlines()
+    assert " known at the load  " in next(line for line in lines if line.startswith("s0 "))
+    assert "s0: columns known at the load" in lines
+    plain = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC)
+    assert "known at the load" not in plain.out
 
 
 def test_schema_is_a_json_schema(cli: Cli) -> None:

@@ -61,6 +61,24 @@ def test_preview_of_streams_that_only_messages_tell(cli: Cli, tap: str) -> None:
     assert "orders" in unknown.error["hint"]
 
 
+def test_a_token_that_discovery_renewed_is_said_and_not_shown(cli: Cli) -> None:
+    renews = """
+        import json, sys
+        path = sys.argv[sys.argv.index("--config") + 1]
+        config = json.load(open(path))
+        with open(path, "w") as file:
+            json.dump({**config, "refresh_token": "renewed"}, file)
+        print(json.dumps({"streams": []}))
+    """
+    (cli.cwd / "tap.py").write_text(textwrap.dedent(renews))
+    tap = f"singer:{sys.executable} {cli.cwd / 'tap.py'}"
+    for verb in ("discover", "check"):
+        told = cli(verb, tap, "--config", '{"refresh_token": "old"}')
+        assert told.code == 0
+        assert told.err.count("changed its configuration") == 1
+        assert "renewed" not in told.err + told.out
+
+
 @pytest.fixture
 def synced(cli: Cli) -> Cli:
     store = open_store(Home(cli.home).state_url())

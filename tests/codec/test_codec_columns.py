@@ -46,6 +46,11 @@ def change(path: str) -> dict[str, str]:
         (pa.array(["x", "x"]).dictionary_encode(), Kind.string, ["x", "x"]),
         (pa.array([[1, None], None, []]), Kind.array, [[1, None], None, []]),
         (pa.array([[1], [2]], pa.list_(pa.int8(), 1)), Kind.array, [[1], [2]]),
+        (pa.array([[1], None, [], [2]], pa.list_view(pa.int8())), Kind.array,
+         [[1], None, [], [2]]),
+        (pa.array([[1], None, [2]], pa.large_list(pa.int8())), Kind.array, [[1], None, [2]]),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([2, 3]), pa.array(["x", None])), Kind.string,
+         ["x", "x", None]),
         (pa.array([{"p": 1}, None]), Kind.struct, [{"p": 1}, None]),
         (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int8())), Kind.json,
          ['{"k":1}', None]),
@@ -88,6 +93,15 @@ def test_l9_a_value_that_loses_something_is_null_and_listed(
     assert [i for i, c in enumerate(changes) if c == [change(path)]] == lost
     strict = decode(pa.table({"x": array}), schema, strict=True)
     assert [r.index for r in strict.rejects] == lost
+
+
+def test_l9_misfits_in_lists_that_share_their_values_are_listed_by_row() -> None:
+    shared = pa.ListViewArray.from_arrays([0, 1, 0], [1, 1, 2], pa.array(["1", "x"]))
+    wanted = DataType(Kind.array, item=DataType(Kind.integer))
+    done = decode(pa.table({"x": shared}), RowSchema((Field("col", "x", wanted),)))
+    assert done.table.column("col").to_pylist() == [[1], [None], [1, None]]
+    changes = done.table.column(CHANGES).to_pylist()
+    assert [i for i, c in enumerate(changes) if c] == [1, 2]
 
 
 def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:

@@ -343,7 +343,7 @@ def test_checkpoints_that_are_none_are_named_and_save_nothing(wasm: MakeWasm) ->
             told.raw({"id": 1}),
             told.raw(checkpoint("s9", "40")),
             told.raw(checkpoint("s0", "41"), kind=2),
-            told.raw(checkpoint("s0", None)),
+            told.raw(checkpoint("s0", None, cursor_value={"type": "null"})),
             told.raw(checkpoint("s0", "50")),
             told.rows(51, 60),
         ]

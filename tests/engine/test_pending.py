@@ -1,6 +1,8 @@
 """Which segments become which loads (L1, L3, L6), on the cases that versions of a stream make."""
 
-from penstock.engine.pending import Pending, decide
+import msgspec
+
+from penstock.engine.pending import Pending, covered, decide
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import (
     SHARED_STATE,
@@ -12,6 +14,7 @@ from penstock.model.segments import (
     StreamSlice,
 )
 from penstock.model.state import StateScope, StateType
+from penstock.state.keys import Covered, lane_task
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 SHARED = StateScope(StateType.legacy)
@@ -25,6 +28,7 @@ def rows(
     version: int | None = None,
     complete: bool = False,
     schema: int = 1,
+    keys: int = 0,
 ) -> StreamSlice:
     """``version``: rows that wait until it is complete."""
     part = PartRef(f"{stream.name}/{generation}/{count}/{schema}", count, count, 0, 0)
@@ -38,6 +42,7 @@ def rows(
         parts=(part,) if count else (),
         read=count,
         complete=complete,
+        keys=(("transform:0", keys),) if keys else (),
     )
 
 
@@ -134,3 +139,42 @@ def test_L3_no_load_spans_two_schemas_and_what_is_consumed_is_spent() -> None:
     )
     assert loads(found) == [("a", (2,), False), ("a", (3,), False)]
     assert [s.id.seq for s in found.spent] == [1]
+
+
+def keys_of(stream: StreamId, *numbers: int) -> list[Covered]:
+    return [Covered(lane_task(1), stream.key, n, "transform:0") for n in numbers]
+
+
+def test_L1_keys_go_with_the_group_that_settles_their_slice_whatever_the_states_scope() -> None:
+    found = decide(
+        [
+            segment(1, rows(A, keys=1), rows(B, generation=2, version=2, keys=2)),
+            segment(2, rows(A, keys=3), rows(B, generation=2, version=2, complete=True, keys=4)),
+        ],
+        set(),
+    )
+    assert loads(found) == [("a", (1,), False), ("b", (1, 2), True), ("a", (2,), False)]
+    assert [list(g.keys) for g in found.ready] == [keys_of(A, 1), keys_of(B, 2, 4), keys_of(A, 3)]
+
+
+def test_L6_keys_of_versions_that_nobody_saw_go_with_the_one_that_hides_them() -> None:
+    found = decide(
+        [
+            segment(1, rows(A, version=3, generation=3, keys=1), state=None),
+            segment(2, rows(A, version=4, generation=4, complete=True, keys=2), state=None),
+        ],
+        set(),
+    )
+    assert [k for g in found.ready for k in g.keys] == keys_of(A, 1, 2)
+
+
+def test_L1_a_slice_that_was_taken_or_given_up_covers_no_keys() -> None:
+    both = [segment(1, rows(A, keys=1), rows(B, keys=2))]
+    given_up = {Consumed(SegmentId(1, 1), A)}
+    assert list(covered(both)) == [*keys_of(A, 1), *keys_of(B, 2)]
+    assert list(covered(both, given_up)) == keys_of(B, 2)
+    assert [k for g in decide(both, given_up).ready for k in g.keys] == keys_of(B, 2)
+    own = segment(2, rows(A), scope=StateScope(StateType.stream, A))
+    own = msgspec.structs.replace(own, keys=5)
+    assert list(covered([own])) == [Covered(lane_task(1), A.key, 5)]
+    assert not list(covered([own], {Consumed(SegmentId(1, 2), A)}))

@@ -234,7 +234,7 @@ def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict
         refreshes={StreamId(None, name): n for name, n in refreshes.items()},
     )
     streams = tuple(planned(n, DestinationSyncMode(m)) for n, m in modes.items())
-    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=(), table_names={})
+    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=(), names={})
     found = served.settled(plan, store.names("p")).streams
     return {
         s.id.name: (s.shape.mode.value, s.shape.replaces, s.configured.fills_generation)

@@ -198,16 +198,66 @@ def test_counts_of_many_states_are_joined_and_all_are_given() -> None:
     assert waiting.empty()
 
 
-def test_keys_go_with_a_state_only_where_its_source_has_none_of_its_own() -> None:
-    for foreign, wanted in ((True, 7), (False, 3)):
-        waiting = Waiting(foreign=foreign)
+def kept(stream: StreamId, number: int, place: str = "t") -> Batch:
+    return Batch(stream, Columns(pa.table({})), [], stands_for=0, keys=((place, number),))
+
+
+def test_l1_what_a_transform_kept_goes_before_the_state_that_covers_its_rows() -> None:
+    """And apart from what the source kept, which comes with the source's state."""
+    for stream in (A, None):
+        waiting = Waiting()
         waiting.fed(A, count(A, 1))
-        own = state("s1")
+        own = state("s1", stream)
         own.keys = 3
         waiting.state(own)
-        waiting.through(A, 1, whole=True, keys=7)
-        (passed,) = [e for e in waiting.ready() if isinstance(e, State)]
-        assert passed.keys == wanted
+        waiting.fed(A, count(A, 1))
+        waiting.through(A, 1, whole=True)
+        waiting.kept(kept(A, 7))
+        first, passed = waiting.ready()
+        assert isinstance(first, Batch) and (first.read, first.keys) == (1, (("t", 7),))
+        assert isinstance(passed, State) and passed.keys == 3
+
+
+def test_l1_what_a_transform_kept_goes_behind_a_state_that_covers_less() -> None:
+    waiting = Waiting()
+    waiting.fed(A, count(A, 1))
+    waiting.fed(B, count(B, 1))
+    waiting.state(state("all", None))
+    waiting.fed(A, count(A, 1))
+    waiting.status(done())
+    waiting.ended(A)
+    waiting.kept(kept(A, 7))
+    assert told(waiting) == ["a+1"]
+    waiting.ended(B)
+    waiting.over()
+    passed = waiting.ready()
+    keys = [e.keys for e in passed if isinstance(e, Batch) and e.stream == A]
+    assert isinstance(passed[1], State) and keys == [(("t", 7),)]
+    assert isinstance(passed[-1], StreamStatus)
+
+
+def test_l8_counts_that_are_joined_lose_no_place_and_keep_the_newest_keys() -> None:
+    waiting = Waiting()
+    waiting.fed(A, count(A, 5))
+    waiting.through(A, 1, whole=True)
+    waiting.fed(A, count(A, 6))
+    for place, number in (("t", 2), ("u", 9), ("t", 4)):
+        waiting.kept(kept(A, number, place))
+    assert waiting.ready() == [], "counted once all of its tables are through"
+    waiting.through(A, 2, whole=True)
+    (one,) = waiting.ready()
+    assert isinstance(one, Batch) and (one.read, one.keys) == (11, (("t", 4), ("u", 9)))
+
+
+def test_l1_nothing_is_kept_of_rows_that_are_lost() -> None:
+    waiting = Waiting()
+    waiting.fed(A)
+    lost = count(A, 1)
+    lost.keys = (("before", 3),)
+    waiting.read(lost)
+    waiting.failed(A)
+    (passed,) = waiting.ready()
+    assert isinstance(passed, Batch) and (passed.read, passed.keys) == (1, ())
 
 
 # -- columns
@@ -368,7 +418,7 @@ def ids(events: list[Event], stream: StreamId = A) -> list[int]:
 
 
 def read(events: list[Event], stream: StreamId = A) -> int:
-    rejects = sum(isinstance(e, Reject) and e.stream == stream for e in events)
+    rejects = sum(e.records or 0 for e in events if isinstance(e, Reject) and e.stream == stream)
     return rejects + sum(e.read for e in events if isinstance(e, Batch) and e.stream == stream)
 
 

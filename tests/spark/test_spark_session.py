@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from java_free import without_java
 
 pytestmark = pytest.mark.spark
 
@@ -83,12 +84,7 @@ def test_a_session_says_nothing_and_its_workers_run_our_python(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_machine_without_java_runs_spark_and_delta(tmp_path: Path) -> None:
     """Its Java, its trust store and its jars are all brought by Penstock."""
-    folder = tmp_path / "bin"  # all that PATH has here, but java and (as on a small image) ps
-    folder.mkdir()
-    for tool in (*Path("/bin").iterdir(), *Path("/usr/bin").iterdir()):
-        if not tool.name.startswith(("java", "ps")) and not (folder / tool.name).is_symlink():
-            (folder / tool.name).symlink_to(tool)
-    environ = {"PATH": str(folder), "JAVA_HOME": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environ = {**without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run(WORK, tmp_path / "scratch", "delta", **environ)
     assert done.returncode == 0, done.stderr + (tmp_path / "scratch/spark.log").read_text()[-3000:]
     assert json.loads(done.stdout)["rows"] == 10

@@ -23,6 +23,7 @@ from penstock.state.keys import (
     KeyPort,
     MemoryKeys,
     Place,
+    covers,
     lane_task,
     push_task,
 )
@@ -32,7 +33,7 @@ from penstock.state.open import open_store
 
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
 COUNT = Place("pipeline", "", "count")
-OFFSET = Place("stream", "users", "offset")
+OFFSET = Place("stream", USERS.key, "offset")
 
 
 class World:
@@ -234,6 +235,22 @@ def test_a_checkpoint_of_one_stream_covers_nothing_of_another(world: World) -> N
     assert world.durable() == {COUNT: "users", OFFSET: "orders"}
 
 
+def test_a_checkpoint_of_one_transform_covers_nothing_of_another_or_of_the_source(
+    world: World,
+) -> None:
+    """They work at the same time in one task, and one is ahead of the other."""
+    source = world.task("t", USERS.key)
+    ports = {"": source, "transform:0": world.port("t"), "transform:1": world.port("t")}
+    for place, port in ports.items():
+        port.begin(covers(USERS.key, place))
+        port.put(Place("instance", place, "at"), "1")
+    for place, port in reversed(ports.items()):
+        world.commit(Covered("t", USERS.key, port.checkpoint(), place))
+        assert Place("instance", place, "at") in world.durable()
+        port.put(Place("instance", place, "at"), "2")
+    assert set(world.durable().values()) == {"1"} and len(world.durable()) == 3
+
+
 def test_an_attempt_that_is_given_up_takes_its_uncovered_writes_along(world: World) -> None:
     port = world.task("t", USERS.key)
     port.put(COUNT, "1")
@@ -403,7 +420,7 @@ def test_l12_a_lost_lease_opens_and_ends_no_task(world: World) -> None:
 def fill(world: World) -> tuple[Place, Covered]:
     """Durable keys in all three scopes for two streams; and one of users' that is only sealed."""
     port = world.task("t", ORDERS.key)
-    for place in (COUNT, OFFSET, Place("stream", "orders", "offset")):
+    for place in (COUNT, OFFSET, Place("stream", ORDERS.key, "offset")):
         port.put(place, "d")
     world.commit(Covered("t", ORDERS.key, port.checkpoint()))
     port.begin(USERS.key)
@@ -427,7 +444,27 @@ def test_a_reset_of_one_stream_drops_its_keys_and_what_its_states_covered(world:
     world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
     assert world.port("x").get(sealed) is None
     finish(world, world.store.open_groups("shop")[0])
-    assert world.durable() == {COUNT: "d", Place("stream", "orders", "offset"): "d"}
+    assert world.durable() == {COUNT: "d", Place("stream", ORDERS.key, "offset"): "d"}
+
+
+def test_a_reset_takes_what_transforms_kept_of_that_stream_and_of_no_other(world: World) -> None:
+    """Streams of one name, in namespaces that differ in case, are different streams."""
+    mine, other = StreamId("a", "users"), StreamId("A", "users")
+    places = {s: Place("stream", s.key, "offset") for s in (mine, other)}
+    shared = {s: Place("pipeline", "", f"of {s}") for s in (mine, other)}
+    ports = {s: world.task("t") for s in (mine, other)}
+    for stream, port in ports.items():
+        port.begin(covers(stream.key, "transform:0"))
+        port.put(places[stream], "1")
+    keys = [Covered("t", s.key, ports[s].checkpoint(), "transform:0") for s in (mine, other)]
+    world.commit(*keys)
+    for stream, port in ports.items():
+        port.put(shared[stream], "2")  # sealed by nobody yet
+    reset = Reset((mine,), lambda states: [s for s in states if s.scope.stream != mine])
+    world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
+    assert world.durable() == {places[other]: "1"}
+    seen = world.port("x")
+    assert seen.get(shared[mine]) is None and seen.get(shared[other]) == "2"
 
 
 def test_an_import_keeps_durable_keys_and_nothing_of_checkpoints_before_it(world: World) -> None:

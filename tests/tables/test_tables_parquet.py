@@ -263,6 +263,16 @@ def test_a_check_creates_nothing(tmp_path: Path, kind: str) -> None:
     assert refused.value.code == "destination.not_writable"
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_place_that_only_looks_writable_is_refused(kind: str) -> None:
+    """The permission bits of /proc let root in; no file can be made there."""
+    for place in ("/proc/x", "/proc/x/y"):
+        with pytest.raises(DestinationError) as refused:
+            open_table(kind, place).check()
+        assert refused.value.code == "destination.not_writable"
+        assert place in refused.value.message
+
+
 def test_the_exchange_is_one_step(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()

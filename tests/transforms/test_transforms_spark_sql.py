@@ -1,5 +1,6 @@
 """spark-sql: what its config may say, and what Spark makes of a query before and at a load."""
 
+import random
 import subprocess
 import sys
 import threading
@@ -27,6 +28,8 @@ from penstock.model.types import (
 )
 from penstock.spark.query import Answer, Query, answer, write
 from penstock.transforms.spark_sql import queries
+from penstock.transforms.spark_tokens import Kind as TokenKind
+from penstock.transforms.spark_tokens import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +93,10 @@ def test_a_config_that_is_none(config: dict[str, Any], words: str) -> None:
         ("SELECT * FROM input; SELECT 1", "several statements"),
         ("SELECT 'input' AS a -- input", "does not read the table input"),
         ("SELECT inputs FROM other", "does not read the table input"),
+        ("MAP id USING 'cat' FROM input", "no query (MAP)"),
+        ("`SELECT` id FROM input", "no query (`)"),
+        ("-- nothing", "no query ()"),
+        ("SELECT * FROM input;;", "several statements"),
     ],
 )
 def test_what_is_no_query_of_input_is_refused_without_spark(query: str, words: str) -> None:
@@ -106,10 +113,54 @@ def test_what_is_no_query_of_input_is_refused_without_spark(query: str, words: s
         "WITH x AS (SELECT 1) SELECT * FROM INPUT",
         "FROM `input` |> WHERE id > 1",
         "TABLE input",
+        "SELECT sum(id) AS `a--b`, 1 AS `/*` FROM input",
+        "SELECT 'it''s -- ; /*' AS a FROM input",
+        "SELECT /*+ BROADCAST(x) */ * FROM input JOIN x USING (id)",
+        "SELECT transform(array(id), x -> x + 1) AS map, reflect FROM input",
+        "SELECT 'reflect(1)', '$1', 's3://' AS `identifier(` -- reflect(1) USING 'x'\nFROM input",
     ],
 )
 def test_what_may_be_a_query_is_left_to_spark(query: str) -> None:
     assert queries(told(query))[0].text == query
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("SELECT * FROM input; -- done; really", "SELECT * FROM input"),
+        ("SELECT * FROM input -- done \\\n; more", "SELECT * FROM input"),
+        ("SELECT ';' AS `;` FROM input ; /* ; */\n", "SELECT ';' AS `;` FROM input"),
+    ],
+)
+def test_a_query_ends_with_its_last_word(query: str, text: str) -> None:
+    assert queries(told(query))[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT TRANSFORM(id) USING 'sh -c id' FROM input", "run a program"),
+        ('SELECT tran\u017fform(id) /* x */ u\u017fing "sh" FROM input', "run a program"),
+        ("WITH x AS (FROM input MAP id USING r'sh' AS (a)) TABLE x", "run a program"),
+        ("SELECT * FROM (FROM input REDUCE id USING 'sh')", "run a program"),
+        ("SELECT reflect('java.lang.System', 'getenv', 'PATH') FROM input", "reflect calls"),
+        ("SELECT `Reflect` -- x\n ('a', 'b') FROM input", "reflect calls"),
+        ("SELECT \"reflect\"('a', 'b') FROM input", "reflect calls"),
+        ("SELECT builtin.try_reflect('a', 'b') FROM input", "try_reflect calls"),
+        ("FROM input |> EXTEND JAVA_METHOD('a', 'b')", "java_method calls"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('a', 'b') FROM input", "IDENTIFIER(...) hides"),
+        ("SELECT '${env:HOME}' AS home FROM input", "variables of this machine"),
+        ("SELECT 1 /* /*+ */ , reflect('a', 'b') FROM input -- */", "comment inside a comment"),
+        ("SELECT $$ ' $$, reflect('a', 'b'), ' FROM input", "outside of quotes"),
+        ("SELECT 1 AS a://b-- , reflect('a', 'b') FROM input", "a:// outside of quotes"),
+        ("SELECT 1 -- \\\n ' \n, reflect('a', 'b') FROM input -- '", "reflect calls"),
+        ("SELECT * FROM input /* , reflect(", "does not end"),
+    ],
+)
+def test_what_reaches_out_of_the_query_is_refused_without_spark(query: str, words: str) -> None:
+    """A pipeline file may be another's: no programs, no methods of the JVM, no environment."""
+    error = refused(*told(query))
+    assert error.code == "transform.query" and words in error.message, error.message
 
 
 def test_a_batch_transform_after_it_is_refused_with_every_other_fault() -> None:
@@ -232,6 +283,45 @@ def test_a_query_that_spark_cannot_read_is_told_in_one_line(
     assert error.exit_code == 2 and error.problems == [error.message]
     assert capfd.readouterr() == ("", "")
     assert not [t for t in shared_spark.catalog.listTables() if "penstock" in t.name]
+
+
+@pytest.mark.spark
+def test_tokens_are_those_of_sparks_own_lexer(shared_spark: "SparkSession") -> None:
+    """What were a comment or a text to us and code to Spark would hide code."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+    parser, streams = jvm.org.apache.spark.sql.catalyst.parser, jvm.org.antlr.v4.runtime.CharStreams
+
+    def sparks(query: str) -> list[tuple[str, str]]:
+        lexer = parser.SqlBaseLexer(parser.UpperCaseCharStream(streams.fromString(query)))
+        lexer.removeErrorListeners()
+        names = lexer.getVocabulary()
+        found = lexer.getAllTokens()
+        tokens = [found.get(i) for i in range(found.size())]
+        return [
+            (names.getSymbolicName(t.getType()), t.getText()) for t in tokens if t.getChannel() == 0
+        ]
+
+    bits = [
+        "'", '"', "`", "\\", "\n", "\r", "--", "/*", "*/", "/*+", "r'", 'R"', "a", "xr", "(", ")",
+        " ", "''", "$", "://", "s3://x", "1", "1.5", "1e5", "1E+5", "2E+1D", "1.bd", "@", "\t",
+        "\u017f", "\u00e9", "\u00a0", "\u2003", ";", "-", "/", "*", "+", "=>", "#",
+    ]  # fmt: skip
+    chance = random.Random(5)
+    compared = 0
+    for _ in range(1500):
+        query = "".join(chance.choice(bits) for _ in range(chance.randint(2, 9)))
+        found, problem = read(query)
+        theirs = [] if problem else sparks(query)
+        if problem or any(kind == "UNRECOGNIZED" for kind, _ in theirs):
+            continue  # refused, or no SQL
+        compared += 1
+        assert "".join(t.text for t in found) == "".join(text for _, text in theirs), query
+        quoted = [t.text for t in found if t.kind in (TokenKind.text, TokenKind.quoted)]
+        kinds = ("STRING_LITERAL", "DOUBLEQUOTED_STRING", "BACKQUOTED_IDENTIFIER")
+        assert quoted == [text for kind, text in theirs if kind in kinds], query
+    assert compared > 200
 
 
 # -- at a load

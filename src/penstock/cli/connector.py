@@ -3,7 +3,8 @@ to a destination and no JVM starts. Neighbours: ``ends`` tells which end it is,
 ``connectors.source`` and ``connectors.destination`` ask, ``engine.preview`` reads."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -15,7 +16,7 @@ from penstock.cli.progress import watching
 from penstock.engine.progress import RunObserver
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
-from penstock.model.events import Counted, Error, Event, Log
+from penstock.model.events import Control, Counted, Error, Event, Log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,6 +34,11 @@ Target = Annotated[
     typer.Argument(metavar="TARGET", help="A connector, or a pipeline file (- for stdin)."),
 ]
 _CELL = 60
+_NOT_KEPT = (
+    "the connector changed its configuration, and this verb has no pipeline to keep it under: what "
+    "it was given may not work again; name a pipeline, which keeps such changes"
+)
+Hear = Callable[[Event], None]
 A = TypeVar("A")
 
 
@@ -105,7 +111,8 @@ def check(
 def discover(surface: Surface, connector: Connector, config: inputs.Config = None) -> None:
     """A source's streams: their modes, keys, cursors and schemas."""
     given = inputs.connector_config(config)
-    catalog = _asked_source(surface, connector, lambda source: source.discover(given))
+    with _source(surface, connector) as (source, _):
+        catalog = source.discover(given)
     streams = [_stream(s) for s in catalog.streams]
     answer = {"streams": streams, "open": catalog.open}
     surface.output.answer(answer, lambda: _catalog_text(streams, open_=catalog.open))
@@ -128,7 +135,8 @@ def preview(
     from penstock.engine.preview import preview as rows_of
 
     given = inputs.connector_config(config)
-    answer = _asked_source(surface, connector, lambda source: rows_of(source, given, stream, limit))
+    with _source(surface, connector) as (source, hear):
+        answer = rows_of(source, given, stream, limit, hear)
     surface.output.answer(answer, lambda: _rows_text(answer["rows"]))
 
 
@@ -149,7 +157,8 @@ def _asked(
 ) -> A:
     """The answer to ``ask``, the connector's environment built first if need be."""
     if end is End.source:
-        return _asked_source(surface, ref, ask)
+        with _source(surface, ref) as (source, _):
+            return ask(source)
     from penstock.connectors.destination import resolve_destination
 
     with watching(surface.output) as observer:
@@ -162,20 +171,22 @@ def _asked(
         return ask(destination)
 
 
-def _asked_source(
-    surface: Surface, connector: "ConnectorRef | str", ask: "Callable[[SourceConnector], A]"
-) -> A:
-    """As :func:`_asked`, of a source."""
+@contextmanager
+def _source(
+    surface: Surface, connector: "ConnectorRef | str"
+) -> "Generator[tuple[SourceConnector, Hear]]":
+    """A source to ask, its environment built first if need be, and who hears what it says."""
     from penstock.connectors.source import resolve_source
 
     with watching(surface.output) as observer:
+        hear = listener(observer)
         source = resolve_source(
             _a_source(connector) if isinstance(connector, str) else connector,
             surface.home.connectors,
-            log=listener(observer),
+            log=hear,
             progress=lambda told: observer.phase("install", told),
         )
-        return ask(source)
+        yield source, hear
 
 
 def _a_source(word: str) -> "ConnectorRef":
@@ -190,11 +201,18 @@ def _a_source(word: str) -> "ConnectorRef":
     return ref
 
 
-def listener(observer: RunObserver, end: End = End.source) -> Callable[[Event], None]:
-    """What a connector says beside its answers, shown by its level."""
+def listener(observer: RunObserver, end: End = End.source) -> Hear:
+    """What a connector says beside its answers, shown by its level. A configuration that it changed
+    is not kept here: that is said once, and none of its values."""
+    changed = False
 
     def hear(event: Event, /) -> None:
+        nonlocal changed
         match event:
+            case Control():
+                if not changed:
+                    observer.log("WARN", end.value, _NOT_KEPT)
+                changed = True
             case Log():
                 observer.log(event.level, end.value, event.message)
             case Error():

@@ -52,7 +52,8 @@ def runs(
     with _opened(surface, what) as (store, name):
         if run is not None:
             report = history.one_run(store, surface.home, name, run, lines)
-            surface.output.answer([report], lambda: _one(report))
+            traces = surface.output.verbosity >= 2
+            surface.output.answer([report], lambda: _one(report, traces=traces))
             return
         reports = history.runs(store, name, limit)
     surface.output.answer(reports, lambda: _many(reports))
@@ -149,14 +150,20 @@ def _many(reports: list[dict[str, Any]]) -> "Iterator[RenderableType]":
     yield text.grid(headings, rows, {4, 5, 6, 7})
 
 
-def _one(report: dict[str, Any]) -> "Iterator[RenderableType]":
+def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":
+    """``traces``: our own DEBUG lines, which are traces of our faults, are shown too."""
     yield from report_text(report)
     if report.get("error"):
         yield f"  error     {report['error']['message']}"
-    if report["log_lines"]:
+    lines = [
+        line
+        for line in report["log_lines"]
+        if traces or (line["level"], line["origin"]) != ("DEBUG", "penstock")
+    ]
+    if lines:
         yield ""
         yield "the end of its log:"
-    for line in report["log_lines"]:
+    for line in lines:
         yield f"{line['at']} {line['level']:<5} {line['origin']}: {line['message']}"
 
 

@@ -61,6 +61,8 @@ PrimaryKey = Annotated[
 Lanes = Annotated[
     str | None, _option("--lanes", "N|auto", "How many source processes read at a time.")
 ]
+_LATER = "known at the load"
+
 Name = Annotated[
     str | None, _option("--name", "NAME", "The pipeline's name; its state is under it.")
 ]
@@ -209,8 +211,8 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
             s.get("destination_sync_mode"),
             ".".join(s.get("cursor_field") or ()),
             text.paths(s.get("primary_key")),
-            len(s.get("columns") or ()),
-            s.get("target") or s.get("table"),
+            len(s["columns"]) if s["columns_known"] else _LATER,
+            s["target"] or s["table"],
         )
         for s in streams
     ]
@@ -222,13 +224,16 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
             "cursor",
             "primary key",
             "columns",
-            "as" if any(s.get("target") for s in streams) else "table",
+            "as" if any(s["target"] for s in streams) else "table",
         )
         yield text.grid(headings, rows, {5})
         yield ""
     for s in streams if columns else ():
+        if not s["columns_known"]:
+            yield f"{text.stream_name(s)}: columns {_LATER}"
+            continue
         yield text.stream_name(s)
-        typed = ((c["name"], c["type"]) for c in s.get("columns") or ())
+        typed = ((c["name"], c["type"]) for c in s["columns"])
         yield text.grid(("  column", "type"), ((f"  {name}", kind) for name, kind in typed))
     for s in streams:
         for hint in s.get("hints") or ():

@@ -6,6 +6,7 @@ Neighbours: ``engine.run.serve_input`` does the work; ``config.served`` reads th
 the platform gives; ``protocols.airbyte.serving`` words what an Airbyte host hears.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
         StreamId,
     )
     from penstock.model.report import Report
+
+_ASKS_A_CONNECTOR = re.compile(r"penstock (?:check|discover|plan|preview|run|spec)\b")
 
 serve = group(
     "Penstock as another platform's connector: a Singer target, an Airbyte destination.",
@@ -123,13 +126,14 @@ def destination(
         pipeline = read_settings(config, None).pipeline_of(AIRBYTE, _options(streams))
         refreshes = serving.refreshes(streams)
         report = _run(surface, pipeline, AIRBYTE, known, serving.STATE, refreshes)
-    except PenstockError as e:
-        out(serving.error(e.message, e.hint))
-        surface.output.error(e)
+    except Exception as e:
+        fault = Fault.of(e, surface.output)
+        out(_trace(fault))
+        surface.output.fault(fault)
         return 1
     if report.exit_code:
-        told = report.error or {}
-        out(serving.error(str(told.get("message", report.status)), told.get("hint")))
+        error = report.error or {"message": report.status}
+        out(_trace(Fault.reported(error, report.exit_code)))
     _tell(surface, report)
     return 1 if report.exit_code else 0
 
@@ -150,8 +154,25 @@ def _check(config: str | None) -> str | None:
     try:
         table_of(read_settings(config, None).pipeline_of(AIRBYTE)).check()
     except PenstockError as e:
-        return f"{e.message}; {e.hint}" if e.hint else e.message
+        fault = _in_full(e.message, e.problems if isinstance(e, ConfigError) else [])
+        return f"{fault}; {e.hint}" if e.hint else fault
     return None
+
+
+def _trace(fault: Fault) -> str:
+    """What an Airbyte host is told of a failed write: it sees nothing else."""
+    from penstock.protocols.airbyte import serving
+
+    error = fault.error
+    kind = serving.failure_type(
+        str(error.get("code", "")), int(error.get("exit_code", fault.exit_code))
+    )
+    return serving.error(_in_full(str(error["message"]), fault.problems), error.get("hint"), kind)
+
+
+def _in_full(message: str, problems: list[str]) -> str:
+    more = "; ".join(p for p in problems if p != message)
+    return f"{message}: {more}" if more else message
 
 
 def _catalog(path: str | None) -> bytes:
@@ -189,7 +210,8 @@ def _run(
     form: str,
     refreshes: "dict[StreamId, int] | None" = None,
 ) -> "Report":
-    """``form``: a line of stdout, with ``{}`` where the state goes."""
+    """``form``: a line of stdout, with ``{}`` where the state goes. A hint that sends the user to
+    a connector is dropped: whoever feeds us has none that our verbs could ask."""
     from penstock.engine.run import request_cancel, serve_input
 
     head, _, tail = form.partition("{}")
@@ -198,15 +220,20 @@ def _run(
         surface.output.line(f"{head}{state}{tail}")
 
     with stoppable(request_cancel), watching(surface.output) as observer:
-        return serve_input(
-            pipeline,
-            surface.home,
-            observer=observer,
-            protocol=protocol,
-            catalog=catalog,
-            say=say,
-            refreshes=refreshes,
-        )
+        try:
+            return serve_input(
+                pipeline,
+                surface.home,
+                observer=observer,
+                protocol=protocol,
+                catalog=catalog,
+                say=say,
+                refreshes=refreshes,
+            )
+        except PenstockError as e:
+            if e.hint is not None and _ASKS_A_CONNECTOR.search(e.hint):
+                e.hint = None
+            raise
 
 
 def _tell(surface: Surface, report: "Report") -> None:

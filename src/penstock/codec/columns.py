@@ -15,6 +15,7 @@ from penstock.codec import duck
 from penstock.codec.arrow import arrow_type, part_schema
 from penstock.codec.decode import NULL_KEY, Decoded, RowReject
 from penstock.codec.internal import ascending, change_lists, row_ids
+from penstock.codec.plain import python_values, written_out
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
@@ -52,7 +53,10 @@ class Columns(Sequence[bytes]):
         place = index + len(self) if index < 0 else index
         if not 0 <= place < len(self):
             raise IndexError(index)
-        return msgspec.json.encode(self.table.slice(place, 1).to_pylist()[0], enc_hook=str)
+        row = self.table.slice(place, 1)
+        found = {name: next(python_values(column.combine_chunks()))
+                 for name, column in zip(row.column_names, row.columns, strict=True)}  # fmt: skip
+        return msgspec.json.encode(found, enc_hook=str)
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[i] for i in range(len(self)))
@@ -214,13 +218,13 @@ def _fitted(
     target = arrow_type(wanted)
     types = pa.types
     if types.is_dictionary(given.type) or types.is_run_end_encoded(given.type):
-        given = pc.cast(given, given.type.value_type)
+        given = written_out(given)
     if wanted.kind is Kind.struct and types.is_struct(given.type):
         return _struct(given, wanted, path, misfits, rows)
     if wanted.kind is Kind.array and _is_list(given.type):
         return _list(given, wanted, path, misfits, rows)
     if wanted.kind is Kind.json and not _is_text(given.type):
-        texts = [None if v is None else _json(v) for v in given.to_pylist()]
+        texts = [None if v is None else _json(v) for v in python_values(given)]
         return pa.array(texts, pa.string())
     found = _cast(given, target)
     if wanted.kind is Kind.json:
@@ -275,15 +279,14 @@ def _struct(
 def _list(
     given: Array, wanted: DataType, path: str, misfits: dict[int, list[str]], rows: Rows
 ) -> Array:
-    plain = pc.cast(given, pa.list_(given.type.value_type))
     item = wanted.item or DataType(Kind.json)
-    parents = pc.list_parent_indices(plain)
-    values = _fitted(plain.flatten(), item, f"{path}[]", misfits, lambda at: rows(parents.take(at)))
-    lengths = pc.fill_null(pc.list_value_length(plain), 0)
+    lengths = pc.fill_null(pc.list_value_length(given), 0).cast(pa.int32())
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-    return pa.ListArray.from_arrays(
-        ends.cast(pa.int32()), values, type=arrow_type(wanted), mask=pc.is_null(plain)
-    )
+    inner = given.flatten()
+    # Of views that share values PyArrow does not tell the parents: of these lists it does.
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(len(inner))))
+    values = _fitted(inner, item, f"{path}[]", misfits, lambda at: rows(parents.take(at)))
+    return pa.ListArray.from_arrays(ends, values, type=arrow_type(wanted), mask=pc.is_null(given))
 
 
 def _is_text(arrow: ArrowType) -> bool:
@@ -292,8 +295,12 @@ def _is_text(arrow: ArrowType) -> bool:
 
 
 def _json(value: Any) -> str:
+    """A map as an object; as pairs where its keys cannot be names."""
     pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
-    return msgspec.json.encode(dict(value) if pairs else value, enc_hook=str).decode()
+    try:
+        return msgspec.json.encode(dict(value) if pairs else value, enc_hook=str).decode()
+    except TypeError:
+        return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _same(positions: Array) -> Array:

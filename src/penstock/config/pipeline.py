@@ -177,8 +177,8 @@ class Destination(Connector, frozen=True, kw_only=True):
     ] = ""
     acks: Annotated[
         Literal["echo", "strict", "at_end"],
-        key("What a destination connector acks with: any state it gives back, whole state messages "
-            "only, or exit code 0 after the last row."),
+        key("What a destination connector acks with: exit code 0 after the last row (`at_end`), "
+            "any state it gives back (`echo`), or whole state messages only (`strict`)."),
     ] = "echo"  # fmt: skip
     activate_version: Annotated[
         Literal["auto", "always", "never"],
@@ -210,8 +210,8 @@ class Destination(Connector, frozen=True, kw_only=True):
     ] = "native"
     on_data_error: Annotated[
         Literal["skip", "fail", "dlq"],
-        key("A record that is refused: drop and count it, fail the run, or keep it as a reject. "
-            "A Rapidbyte file's default is `fail`."),
+        key("A record that is refused: keep it as a reject (`dlq`), fail the run (`fail`), or drop "
+            "and count it (`skip`). A Rapidbyte file's default is `fail`."),
     ] = "dlq"  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Neighbours: ``source`` and ``destination`` say which role answers; ``install``
 builds environments.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from penstock.runtimes.masking import Masker
 SPEC_TIMEOUTS = Timeouts(total=300.0)
 CHECK_TIMEOUTS = Timeouts(total=600.0)
 
-_SPEC_FORMAT = 1
+_SPEC_FORMAT = 2
 A = TypeVar("A")
 
 
@@ -165,6 +165,10 @@ class Connector:
 
         found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
         return [*found, *self._extra_secrets]
+
+    def hide(self, texts: Iterable[str]) -> None:
+        """These are secret as well from now on, whatever its schema says."""
+        self._extra_secrets = (*self._extra_secrets, *sorted(texts))
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Raises ``ConfigError`` (config does not fit), and what its role does."""

@@ -46,9 +46,14 @@ def learning(masker: Masker, config: dict[str, Any], events: Iterator[Event]) ->
     with closing(cast(Generator[Event], events)):
         for event in events:
             if isinstance(event, Control):
-                masker.add(_texts(event.config) - _texts(config))
+                masker.add(changed_texts(config, event.config))
                 config = event.config
             yield event
+
+
+def changed_texts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """What a configuration holds that it did not hold before."""
+    return _texts(after) - _texts(before)
 
 
 def _texts(value: Any) -> set[str]:

@@ -76,7 +76,8 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
         plan: StreamsPlan = prepared.plan
-        answer["streams"] = describe(plan, place)
+        target = place.target if isinstance(place, Destination) else None
+        answer["streams"] = describe(plan, place, target)
         if isinstance(place, Destination):
             answer["guarantee"] = "at-least-once"
             answer["notes"] += place.fidelity(source.package.name, plan.streams)

@@ -97,6 +97,7 @@ class Assembly:
                 run=self._run,
                 log_root=str(self._log.root),
                 limit=self._limit,
+                dry=spark is None,
             ),
             planner.job,
         )

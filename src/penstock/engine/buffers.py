@@ -3,7 +3,7 @@
 Data and nothing else; neighbour: ``engine.sealer`` decides what becomes of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -81,6 +81,7 @@ class Tally:
     rejected: int = 0
     filtered: int = 0
     reject_files: list[str] = field(default_factory=list[str])
+    keys: dict[str, int] = field(default_factory=dict[str, int])  # as in Batch
 
     def take(self, other: "Tally") -> None:
         self.parts += other.parts
@@ -90,10 +91,19 @@ class Tally:
         self.rejected += other.rejected
         self.filtered += other.filtered
         self.reject_files += other.reject_files
+        self.cover(other.keys.items())
+
+    def cover(self, keys: Iterable[tuple[str, int]]) -> None:
+        for place, number in keys:
+            self.keys[place] = max(number, self.keys.get(place, 0))
+
+    @property
+    def records(self) -> bool:
+        return bool(self.parts or self.read or self.rejected or self.filtered)
 
     @property
     def empty(self) -> bool:
-        return not (self.parts or self.read or self.rejected or self.filtered)
+        return not (self.records or self.keys or self.rejects or self.reject_files)
 
 
 @dataclass(slots=True)
@@ -114,7 +124,8 @@ class Past:
 @dataclass(slots=True)
 class OpenStream:
     """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
-    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`."""
+    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
+    rejects that are to be counted among records which batches stand for."""
 
     info: LaneStream
     past: list[Past] = field(default_factory=list[Past])
@@ -126,6 +137,7 @@ class OpenStream:
     tail: Tally = field(default_factory=Tally)
     status: Status | None = None
     keys: int = 0  # that its good end covers
+    owed: int = 0
 
 
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:

@@ -1,7 +1,9 @@
 """Built-in transforms in a lane: each batch becomes another one at once.
 
-Counts stay the source's: a batch says how many records it stands for. Neighbours: ``engine.chain``
-applies the transforms, ``engine.transforming`` puts stages together.
+Counts stay the source's (L8): a batch says how many records it stands for, and a reject counts as
+one record at most. A stream of which a batch fails is over, and nothing that covers it passes any
+more (L1); the others go on. Neighbours: ``engine.chain`` applies the transforms,
+``engine.transforming`` puts stages together.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -9,20 +11,35 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from penstock.codec.columns import Columns
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
-from penstock.engine.chain import Chain
-from penstock.engine.decoding import Streams
+from penstock.engine.chain import Chain, Made
+from penstock.engine.decoding import Rows, Streams
 from penstock.engine.job import StreamJob, TransformJob
+from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Batch, Event, Measured, Reject
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Error,
+    Event,
+    Exited,
+    Measured,
+    Reject,
+    Schema,
+    State,
+    Status,
+    StreamStatus,
+)
 from penstock.model.types import CHANGES, EXTRACTED_AT, RowSchema
 
 
 class BuiltInStage:
-    """``given``: the schema of what this stage is given. ``place``: its position among stages."""
+    """``given``: the schema of what this stage is given. ``place``: its position among stages.
+    ``open``: streams may come that nobody knows yet."""
 
     def __init__(
         self,
@@ -30,10 +47,13 @@ class BuiltInStage:
         streams: Streams,
         given: Callable[[StreamJob], RowSchema],
         place: int,
+        *,
+        open: bool = False,
     ) -> None:
         self._told, self._streams, self._given, self._place = told, streams, given, place
+        self._open = open
         self._chains: dict[StreamId, Chain] = {}
-        self._owed: dict[StreamId, int] = {}  # rejects of rows whose records are counted later
+        self._failed: set[StreamId] = set()
 
     def schema(self, job: StreamJob) -> RowSchema:
         """Of what comes out."""
@@ -42,10 +62,18 @@ class BuiltInStage:
     def events(self, events: Generator[Event]) -> Generator[Event]:
         with closing(events):
             for event in events:
-                if isinstance(event, Batch) and event.stream in self._streams.jobs:
-                    yield from self._batch(event, self._streams.jobs[event.stream])
-                else:
+                if self._failed and self._is_lost(event):
+                    continue
+                if not isinstance(event, Batch) or event.stream not in self._streams.jobs:
                     yield event
+                    continue
+                try:
+                    yield from self._batch(event, self._streams.jobs[event.stream])
+                except SourceError as e:
+                    yield from self._over(event.stream, e)
+                    if not self._open and self._failed >= self._streams.jobs.keys():
+                        yield Exited(None)  # nobody needs what the source still has
+                        return
 
     def measured(self) -> list[Measured]:
         """What transforms counted, stream by stream."""
@@ -64,34 +92,96 @@ class BuiltInStage:
             return new
         return known
 
+    def _over(self, stream: StreamId, error: SourceError) -> Iterator[Event]:
+        """Rows of it are lost."""
+        self._failed.add(stream)
+        where = error.where or self._told[0].where
+        raw: dict[str, Any] = {"code": error.code, "hint": error.hint, "where": where}
+        if error.connector is not None:
+            raw["connector"] = error.connector
+        yield Error(f"{where}: {error.message}", "system_error", stream, raw)
+        yield StreamStatus(stream, Status.incomplete)
+
+    def _is_lost(self, event: Event) -> bool:
+        """It speaks of a stream that failed, or covers rows of one."""
+        match event:
+            case State():
+                return event.scope.stream is None or event.scope.stream in self._failed
+            case Batch() | Reject() | Schema() | Activate() | StreamStatus():
+                return event.stream in self._failed
+            case _:
+                return False
+
     def _batch(self, batch: Batch, job: StreamJob) -> Iterator[Event]:
         if not len(batch.bodies):
-            batch.stands_for = self._left(batch.stream, batch.read, 0)
-            yield batch
+            yield batch  # it counts records
             return
+        own = batch.stands_for is None  # each row is a record of the source
         chain = self._chain(job)
         given = self._streams.rows(batch, chain.given, self._place)
         for index, reason, name in given.rejects:
-            yield Reject(batch.stream, reason, bytes(batch.bodies[index]), name)
+            yield Reject(
+                batch.stream, reason, bytes(batch.bodies[index]), name, records=1 if own else None
+            )
         users = given.rows.select([f.name for f in chain.given.fields])
-        table, origin, rejects = chain.apply(users)
-        table = table.rename_columns([f.source for f in chain.schema.fields])
-        for index, reason, name in rejects:
-            yield Reject(batch.stream, reason, Columns(users)[index] if index >= 0 else b"", name)
-        left = self._left(batch.stream, batch.read, len(given.rejects) + len(rejects))
-        filtered = 0 if origin is None else left - pc.count_distinct(origin).as_py()
-        times, changes = _carried(given.rows, table.num_rows, origin)
+        made = chain.apply(users, job.key)
+        left, filtered = batch.read, batch.filtered
+        if own:
+            counted, filtered = _accounted(made, users.num_rows)
+            left = users.num_rows - sum(counted)
+            bodies = _records(batch, given)
+            for turned, records in zip(made.turned, counted, strict=True):
+                raw = turned.text() if turned.index is None else bodies(turned.index)
+                yield Reject(batch.stream, turned.reason, raw, turned.field, records=records)
+        else:
+            for turned in made.turned:
+                raw = turned.text()
+                yield Reject(batch.stream, turned.reason, raw, turned.field, records=None)
+        times, changes = _carried(given.rows, made.table.num_rows, made.origin)
         yield Batch(
-            batch.stream, Columns(table), times, changes,
-            size=batch.size, version=batch.version, stands_for=left,
-            filtered=max(filtered, batch.filtered),
-        )  # fmt: skip
+            batch.stream,
+            Columns(made.table.rename_columns([f.source for f in chain.schema.fields])),
+            times,
+            changes,
+            size=batch.size,
+            version=batch.version,
+            stands_for=left,
+            filtered=filtered,
+            keys=batch.keys,
+        )
 
-    def _left(self, stream: StreamId, read: int, rejected: int) -> int:
-        """Records that are not counted as rejects, here or of rows before."""
-        left = read - rejected - self._owed.get(stream, 0)
-        self._owed[stream] = max(-left, 0)
-        return max(left, 0)
+
+def _accounted(made: Made, records: int) -> tuple[list[int], int]:
+    """(for each row that was turned away the records that it counts as, how many of ``records``
+    were left out). A record is counted once. Where rows come from is unknown, a row that is turned
+    away counts as a record as long as there are any, and the others are left out only if no row
+    remains."""
+    refused: set[int] = set()
+    counted: list[int] = []
+    unknown = 0
+    for turned in made.turned:
+        if turned.index is None:
+            counts = unknown < made.entered
+            unknown += counts
+        else:
+            counts = turned.index not in refused
+            refused.add(turned.index)
+        counted.append(int(counts))
+    if made.origin is not None:
+        kept = made.origin
+        if refused:
+            kept = kept.filter(pc.invert(pc.is_in(kept, pa.array(sorted(refused), pa.int64()))))
+        passed = pc.count_distinct(kept).as_py()
+    else:
+        passed = made.entered - unknown if made.table.num_rows else 0
+    return counted, records - len(refused) - unknown - passed
+
+
+def _records(batch: Batch, given: Rows) -> Callable[[int], bytes]:
+    """The record, as it came, of each row that was decoded."""
+    gone = {index for index, _, _ in given.rejects}
+    places = [i for i in range(len(batch.bodies)) if i not in gone] if gone else None
+    return lambda row: bytes(batch.bodies[row if places is None else places[row]])
 
 
 def _carried(rows: Table, count: int, origin: Array | None) -> "tuple[list[int], dict[int, bytes]]":

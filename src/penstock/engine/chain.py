@@ -1,4 +1,4 @@
-"""The transforms of one stream as schemas: what each is given and what comes out of it.
+"""The transforms of one stream: what each is given and what comes out of it.
 
 Pure: the same functions plan a stream before a run and follow it in a lane. Built-in transforms are
 asked; one that is a connector is known by what its rows showed, or by an outline (``Outline``), and
@@ -7,56 +7,111 @@ until either is there its rows are taken to have the columns that it is given. N
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
 
 from penstock.codec.arrow import arrow_type
+from penstock.codec.columns import Columns
+from penstock.codec.decode import NULL_KEY, RowReject
+from penstock.codec.internal import ascending
 from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import compute as pc
 from penstock.engine.job import TransformJob
+from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, FieldPath
 from penstock.model.events import Showed
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
+from penstock.transforms.contract import BatchTransform
 from penstock.transforms.open import open_transform
+from penstock.transforms.settings import joined
 
 Outline = Callable[[TransformJob, ConfiguredStream, RowSchema], RowSchema | None]
 """(transform, stream, what it is given) -> its columns by their names as they stand, if it told."""
 
 
+@dataclass(slots=True)
+class Turned:
+    """A row that was turned away: of the chain's rows the one with this ``index`` (None: nobody
+    knows), of the table that the step was given the one at ``place``."""
+
+    index: int | None
+    reason: str
+    field: str | None
+    table: Table
+    place: int
+
+    def text(self) -> bytes:
+        """The row as the step was given it, as JSON."""
+        return Columns(self.table)[self.place]
+
+
+@dataclass(slots=True)
+class Made:
+    """What became of a batch. ``origin``: for each row of ``table`` the row of the batch that it
+    comes from; None where that is unknown. ``entered``: rows of the batch that came as far as the
+    first step whose rows have no known origin (all of them, where there is none)."""
+
+    table: Table
+    origin: Array | None
+    turned: list[Turned]
+    entered: int
+
+
 class Chain:
     """Built-in transforms of one stream, one after the other; ``given``: the schema of its records,
-    ``schema``: of what comes out."""
+    ``schema``: of what comes out. Raises ``ConfigError`` with the faults of all of them, as far as
+    the columns that each is given are known."""
 
     def __init__(self, told: Sequence[TransformJob], schema: RowSchema) -> None:
-        self._steps = [
-            open_transform(t.use, t.config, where=t.where, on_failure=t.on_failure) for t in told
-        ]
+        self._steps: list[BatchTransform] = []
         self.given = self.schema = schema
-        for step in self._steps:
-            self.schema = step.output(self.schema)
         self.counts: dict[str, int] = {}
+        faults: list[ConfigError] = []
+        for t in told:
+            step = open_transform(t.use, t.config, where=t.where, on_failure=t.on_failure)
+            self._steps.append(step)
+            try:
+                self.schema = step.output(self.schema)
+            except ConfigError as e:
+                faults.append(e)
+                if not step.same_columns:
+                    break
+        if faults:
+            raise joined(faults)
 
-    def apply(
-        self, table: Table
-    ) -> "tuple[Table, Array | None, list[tuple[int, str, str | None]]]":
-        """(rows, for each of them the row of ``table`` that it comes from where that is known,
-        rejected rows of ``table``)."""
-        origin: Array | None = None
-        known = True
-        rejects: list[tuple[int, str, str | None]] = []
+    def apply(self, batch: Table, key: Sequence[FieldPath] = ()) -> Made:
+        """``key``: the stream's, in original names; a row that comes out with nothing but nulls
+        under it is turned away too. Raises ``SourceError``."""
+        table, origin, entered = batch, ascending(0, batch.num_rows), batch.num_rows
+        turned: list[Turned] = []
+
+        def turn(rejects: Sequence[RowReject]) -> None:
+            for r in rejects:
+                index = None if origin is None else origin[r.index].as_py()
+                turned.append(Turned(index, r.reason, r.field, table, r.index))
+
         for step in self._steps:
             done = step.apply(table)
             for name, count in done.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
-            for reject in done.rejects:
-                at = reject.index if origin is None else origin[reject.index].as_py()
-                rejects.append((at if known else -1, reject.reason, reject.field))
-            known &= done.origin is not None
-            if done.origin is not None and known:
-                origin = done.origin if origin is None else origin.take(done.origin)
+            turn(done.rejects)
+            if origin is not None and done.origin is None:
+                entered = pc.count_distinct(origin).as_py()
+                origin = None
+            elif origin is not None:
+                origin = origin.take(done.origin)
             table = done.table
-        return table, origin if known else None, rejects
+        missing = _null_keys(table, self.schema, key)
+        if missing is not None:
+            name = ", ".join(".".join(path) for path in key)
+            turn([RowReject(i, NULL_KEY, name) for i in pc.indices_nonzero(missing).to_pylist()])
+            kept = pc.invert(missing)
+            table = table.filter(kept)
+            origin = None if origin is None else origin.filter(kept)
+        return Made(table, origin, turned, entered)
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +121,23 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     schema: RowSchema
     given: tuple[RowSchema, ...] = ()
     made: tuple[RowSchema, ...] = ()
+
+
+def _null_keys(table: Table, schema: RowSchema, key: Sequence[FieldPath]) -> Array | None:
+    """Where every part of the key is null; None: nowhere, or a part of it is no column."""
+    missing: Array | None = None
+    for path in key:
+        level, found = schema.fields, table
+        for step in path:
+            field = next((f for f in level if f.source == step), None)
+            if field is None:
+                return None
+            top = found is table
+            found = found.column(field.name) if top else pc.struct_field(found, field.name)
+            level = field.type.fields
+        nulls = pc.is_null(found.combine_chunks())
+        missing = nulls if missing is None else pc.and_(missing, nulls)
+    return missing if missing is not None and pc.any(missing).as_py() else None
 
 
 def stages(told: Sequence[TransformJob]) -> Iterator[tuple[bool, list[TransformJob]]]:

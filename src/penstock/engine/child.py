@@ -58,7 +58,7 @@ from penstock.state.keys import lane_task
 
 PROGRESS_SECONDS = 1.0
 ASK_SECONDS = 0.05
-_OURS = ("code", "hint")
+_OURS = ("code", "hint", "where")
 _KEPT = "what it had finished is kept; run again to go on from the saved state"
 
 
@@ -173,6 +173,7 @@ class Lane:
             open=self._job.open,
             tries=dict(self._job.tries),
             limit=self._job.limit,
+            dry_run=self._job.dry,
             shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
@@ -228,7 +229,7 @@ class Lane:
                 batch = self._within_limit(event)
                 self._read[batch.stream] += batch.read
                 self._bytes[batch.stream] += batch.size
-                if batch.read or len(batch.bodies):
+                if batch.read or len(batch.bodies) or batch.keys:
                     sealer.batch(batch)
             case State():
                 if event.scope.stream is None and not self._job.shared_states:
@@ -252,7 +253,7 @@ class Lane:
                 sealer.status(event)
             case Reject():
                 if event.stream in self._read:
-                    self._read[event.stream] += 1
+                    self._read[event.stream] += event.records or 0
                 sealer.reject(event)
             case Control():
                 self._configs += 1
@@ -404,18 +405,21 @@ class Lane:
 
 def _source_error(event: Error) -> PenstockError:
     """A source's failure: in its own words, or a limit or a rule of ours that it broke (``raw`` has
-    a ``code`` that begins with ``source.`` or ``transform.``, and maybe a ``hint``)."""
+    a ``code`` that begins with ``source.`` or ``transform.``, and maybe a ``hint``, a ``where`` and
+    the ``connector``'s fields)."""
     code, hint = event.raw.get("code"), event.raw.get("hint")
     own = "category" in event.raw  # the connector's own error, which has a code of its own
     ours = isinstance(code, str) and code.startswith(("source.", "transform.")) and not own
     if not ours:
         code = f"source.{event.failure_type or 'failed'}"
+    told = {k: v for k, v in event.raw.items() if not (ours and k in _OURS)}
     return SourceError(
         event.message,
         code=code,
         hint=(hint or _KEPT) if ours else None,
+        where=event.raw.get("where") if ours else None,
         stream=None if event.stream is None else str(event.stream),
-        connector={k: v for k, v in event.raw.items() if not (ours and k in _OURS)} or None,
+        connector=(told.get("connector", told) if ours else told) or None,
     )
 
 

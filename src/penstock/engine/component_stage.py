@@ -49,7 +49,7 @@ from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import END, Came, Through, TransformRequest, TransformRole
 from penstock.runtimes.contract import Runtime
 from penstock.runtimes.wasm.component import OpenKeys
-from penstock.state.keys import SHARED
+from penstock.state.keys import covers
 
 MOST_RUNS = 64  # instances at the same time
 HELD_BYTES = 64 << 20  # before all runs, and as much behind them
@@ -85,7 +85,7 @@ class ComponentStage:
         expected = max(1, min(len(job.streams), MOST_RUNS))
         self._held = max(HELD_BYTES // (2 * expected), _LEAST_HELD)
         self._mail = Mail(HELD_BYTES)
-        self._waiting = Waiting(foreign=job.launch.get("component") is None)
+        self._waiting = Waiting()
         self._runs: dict[StreamId, TransformRun] = {}  # alive
         self._fed: dict[StreamId, int] = {}  # tables
         self._records: dict[StreamId, int] = {}
@@ -93,7 +93,7 @@ class ComponentStage:
         self._failed: set[StreamId] = set()
         self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
         self._came: set[StreamId] = set()
-        self._shared = any(s.scope.stream is None for s in job.states)
+        self._kept: dict[StreamId, int] = {}  # the last checkpoint of its own keys
         self._checkpoints: dict[StreamId, tuple[int, dict[str, Any]]] = {}
 
     def schema(self, job: StreamJob) -> RowSchema:
@@ -124,7 +124,6 @@ class ComponentStage:
             case Batch() if event.stream in self._streams.jobs:
                 yield from self._batch(event)
             case State():
-                self._shared |= event.scope.stream is None
                 self._waiting.state(event)
                 yield from self._ready()
             case StreamStatus(status=Status.complete):
@@ -215,7 +214,7 @@ class ComponentStage:
         count = Batch(
             batch.stream, Columns(pa.table({})), [],
             size=batch.size, version=batch.version, stands_for=max(read, 0),
-            filtered=batch.filtered,
+            filtered=batch.filtered, keys=batch.keys,
         )  # fmt: skip
         self._waiting.read(count)
 
@@ -243,10 +242,11 @@ class ComponentStage:
             TransformRequest(
                 config=self._told.config,
                 stream=as_given(job.configured, given),
-                scope=SHARED if self._shared else job.id.key,
+                scope=covers(job.id.key, self._told.place),
                 state=state if self._same_protocol else None,
                 timeouts=self._told.timeouts,
                 waiting=self._held,
+                dry_run=self._job.dry,
                 attempt=dict(self._job.tries).get(job.id, 0) + 1,
             ),
         )
@@ -309,10 +309,16 @@ class ComponentStage:
             self._checkpoints[stream] = (count + 1, told.told)
         if told.upto == END:
             run.well = True
-            self._waiting.ended(stream, told.keys)
+            self._waiting.ended(stream)
         else:
-            upto = run.base + told.upto
-            self._waiting.through(stream, upto, whole=told.whole, keys=told.keys)
+            self._waiting.through(stream, run.base + told.upto, whole=told.whole)
+        if told.whole and told.keys > self._kept.get(stream, 0):
+            self._kept[stream] = told.keys
+            kept = Batch(
+                stream, Columns(pa.table({})), [],
+                version=run.version, stands_for=0, keys=((self._told.place, told.keys),),
+            )  # fmt: skip
+            self._waiting.kept(kept)
         yield from self._ready()
 
     def _over(self, run: TransformRun) -> Iterator[Event]:

@@ -1,6 +1,7 @@
 """Is this machine able to run pipelines, and how is what is missing mended?
 
-No JVM is started and no network is used; ``mend`` changes only what a run would change itself.
+No network is used. ``mend`` changes what a run would change itself, and starts Java once to make
+later starts quicker.
 Neighbours: ``spark`` knows Java and jars, ``connectors`` environments, ``state`` the store;
 ``cli.machine`` prints.
 """
@@ -29,7 +30,8 @@ from penstock.connectors.environments import (
     mark_ready,
 )
 from penstock.connectors.install import rebuild
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
+from penstock.spark.archive import use_options
 from penstock.spark.jars import FOLDER_VARIABLE, find_jars
 from penstock.spark.java import find_java
 from penstock.spark.session import MASTER_VARIABLE
@@ -57,6 +59,7 @@ def examine(home: Home, *, mend: bool = False) -> list[Check]:
         ("python", _python),
         ("java", _java),
         ("spark", _spark),
+        ("classes", lambda: _classes(mend)),
         ("delta", _delta),
         ("home", lambda: _home(home, mend)),
         ("disk", lambda: _disk(home)),
@@ -107,6 +110,29 @@ def _spark() -> Check:
     where = f"master {named} ({MASTER_VARIABLE})" if named else "local master"
     fix = None if ok else "pip install 'pyspark>=4.1,<4.2'"
     return Check(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
+
+
+def _classes(mend: bool) -> Check:
+    cache = _cache()
+    found = bool(use_options(find_java(cache), cache))
+    mended = False
+    if mend and not found:
+        from penstock.spark.archiving import make_archive
+
+        try:
+            make_archive(cache)
+        except ConfigError as error:
+            return Check(name="classes", ok=True, detail=error.message, fix=error.hint)
+        found = mended = True
+    return Check(
+        name="classes",
+        ok=True,
+        detail="Spark starts from an archive of its classes"
+        if found
+        else "Spark reads its classes anew at each start",
+        fix=None if found else "penstock doctor --fix keeps them: a start takes half as long",
+        mended=mended,
+    )
 
 
 def _delta() -> Check:

@@ -16,6 +16,7 @@ from penstock.config.pipeline import Connector, Pipeline
 from penstock.config.sections import Resources
 from penstock.connectors.connector import Connector as AnyConnector
 from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.connectors.masked import changed_texts
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.source import SourceConnector, resolve_source
 from penstock.engine.mailbox import NewConfig
@@ -96,6 +97,11 @@ class End(Generic[C]):
         """The connector's new configuration, stored before it is used."""
         save(new)
         self.config = new.config
+        self._hide_changed()
+
+    def _hide_changed(self) -> None:
+        """What a connector changed is secret: nothing says what it is (L10)."""
+        self.connector.hide(changed_texts(self.user_config, self.config))
 
 
 class Source(End[SourceConnector]):
@@ -114,6 +120,7 @@ class Source(End[SourceConnector]):
         self._told = pipeline.source
         began = time.monotonic()
         self.connector = connect(self.take)
+        self._hide_changed()
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
 
@@ -171,6 +178,7 @@ class Destination(End[DestinationConnector]):
             limits=told.limits,
             settings=component_settings(pipeline, told, DESTINATION),
         )
+        self._hide_changed()
         self.install_seconds = time.monotonic() - began
 
     # -- tables.contract.Place

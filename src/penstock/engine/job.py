@@ -60,9 +60,9 @@ class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
 
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     """``launch``: how ``connectors`` starts the connector, as data. ``limit``: records per stream
-    after which the source is stopped; nothing of such a run is kept. ``shared_states``: False where
-    other lanes read other streams of the same source: a state that speaks for all of them is then
-    an error. ``abilities``, ``unchosen``: as in ``ReadRequest``."""
+    after which the source is stopped. ``dry``: nothing of it is kept. ``shared_states``: False
+    where other lanes read other streams of the same source: a state that speaks for all of them is
+    then an error. ``abilities``, ``unchosen``: as in ``ReadRequest``."""
 
     run: str
     lane: int
@@ -80,6 +80,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     on_data_error: Literal["skip", "fail", "dlq"] = "dlq"
     change_words: ChangeWords = ChangeWords()
     limit: int | None = None
+    dry: bool = False
     shared_states: bool = True
     tries: tuple[tuple[StreamId, int], ...] = ()
     timeouts: Timeouts = Timeouts()

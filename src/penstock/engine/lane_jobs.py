@@ -61,7 +61,7 @@ def sync_plan(pipeline: Pipeline, prepared: Prepared) -> SyncPlan:
 
 def make_job(
     pipeline: Pipeline, prepared: Prepared, start: LaneStart, *, run: str, log_root: str,
-    limit: int | None,
+    limit: int | None, dry: bool,
 ) -> LaneJob:  # fmt: skip
     """The message to a lane's process."""
     source: Source = prepared.source
@@ -93,6 +93,7 @@ def make_job(
         on_data_error=pipeline.destination.on_data_error,
         change_words=source.package.change_words,
         limit=limit,
+        dry=dry,
         shared_states=prepared.plan.lanes == 1,
         timeouts=source.timeouts,
         bounds=Bounds(),

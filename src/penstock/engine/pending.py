@@ -12,6 +12,7 @@ of an incremental stream waits in the log until it is whole.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -47,7 +48,7 @@ class Waiting(msgspec.Struct, frozen=True):
     segment: SegmentId
     slice: StreamSlice
     state: SavedState | None
-    keys: int = 0  # as in the segment
+    keys: int = 0  # as in the segment, where its state is this stream's alone
 
 
 def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segment]:
@@ -200,15 +201,36 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
         states=tuple(states.values()),
         epoch=batch[-1][0].id.epoch,
         consumes=tuple(consumes),
-        keys=tuple(covered(segment for segment, _ in batch)),
+        keys=tuple(key for segment, live in batch for key in _covers(segment, live)),
     )
 
 
-def covered(segments: Iterable[Segment]) -> Iterator[Covered]:
-    """What these segments cover of connectors' own keys."""
+def covered(
+    segments: Iterable[Segment], consumed: AbstractSet[Consumed] = frozenset()
+) -> Iterator[Covered]:
+    """What these segments still cover of connectors' own keys."""
     for segment in segments:
-        if segment.keys and segment.scope is not None:
-            yield Covered(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
+        left = [s for s in segment.slices if Consumed(segment.id, s.stream) not in consumed]
+        if left:
+            yield from _covers(segment, left)
+
+
+def _covers(segment: Segment, slices: Iterable[StreamSlice]) -> Iterator[Covered]:
+    if segment.keys and segment.scope is not None:
+        yield Covered(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
+    for part in slices:
+        yield from _of_slice(segment.id, part)
+
+
+def _of_slice(segment: SegmentId, part: StreamSlice) -> Iterator[Covered]:
+    for place, number in part.keys:
+        yield Covered(lane_task(segment.epoch), part.stream.key, number, place)
+
+
+def _of_waiting(waits: Waiting) -> Iterator[Covered]:
+    if waits.keys:
+        yield Covered(lane_task(waits.segment.epoch), waits.slice.stream.key, waits.keys)
+    yield from _of_slice(waits.segment, waits.slice)
 
 
 def _load(
@@ -301,8 +323,6 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
         states=tuple(states[-1:]),
         epoch=slices[-1].segment.epoch,
         consumes=tuple((w.segment, stream) for w in (*older, *slices)),
-        keys=tuple(
-            Covered(lane_task(w.segment.epoch), stream.key, w.keys) for w in slices if w.keys
-        ),
+        keys=tuple(key for w in (*older, *slices) for key in _of_waiting(w)),
     )
     return _Published(group, stream, last.generation, slices[-1].segment, last.version)

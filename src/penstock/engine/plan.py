@@ -5,7 +5,7 @@ Neighbours: ``engine.run`` gathers the inputs and carries the plan out; modes, c
 the protocol's rules (``SourceRole.configure``), columns are ``codec.json_schema``'s.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock.config.sections import Resources
 from penstock.engine.chain import Outline, planned
 from penstock.engine.chain import Planned as PlannedChain
 from penstock.engine.job import TransformJob
+from penstock.engine.table_names import misnamed, table_names
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
@@ -30,7 +31,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Showed
-from penstock.model.names import clean_columns, clean_tables, split_table
+from penstock.model.names import clean_columns, split_table
 from penstock.model.segments import Shape
 from penstock.model.state import SavedState
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
@@ -75,13 +76,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``gone``: streams, configured or synced before, that the source no longer has; their tables
-    are kept. ``open``: the source shows its streams only while it is read."""
+    are kept. ``names``: what the store is to keep of their tables. ``open``: the source shows its
+    streams only while it is read."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
     notes: tuple[str, ...]
     gone: tuple[StreamId, ...]
-    table_names: dict[str, str]
+    names: dict[str, dict[str, str]]
     open: bool = False
 
 
@@ -113,7 +115,8 @@ def plan_streams(
     problem of every stream at once."""
     problems: list[str] = []
     chosen, gone = _choose(pipeline, catalog, known, problems)
-    tables = clean_tables([s.id for s in catalog.streams], names.get("tables", {}))
+    problems += misnamed(pipeline.destination, [s.id for s, _ in chosen], names)
+    called = table_names(pipeline.destination, [s.id for s in catalog.streams], names)
     streams: list[PlannedStream] = []
     for stream, settings in chosen:
         try:
@@ -123,7 +126,7 @@ def plan_streams(
                     settings,
                     package,
                     table,
-                    table_name=tables[stream.id.key],
+                    table_name=called.tables[stream.id.key],
                     columns=names.get(columns_key(stream.id), {}),
                     metadata=metadata,
                     sync_id=sync_id,
@@ -164,7 +167,7 @@ def plan_streams(
         lanes=lanes,
         notes=tuple(notes),
         gone=tuple(gone),
-        table_names={s.id.key: tables[s.id.key] for s in streams},
+        names=called.kept(s.id for s in streams),
         open=catalog.open,
     )
 
@@ -304,7 +307,8 @@ def _sharded(
     stream: PlannedStream, resources: Resources, role: ShardRole, spec: ConnectorSpec, slots: int
 ) -> PlannedStream:
     found = role.shards(spec, stream.configured, resources, slots)
-    return msgspec.structs.replace(stream, shards=found.count, hints=found.hints)
+    told = msgspec.structs.replace(stream.configured, shards=found.count)
+    return msgspec.structs.replace(stream, configured=told, shards=found.count, hints=found.hints)
 
 
 def _named(stream: Stream, text: str) -> str:
@@ -350,8 +354,12 @@ def _lanes(
     return min(int(wanted), streams), []
 
 
-def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:
-    """The ``streams`` of ``penstock plan``."""
+def describe(
+    plan: StreamsPlan, place: Place, target: Callable[[StreamId], StreamId] | None = None
+) -> list[dict[str, Any]]:
+    """The ``streams`` of ``penstock plan``. ``target``: what a destination that is a connector
+    calls a stream; ``table`` and ``target`` are then as in a report. ``columns_known``: false where
+    the answer of a query decides what the columns are."""
     return [
         {
             "namespace": s.id.namespace,
@@ -363,8 +371,10 @@ def describe(plan: StreamsPlan, table: Place) -> list[dict[str, Any]]:
             "lane": s.lane,
             "shards": s.shards,
             "hints": [msgspec.to_builtins(h) for h in s.hints],
-            "table": table.location(s.table),
+            "table": None if target is not None else place.location(s.table),
+            "target": None if target is None else str(target(s.id)),
             "loads": "at the end of the sync" if s.held else "while the source reads",
+            "columns_known": not s.queried,
             "columns": [
                 {"name": f.name, "source": f.source, "type": type_text(f.type)}
                 for f in (() if s.queried else s.schema.fields)

@@ -19,10 +19,10 @@ from penstock.engine.lane_jobs import stream_job, sync_stream
 from penstock.engine.mailbox import Ask
 from penstock.engine.plan import PlannedStream, columns_key, plan_stream, type_text
 from penstock.engine.preparation import Prepared
+from penstock.engine.table_names import TableNames, misnamed, table_names
 from penstock.engine.transform_end import transform_jobs
-from penstock.errors import SchemaError
+from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
-from penstock.model.names import clean_tables
 from penstock.model.types import RowSchema
 from penstock.state.contract import Lease, Store
 
@@ -54,13 +54,17 @@ class Planner:
             self._names = self._store.names(self._pipeline.pipeline)
         prepared, names = self._prepared, self._names
         before = next((s for s in prepared.plan.streams if s.id == ask.stream), None)
-        tables = clean_tables([ask.stream], names.get("tables", {}))
+        destination = self._pipeline.destination
+        problems = misnamed(destination, [ask.stream], names)
+        if problems:
+            raise ConfigError(problems[0], code="config.streams")
+        called = table_names(destination, [ask.stream], names)
         planned = plan_stream(
             _stream(ask, before),
             settings,
             prepared.source.package,
             prepared.place,
-            table_name=tables[ask.stream.key],
+            table_name=called.tables[ask.stream.key],
             columns=names.get(columns_key(ask.stream), {}),
             metadata=prepared.metadata,
             sync_id=self._sync_id,
@@ -71,12 +75,13 @@ class Planner:
             showed=ask.showed,
         )
         shards = 1 if before is None else before.shards
-        planned = msgspec.structs.replace(planned, lane=lane, shards=shards)
+        told = msgspec.structs.replace(planned.configured, shards=shards)
+        planned = msgspec.structs.replace(planned, configured=told, lane=lane, shards=shards)
         fresh = ask.showed is not None and ask.showed.fresh
         if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
         planned = self._settle(planned)
-        self._remember(planned, tables)
+        self._remember(planned, called)
         return sync_stream(planned, prepared.schemas)
 
     def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
@@ -111,9 +116,9 @@ class Planner:
         )
         return msgspec.structs.replace(job, lane=versioned)
 
-    def _remember(self, planned: PlannedStream, tables: dict[str, str]) -> None:
+    def _remember(self, planned: PlannedStream, called: TableNames) -> None:
         prepared, stream = self._prepared, planned.id
-        names = {"tables": {stream.key: tables[stream.key]}, columns_key(stream): planned.columns}
+        names = {**called.kept([stream]), columns_key(stream): planned.columns}
         self._store.grow_names(self._lease, names)
         for kind, added in names.items():
             (self._names or {}).setdefault(kind, {}).update(added)

@@ -23,7 +23,7 @@ from penstock.engine.plan import (
     plan_streams,
 )
 from penstock.engine.progress import RunObserver
-from penstock.engine.refusals import permissions_asked, refused
+from penstock.engine.refusals import not_held, permissions_asked, refused
 from penstock.engine.transform_end import Outlines, TransformEnd, transform_jobs
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -162,7 +162,8 @@ def prepare(
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
         changes_config=source.changed_before,
     )
-    plan = msgspec.structs.replace(plan, notes=(*plan.notes, *outline.notes))
+    notes = (*plan.notes, *outline.notes, *not_held(pipeline))
+    plan = msgspec.structs.replace(plan, notes=notes)
     _reads(source, plan)
     _fits(source, place, plan)
     return Prepared(
@@ -220,8 +221,8 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     """Names and schemas into the store, before anything uses them."""
     connector = prepared.source.connector
     store.remember_source(lease, connector.protocol.name, connector.ref.text)
-    names: dict[str, dict[str, str]] = {"tables": prepared.plan.table_names}
-    names.update({columns_key(s.id): s.columns for s in prepared.plan.streams})
+    names = {columns_key(s.id): s.columns for s in prepared.plan.streams}
+    names.update(prepared.plan.names)
     store.grow_names(lease, names)
     schemas = {s.id: s.schema for s in prepared.plan.streams}
     prepared.schemas = store.schema_versions(lease, schemas)

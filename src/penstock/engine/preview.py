@@ -4,21 +4,24 @@ No Spark and no log: the connector runs beside the command and is stopped once i
 Neighbours: ``cli`` prints the rows; ``engine.plan``'s rules do not apply (no destination).
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
+from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
+from penstock.codec.plain import python_values
+from penstock.codec.untyped import Table
 from penstock.config.suggest import hint
 from penstock.connectors.launch import runtime_for
 from penstock.connectors.masked import learning, masked_event
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
-from penstock.model.events import Batch, Error, Event, Exited, Schema
+from penstock.model.events import Batch, Control, Error, Event, Exited, Schema
 from penstock.model.names import clean_columns
-from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ
+from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
 from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamWish
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.masking import Masker
@@ -27,10 +30,15 @@ MAX_SECONDS = 300.0
 
 
 def preview(
-    connector: SourceConnector, config: dict[str, Any], stream: str | None, limit: int
+    connector: SourceConnector,
+    config: dict[str, Any],
+    stream: str | None,
+    limit: int,
+    changed: Callable[[Control], None] = lambda _: None,
 ) -> dict[str, Any]:
     """``{"rows": [...], "changes": n}``: at most ``limit`` rows of the stream (the first one where
-    none is named), with values that did not fit already NULL. Raises ``SourceError``."""
+    none is named), with values that did not fit already NULL. ``changed`` hears of a configuration
+    that the connector changed while it was read. Raises ``SourceError``."""
     timeouts = Timeouts(total=MAX_SECONDS)
     connector.validate(config)
     package = connector.protocol
@@ -48,6 +56,8 @@ def preview(
         timeouts=timeouts,
         open=catalog.open,
         abilities=connector.spec().abilities,
+        limit=limit,
+        dry_run=True,
         unchosen=tuple(s for s in catalog.streams if s.id != rows.stream),
     )
     secrets = connector.secrets(config)
@@ -56,6 +66,8 @@ def preview(
     events = cast(Generator[Event], package.source.read(runtime, request))
     with closing(learning(masker, config, events)) as heard:
         for event in heard:
+            if isinstance(event, Control):
+                changed(event)
             rows.take(masked_event(masker, event))
             if len(rows.found) >= limit:
                 break
@@ -70,7 +82,8 @@ class _Rows:
 
     def __init__(self, package: ProtocolPackage, wanted: str | None, limit: int) -> None:
         self._package, self._wanted, self._limit = package, wanted, limit
-        self._decoder: RowDecoder | None = None
+        self._schema: RowSchema | None = None
+        self._decoders: dict[bool, RowDecoder | ColumnDecoder] = {}
         self.stream: StreamId | None = None
         self.met: list[StreamId] = []
         self.found: list[dict[str, Any]] = []
@@ -83,8 +96,8 @@ class _Rows:
         if stream == self.stream:
             record = self._package.schema.data_type(json_schema)
             schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
-            typed = bool(schema.fields)
-            self._decoder = RowDecoder(schema, words=self._package.change_words) if typed else None
+            self._schema = schema if schema.fields else None
+            self._decoders.clear()
 
     def take(self, event: Event) -> None:
         """Raises ``SourceError`` in the connector's own words."""
@@ -104,14 +117,26 @@ class _Rows:
         if batch.stream != self.stream:
             return
         left = self._limit - len(self.found)
-        if self._decoder is None:
+        if self._schema is None:
             texts = (bytes(body).decode("utf-8", "replace") for body in batch.bodies[:left])
             self.found += [{"record": text} for text in texts]
             return
-        decoded = self._decoder.decode(batch.bodies, 0, batch.extracted_at, batch.changes)
+        decoder = self._decoder(self._schema, columnar=isinstance(batch.bodies, Columns))
+        decoded: Any = cast(Any, decoder).decode(batch.bodies, 0, batch.extracted_at, batch.changes)
         self.changes += decoded.misfits
         kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
-        self.found += kept.slice(0, left).to_pylist()
+        self.found += _python_rows(kept.slice(0, left))
+
+    def _decoder(self, schema: RowSchema, *, columnar: bool) -> RowDecoder | ColumnDecoder:
+        if columnar not in self._decoders:
+            made = ColumnDecoder if columnar else RowDecoder
+            self._decoders[columnar] = made(schema, words=self._package.change_words)
+        return self._decoders[columnar]
+
+
+def _python_rows(table: Table) -> list[dict[str, Any]]:
+    columns = [list(python_values(column.combine_chunks())) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _choose(catalog: Catalog, name: str | None) -> Stream:

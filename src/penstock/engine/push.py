@@ -24,6 +24,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import (
     SHARED_STATE,
     Consumed,
+    Load,
     Segment,
     SegmentId,
     Shape,
@@ -138,6 +139,7 @@ class PushDelivery:
         self._task: str | None = None
         self._attempt = 1
         self._again_at: float | None = None
+        self._filtered: dict[StreamId, int] = {}  # by the destination, and in no load yet
 
     def repeat(self, meanwhile: Meanwhile) -> None:
         """Nothing is written down before it is acked."""
@@ -237,6 +239,8 @@ class PushDelivery:
             return
         self._keep_rejects(acked.rejects)
         self._observer.put_aside(acked.rejected)
+        for stream, rows in acked.filtered:
+            self._filtered[stream] = self._filtered.get(stream, 0) + rows
         reach("before-settle")
         groups = [f.group for f in flights]
         if self._task is not None and acked.keys:
@@ -249,12 +253,21 @@ class PushDelivery:
         self._sent.remove(item for f in flights for item in _consumed(f.group))
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
-                self._observer.loaded(load, LoadResult(0))  # written: what was fed
+                self._observer.loaded(self._less(load), LoadResult(0))  # written: what was fed
             self._observer.states(group.states)
             self._published |= flight.publishes
 
+    def _less(self, load: Load) -> Load:
+        """Without the rows that the destination left out: those were not committed."""
+        rows = min(self._filtered.get(load.stream, 0), load.covered)
+        if rows < 1:
+            return load
+        self._filtered[load.stream] -= rows
+        return msgspec.structs.replace(load, filtered=load.filtered + rows)
+
     def _over(self, result: PushResult) -> None:
         """The conversation has ended: what is still in the air was not acked."""
+        self._filtered = {}  # of loads that are not
         self._observer.fed(result)
         if self._task is not None:
             self._store.end_keys(self._lease, (), [self._task])

@@ -77,6 +77,7 @@ class Push:
         self._errors: list[PenstockError] = []
         self._complaints: list[str] = []
         self._counted: dict[str, int] = {}
+        self._filtered: dict[StreamId, int] = {}  # not written yet
         self._metrics: list[dict[str, Any]] = []
         self._rejects = PushRejects(root, self._mail.folder, job.number)
         self._covered: list[SegmentId] = []  # not written yet
@@ -221,6 +222,9 @@ class Push:
                 self._retries.append(answer.retry)
             case Counted():
                 self._counted[answer.what] = self._counted.get(answer.what, 0) + answer.count
+                if answer.stream is not None:
+                    left_out = self._filtered.get(answer.stream, 0) + answer.count
+                    self._filtered[answer.stream] = left_out
             case Measured(stream, series):
                 name = None if stream is None else str(stream)
                 self._metrics.append({"stream": name, "series": series})
@@ -249,9 +253,15 @@ class Push:
             reach("before-ack")
             rejects, rejected = self._rejects.take()
             keys = tuple(self._keys.items())
-            covered = tuple(self._covered)
-            self._mail.ack(Acked(segments=covered, rejects=rejects, rejected=rejected, keys=keys))
-            self._covered = []
+            acked = Acked(
+                segments=tuple(self._covered),
+                rejects=rejects,
+                rejected=rejected,
+                filtered=tuple(sorted(self._filtered.items())),
+                keys=keys,
+            )
+            self._mail.ack(acked)
+            self._covered, self._filtered = [], {}
             reach("after-ack")
 
     def _put_progress(self) -> None:

@@ -52,12 +52,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
     """Segments whose every row, and whose state, the destination has. Each is named once.
     ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
-    kept before the segments are settled. ``rejected``: how many that are, per stream. ``keys``: see
-    ``protocols.contract.Ack``."""
+    kept before the segments are settled. ``rejected``: how many that are, per stream; ``filtered``:
+    how many it left out meanwhile, as it was told to. ``keys``: see ``protocols.contract.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()
     rejected: tuple[tuple[StreamId, int], ...] = ()
+    filtered: tuple[tuple[StreamId, int], ...] = ()
     keys: tuple[tuple[str, int], ...] = ()
 
 

@@ -5,21 +5,27 @@ Nothing is asked of a connector here. Neighbours: ``engine.preparation`` raises 
 ``engine.asked`` lists it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from penstock.config.pipeline import Connector, Pipeline
+from penstock.config.pipeline import Connector, Pipeline, Transform
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.ends import Destination
 from penstock.errors import ConfigError
 from penstock.runtimes.confine import unenforceable
 from penstock.spark.session import choose_master, is_remote
 from penstock.tables.contract import TableFormat
-from penstock.transforms.open import BUILT_IN
+from penstock.transforms.open import BUILT_IN, SPARK_SQL
 
 
 def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
     """Keys and combinations that this version does not carry out."""
-    return [*_unsupported(pipeline, place), *_unprotected(pipeline), *_keys_unreachable(pipeline)]
+    return [
+        *_unsupported(pipeline, place),
+        *_built_in(pipeline),
+        *_unprotected(pipeline),
+        *_keys_unreachable(pipeline),
+    ]
 
 
 def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -32,6 +38,8 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
     ends.append(("destination", pipeline.destination))
     for end, told in ends:
+        if isinstance(told, Transform) and told.use in BUILT_IN:
+            continue  # see _built_in
         if told.permissions and (asked := told.permissions.asked()):
             permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
         if told.limits and (bounds := told.limits.asked()):
@@ -45,6 +53,44 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
             "column may be null"
         )
     return permissions, limits, problems
+
+
+def _built_in(pipeline: Pipeline) -> list[str]:
+    """Nothing holds a transform that is no connector to limits of its own; that it reaches
+    nothing, which is within all permissions, goes for all but Spark. A v4 file must run."""
+    problems: list[str] = []
+    for index, told in enumerate(pipeline.transforms):
+        if told.use not in BUILT_IN:
+            continue
+        reaches = told.permissions if told.use == SPARK_SQL else None
+        keys = [f"permissions.{k}" for k in (reaches.asked() if reaches else ())]
+        keys += [f"limits.{k}" for k in _limits_not_held(told) if pipeline.dialect == "penstock"]
+        keys += ["assume_manifest"] if told.assume_manifest is not None else []
+        where, instead = (
+            ("Spark", "bound Spark with the `spark` block")
+            if told.use == SPARK_SQL
+            else ("Penstock, beside the source", "use a transform that is a WebAssembly component")
+        )
+        problems += [
+            f"transforms[{index}].{key} cannot be enforced on {told.use}, which runs inside "
+            f"{where}: remove the key, or {instead}"
+            for key in keys
+        ]
+    return problems
+
+
+def not_held(pipeline: Pipeline) -> list[str]:
+    """What ``plan`` and the report say of limits in a v4 file that nothing holds."""
+    return [
+        f"transforms[{index}].limits.{key} is not held: {told.use} runs inside Penstock"
+        for index, told in enumerate(pipeline.transforms)
+        if pipeline.dialect != "penstock" and told.use in BUILT_IN
+        for key in _limits_not_held(told)
+    ]
+
+
+def _limits_not_held(told: Transform) -> Iterable[str]:
+    return told.limits.asked() if told.limits else ()
 
 
 def _is_process(use: str) -> bool:
@@ -82,17 +128,15 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
 
 
 def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
-    """Keys that mean something to one kind of destination only."""
+    """Keys that mean something to a table only."""
     told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
-    connector = isinstance(place, Destination)
-    kept = ("deletes", "schema_evolution", "metadata_columns")
-    names = kept if connector and pipeline.dialect == "penstock" else ()
-    whose = "a destination connector" if connector else "a table"
-    if not connector:
-        names = ("namespace", "prefix")
+    if not isinstance(place, Destination) or pipeline.dialect != "penstock":
+        return {}
     return {
-        f"destination.{name} on {whose}": getattr(told, name) != getattr(default, name)
-        for name in names
+        f"destination.{name} on a destination connector": (
+            getattr(told, name) != getattr(default, name)
+        )
+        for name in ("deletes", "schema_evolution", "metadata_columns")
     }
 
 
@@ -113,7 +157,7 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
                 told.assume_manifest is not None
                 and parse_ref(told.use).kind is not RefKind.component
             )
-            for where, told in (("source", pipeline.source), ("destination", pipeline.destination))
+            for where, told in _connectors(pipeline)
         },
         "resources, which components are told, without a component": (
             pipeline.resources is not None
@@ -122,6 +166,18 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
         ),
     }
     return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
+
+
+def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
+    return [
+        ("source", pipeline.source),
+        *(
+            (f"transforms[{index}]", told)
+            for index, told in enumerate(pipeline.transforms)
+            if told.use not in BUILT_IN
+        ),
+        ("destination", pipeline.destination),
+    ]
 
 
 def _has_component(pipeline: Pipeline) -> bool:

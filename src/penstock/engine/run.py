@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.sync import Sync
 from penstock.engine.transform_end import transforms_of
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, LeaseLost, LogError, PenstockError
+from penstock.errors import ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
@@ -161,11 +162,14 @@ class Run:
             self._forget_states(lease, prepared)
         for note in (*prepared.plan.notes, *prepared.held()[1]):
             self._accounting.note(note)
+        run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
-        report = self._reported(stack, prepared, lease, log, pulse)
-        self._write_report(report)
-        with suppress(LeaseLost):  # which the report says already
-            self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
+        report = self._reported(stack, prepared, lease, log, pulse, run_log)
+        try:
+            self._write_report(report)
+        finally:
+            with suppress(LeaseLost):  # which the report says already
+                self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
 
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
@@ -204,10 +208,15 @@ class Run:
         )  # fmt: skip
 
     def _reported(
-        self, stack: ExitStack, prepared: Prepared, lease: Lease, log: FileLog, pulse: Pulse
+        self,
+        stack: ExitStack,
+        prepared: Prepared,
+        lease: Lease,
+        log: FileLog,
+        pulse: Pulse,
+        run_log: RunLog,
     ) -> Report:
         """A run that has begun ends with a report, whatever happens."""
-        run_log = self._run_log(stack, prepared)
         try:
             return self._sync(stack, prepared, lease, log, pulse, run_log)
         except PenstockError as e:
@@ -216,6 +225,9 @@ class Run:
             return self._failed(
                 LogError(f"a file could not be written: {e}", code="log.io"), run_log
             )
+        except Exception as e:
+            run_log.write("DEBUG", "".join(traceback.format_exception(e)))
+            return self._failed(_defect(e, _masker(prepared)), run_log)
 
     def _failed(self, error: PenstockError, run_log: RunLog) -> Report:
         return self._report(Outcome(complete=set(), failed={}, errors=[]), [error], run_log)
@@ -284,8 +296,7 @@ class Run:
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
-        masker = Masker([secret for end in prepared.ends() for secret in end.secrets()])
-        run_log = RunLog(self._folder / "log.jsonl", self._observer, masker)
+        run_log = RunLog(self._folder / "log.jsonl", self._observer, _masker(prepared))
         stack.callback(run_log.close)
         return run_log
 
@@ -364,6 +375,19 @@ class Run:
         fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(fd, "wb") as f:
             f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+
+
+def _masker(prepared: Prepared) -> Masker:
+    return Masker([secret for end in prepared.ends() for secret in end.secrets()])
+
+
+def _defect(error: Exception, masker: Masker) -> Defect:
+    kind = type(error).__name__
+    return Defect(
+        masker.mask(f"Penstock failed where it should not: {kind}: {error}".rstrip(": ")),
+        code=f"defect.{kind}",
+        hint="this is a fault of ours: please report it with the trace in this run's log",
+    )
 
 
 def _refuse_consuming(prepared: Prepared) -> None:

@@ -111,7 +111,8 @@ class Sealer:
         known = self._open.get(reject.stream) if reject.stream is not None else None
         tally = self._unknown if known is None else known.tail
         if known is not None:
-            tally.read += 1
+            tally.read += reject.records or 0
+            known.owed += reject.records is None
             self._uncovered.add(known.info.stream)
         file = None
         if reject.spool is not None:
@@ -121,7 +122,7 @@ class Sealer:
         line = RejectLine.of(
             reject.stream, reject.reason, reject.field, reject.raw, self._now(), file
         )
-        self._add_reject(tally, line)
+        self._add_reject(tally, line, reject.records or 0)
 
     def state(self, state: State) -> None:
         """Everything of its scope so far is covered; seal when it is time."""
@@ -263,7 +264,7 @@ class Sealer:
             done = stream.status is Status.complete or (clean and self._ended_whole(stream))
             if stream.tail.empty and not done:
                 continue
-            inexact |= not stream.tail.empty and stream.info.read_again
+            inexact |= stream.tail.records and stream.info.read_again
             slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
         keys = 0 if scope.stream is None else self._open[scope.stream].keys
         last = self._segment(scope, slices, None, rejects, exact=not inexact, keys=keys)
@@ -283,6 +284,7 @@ class Sealer:
             read=tally.read,
             rejected=tally.rejected,
             filtered=tally.filtered,
+            keys=tuple(sorted(tally.keys.items())),
             complete=complete,
             shard=info.shard,
             version=info.version if info.fills_generation else None,
@@ -338,11 +340,15 @@ class Sealer:
         stream.seq += len(bodies)
         tally.read += sum(b.read for b in batches)
         tally.filtered += sum(b.filtered for b in batches)
+        tally.cover(key for b in batches for key in b.keys)
+        made = any(b.stands_for is not None for b in batches)
         for index, reason, name in decoded.rejects:
             line = RejectLine.of(
                 stream.info.stream, reason, name, bytes(bodies[index]), self._now()
             )
-            self._add_reject(tally, line)
+            self._add_reject(tally, line, 0 if made else 1)
+            stream.owed += made
+        self._count_owed(stream, tally)
         if decoded.count:
             size = sum(b.size for b in batches)
             name = f"{self._next_part:06d}"
@@ -350,13 +356,26 @@ class Sealer:
             tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
             reach("mid-part")
 
-    def _add_reject(self, tally: Tally, line: RejectLine) -> None:
+    def _count_owed(self, stream: OpenStream, tally: Tally) -> None:
+        """Nothing says which records the rows of a transform came of: each reject of such a row
+        counts as one of those that were read, as far as they go (L8)."""
+        counted = max(min(stream.owed, tally.read - tally.rejected - tally.filtered), 0)
+        stream.owed -= counted
+        self._count_rejected(tally, counted)
+
+    def _count_rejected(self, tally: Tally, records: int) -> None:
+        if self._on_data_error == "skip":
+            tally.filtered += records
+        else:
+            tally.rejected += records
+
+    def _add_reject(self, tally: Tally, line: RejectLine, records: int) -> None:
+        """``records``: of the source, that it counts as now."""
         if self._on_data_error == "fail":
             raise refused(line)
+        self._count_rejected(tally, records)
         if self._on_data_error == "skip":
-            tally.filtered += 1
             return
-        tally.rejected += 1
         tally.rejects.append(line)
         size = REJECT_BYTES + len(line.body)
         tally.reject_size += size

@@ -343,7 +343,7 @@ class Sync:
         lanes: Iterable[int],
         before: LaneStart | None = None,
     ) -> dict[int, LaneStart]:
-        return self._epochs.begin(
+        starts = self._epochs.begin(
             streams,
             lanes,
             self._streams,
@@ -352,6 +352,15 @@ class Sync:
             open_lanes=self._plan.open,
             before=before,
         )
+        if self._plan.keyed:
+            self._forget_keys()
+        return starts
+
+    def _forget_keys(self) -> None:
+        """What connectors kept for themselves of rows that were given up must not meet them."""
+        sealed, closed = self._visible(), self._store.closed_epochs(self._plan.pipeline)
+        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in sealed})
+        self._store.end_keys(self._lease, covered(sealed, taken), map(lane_task, closed))
 
     def _sealed_states(self) -> list[SavedState]:
         """The last of each scope that waits in the log with its rows."""

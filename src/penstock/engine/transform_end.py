@@ -26,7 +26,9 @@ from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import TransformRequest
 from penstock.state.contract import Store
-from penstock.transforms.open import BUILT_IN, SPARK_SQL
+from penstock.transforms.open import BUILT_IN, SPARK_SQL, open_transform
+from penstock.transforms.settings import joined
+from penstock.transforms.spark_sql import queries
 
 
 class TransformEnd(End[TransformConnector]):
@@ -77,12 +79,25 @@ def _keep_nothing(new: object) -> None:
 def transforms_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver
 ) -> list[TransformEnd]:
-    """Those that are connectors. Raises ``ConfigError``."""
-    return [
-        TransformEnd(pipeline, told, index, home, store, observer)
-        for index, told in enumerate(pipeline.transforms)
-        if told.use not in BUILT_IN
-    ]
+    """Those that are connectors. Raises ``ConfigError`` with what is wrong with any of all
+    transforms, whatever the streams; each fault once."""
+    found: list[TransformEnd] = []
+    faults: list[ConfigError] = []
+    for index, told in enumerate(pipeline.transforms):
+        try:
+            if told.use not in BUILT_IN:
+                found.append(TransformEnd(pipeline, told, index, home, store, observer))
+            elif told.use != SPARK_SQL:
+                open_transform(told.use, told.config, where=f"transforms[{index}]")
+        except ConfigError as e:
+            faults.append(e)
+    try:
+        queries(pipeline.transforms)
+    except ConfigError as e:
+        faults.append(e)
+    if faults:
+        raise joined(faults)
+    return found
 
 
 class Outlines:

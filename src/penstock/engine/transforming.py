@@ -40,7 +40,7 @@ class Transforming:
                 )
                 number += 1
             else:
-                stage = BuiltInStage(told, streams, given, place)
+                stage = BuiltInStage(told, streams, given, place, open=job.open)
             self._stages.append(stage)
             given = stage.schema
 

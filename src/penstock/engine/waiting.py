@@ -5,10 +5,12 @@ Pure bookkeeping. A transform gives rows and does not say of which; only where i
 checkpoint, is it known that the rows so far are those of so many tables and of no others. A state
 passes there and nowhere else: one that would take rows with it that came after it is given up for
 the next one of its scope, or, where its stream has ended, passes as the last and leaves what came
-after it uncovered (L1, L2). Neighbours: ``engine.component_stage`` asks, ``engine.sealer`` is told.
+after it uncovered (L1, L2). What transforms kept for themselves passes behind the rows that it is
+of, ahead of what covers them. Neighbours: ``engine.component_stage`` asks, ``engine.sealer`` is
+told.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.model.catalog import StreamId
@@ -18,7 +20,7 @@ STATE_BYTES = 16 << 20  # of states that wait; above, only the newest of each sc
 MOST_STATES = 256
 
 Held = State | StreamStatus | Batch
-"""A ``Batch`` without rows counts records of the source."""
+"""A ``Batch`` without rows counts records of the source, or has what transforms kept."""
 
 
 @dataclass(slots=True)
@@ -30,7 +32,6 @@ class _Flow:
     through: int = 0
     clean: int | None = 0
     ended: bool = False
-    keys: int = 0
 
 
 @dataclass(slots=True)
@@ -44,11 +45,9 @@ class _Item:
 
 
 class Waiting:
-    """Call in the order in which things happen; then take what :meth:`ready` gives. ``foreign``:
-    whoever makes the states keeps no keys, so that a state may carry the transform's."""
+    """Call in the order in which things happen; then take what :meth:`ready` gives."""
 
-    def __init__(self, *, foreign: bool = True) -> None:
-        self._foreign = foreign
+    def __init__(self) -> None:
         self._flows: dict[StreamId, _Flow] = {}
         self._items: list[_Item] = []
         self._failed: set[StreamId] = set()
@@ -95,16 +94,28 @@ class Waiting:
         if flow.clean is not None and flow.clean < flow.fed:
             flow.clean = None
 
-    def through(self, stream: StreamId, upto: int, *, whole: bool, keys: int = 0) -> None:
+    def through(self, stream: StreamId, upto: int, *, whole: bool) -> None:
         """All that comes of the first ``upto`` tables of the stream is out; ``whole``: and no
         more."""
         flow = self._flows[stream]
         flow.through, flow.clean = upto, upto if whole else None
-        flow.keys = max(keys, flow.keys)
 
-    def ended(self, stream: StreamId, keys: int = 0) -> None:
+    def kept(self, batch: Batch) -> None:
+        """What the transform kept for itself while it worked on the tables that are through."""
+        stream = batch.stream
+        upto = self._flows[stream].through
+
+        def covers(item: _Item) -> bool:
+            speaks = item.stream in {None, stream} and not isinstance(item.event, Batch)
+            return speaks and item.at.get(stream, 0) >= upto
+
+        place = next((n for n, item in enumerate(self._items) if covers(item)), len(self._items))
+        self._items.insert(place, _Item(batch, stream, {stream: upto}))
+        self._tidy()
+
+    def ended(self, stream: StreamId) -> None:
         """The run of this stream ended well."""
-        self.through(stream, self._flows[stream].fed, whole=True, keys=keys)
+        self.through(stream, self._flows[stream].fed, whole=True)
         self._flows[stream].ended = True
 
     def failed(self, stream: StreamId) -> None:
@@ -134,7 +145,7 @@ class Waiting:
         for item in self._items:
             before = all_blocked or (bool(blocked) if item.stream is None else False)
             if not before and item.stream not in blocked and self._free(item):
-                out.append(self._keyed(item))
+                out.append(self._given(item))
                 continue
             kept.append(item)
             if item.stream is None:
@@ -221,7 +232,8 @@ class Waiting:
         last.event.stands_for = last.event.read + new.read
         last.event.filtered += new.filtered
         last.event.size += new.size
-        last.at = item.at
+        last.event.keys = _newest((*last.event.keys, *new.keys))
+        last.at = {stream: max(last.at.get(stream, 0), item.at.get(stream, 0))}
         return True
 
     def _tidy(self) -> None:
@@ -236,13 +248,12 @@ class Waiting:
             else:
                 self._stand(item)
 
-    def _keyed(self, item: _Item) -> Held:
-        """With the transform's own keys, where nothing else is then covered too early."""
-        event = item.event
-        if isinstance(event, Batch) or item.stream is None or item.stream not in self._flows:
-            return event
-        flow = self._flows[item.stream]
-        exact = isinstance(event, StreamStatus) or flow.clean == item.at.get(item.stream, 0)
-        if exact and (flow.ended or self._foreign):
-            event.keys = max(event.keys, flow.keys)
-        return event
+    def _given(self, item: _Item) -> Held:
+        """Nothing is kept of rows that are lost."""
+        if isinstance(item.event, Batch) and item.stream in self._failed:
+            item.event.keys = ()
+        return item.event
+
+
+def _newest(keys: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(dict(sorted(keys)).items())

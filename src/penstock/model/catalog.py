@@ -82,7 +82,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     """How one stream is synced. ``cursor_field`` is a path (empty: the source's own business, or
     none); ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
     ``columns`` is the user's selection of top-level properties (None: all). ``replaces``: its rows
-    take the place of all older ones, whatever the modes say."""
+    take the place of all older ones, whatever the modes say. ``shards``: in how many it is read
+    side by side."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -94,6 +95,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     minimum_generation_id: int | None = None
     sync_id: int | None = None
     replaces: bool = False
+    shards: int = 1
 
     @property
     def id(self) -> StreamId:

@@ -38,6 +38,9 @@ class Batch:
     version: int | None = None  # the stream's version that they belong to (see Activate)
     stands_for: int | None = None  # source records of which transforms made these; None: as many
     filtered: int = 0  # of these, the ones that transforms left out
+    keys: tuple[tuple[str, int], ...] = ()
+    """What transforms kept for themselves while they worked on the rows up to here: the place of
+    each, and its checkpoint of its own keys (``state.keys``)."""
 
     @property
     def read(self) -> int:
@@ -101,13 +104,15 @@ class StreamStatus:
 @dataclass(slots=True)
 class Reject:
     """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes, or
-    their beginning where all of them are in the file ``spool``."""
+    their beginning where all of them are in the file ``spool``. ``records``: source records that it
+    counts as; None: at most one, of those that batches of its stream stand for."""
 
     stream: StreamId | None
     reason: str
     raw: bytes
     field: str | None = None
     spool: str | None = None
+    records: int | None = 1
 
 
 @dataclass(slots=True)
@@ -148,10 +153,12 @@ class Error:
 @dataclass(slots=True)
 class Counted:
     """Things that were counted and not taken: ``what`` is a stable key (``unknown_type:FOO``,
-    ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``)."""
+    ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``). ``stream``: they
+    are rows of it that a destination was fed, and that it left out as it was told to."""
 
     what: str
     count: int = 1
+    stream: StreamId | None = None
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     read: int = 0
     rejected: int = 0
     filtered: int = 0
+    keys: tuple[tuple[str, int], ...] = ()  # as in ``events.Batch``, of its rows
     complete: bool = False  # nothing of this generation (or of this sync) follows
     shard: Shard | None = None  # then ``complete`` speaks for this shard only
     version: int | None = None
@@ -82,7 +83,7 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """``state`` None: sealed under the previous state; then ``exact`` is False wherever a later
     sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log.
-    ``keys``: the connector's checkpoint of its own keys that this segment covers; 0: none."""
+    ``keys``: the source's checkpoint of its own keys that this segment covers; 0: none."""
 
     id: SegmentId
     lane: int

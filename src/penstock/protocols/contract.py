@@ -70,6 +70,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How often a stream was tried before in this run, because its source said that it may be."""
     limit: int | None = None
     """So many records of each stream are wanted, and nothing of them is kept."""
+    dry_run: bool = False
+    """Nothing of what is read is kept."""
     shards: dict[StreamId, Shard] = {}
     """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
@@ -230,8 +232,8 @@ class DestinationRole(Protocol):
 
 class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a transform over one stream. ``state``: as the source was given it. ``scope``: of
-    the states that cover what it keeps for itself (``StateScope.key``). ``waiting``: bytes that may
-    wait before it, and as many behind it."""
+    what covers the keys that it keeps for itself (``state.keys.covers``). ``waiting``: bytes that
+    may wait before it, and as many behind it."""
 
     config: dict[str, Any]
     stream: ConfiguredStream
@@ -239,6 +241,8 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     state: SavedState | None = None
     timeouts: Timeouts = Timeouts()
     waiting: int = 16 << 20
+    dry_run: bool = False
+    """Nothing of what comes out is kept."""
     attempt: int = 1
     """How often the stream was begun in this run, this time included."""
 

@@ -36,8 +36,8 @@ class Jvm:
         self.process = process
         self.log = log
 
-    def end(self, stop: Callable[[], object]) -> None:
-        """Run ``stop``, then end the process; each within its bound, the second by force."""
+    def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
+        """Run ``stop``, then end the process within ``seconds``; by force after that."""
         stopper = threading.Thread(target=stop, name="spark-stop", daemon=True)
         stopper.start()
         stopper.join(CLOSE_SECONDS)
@@ -47,7 +47,7 @@ class Jvm:
         if self.process.stdin:
             self.process.stdin.close()
         try:
-            self.process.wait(CLOSE_SECONDS)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

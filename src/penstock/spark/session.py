@@ -7,6 +7,8 @@ folder. Not here: the JVM process (``gateway``), which Java (``java``), which ja
 Decided for every session: UTC, ANSI SQL, names without regard to case (so is Delta; column names
 are cleaned to differ in more than case), timestamps in microseconds and the proleptic Gregorian
 calendar in Parquet, no UI.
+
+Java maps Spark's classes from an archive where one was made (``archive``).
 """
 
 import atexit
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import platformdirs
 
 from penstock.errors import ConfigError, Defect
+from penstock.spark.archive import use_options
 from penstock.spark.failures import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
@@ -126,17 +129,18 @@ def open_session(
         return spark
 
 
-def close_session(spark: "SparkSession") -> None:
-    """Give the session back; the last one ends it and its JVM, within 40 seconds."""
+def close_session(spark: "SparkSession", seconds: float = 20.0) -> None:
+    """Give the session back; the last one ends it within 20 seconds, and its JVM within so many
+    more."""
     with _lock:
         if _current is None or _current.spark is not spark:
             return
         _current.users -= 1
         if _current.users <= 0:
-            _close_now()
+            _close_now(seconds)
 
 
-def _close_now() -> None:
+def _close_now(seconds: float = 20.0) -> None:
     global _current
     with _lock:
         closing, _current = _current, None
@@ -146,7 +150,7 @@ def _close_now() -> None:
         if closing.jvm is None:
             closing.spark.stop()
         else:
-            closing.jvm.end(closing.spark.stop)
+            closing.jvm.end(closing.spark.stop, seconds)
             for name in (_BLOCKS, _IVY):
                 shutil.rmtree(closing.scratch / name, ignore_errors=True)
 
@@ -261,7 +265,8 @@ def _environment(java: JavaHome, master: str) -> dict[str, str]:
 
 
 def _java_options(java: JavaHome, cache: Path) -> list[str]:
-    return [*(trust_options(cache) if java.packaged else []), *proxy_options()]
+    trust = trust_options(cache) if java.packaged else []
+    return [*trust, *proxy_options(), *use_options(java, cache)]
 
 
 def _merge(*layers: Mapping[str, str]) -> dict[str, str]:

@@ -20,8 +20,8 @@ SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
 
 class Place(msgspec.Struct, frozen=True, order=True):
     """Where a key lives. ``scope``: ``pipeline``, ``stream`` or ``instance``; ``owner``: empty for
-    the pipeline, the stream's name, or the role and position of the connector
-    (``transform:1``)."""
+    the pipeline, the source's stream (``StreamId.key``) whatever a destination calls it, or the
+    role and position of the connector (``transform:1``)."""
 
     scope: str
     owner: str
@@ -31,18 +31,30 @@ class Place(msgspec.Struct, frozen=True, order=True):
 class Covered(msgspec.Struct, frozen=True):
     """What a checkpoint covers: everything that ``task`` wrote, while it worked for states of
     ``scope`` (``StateScope.key``), up to the checkpoint of number ``upto``, as
-    :meth:`KeyPort.checkpoint` gave it."""
+    :meth:`KeyPort.checkpoint` gave it. ``place``: of the transform that wrote it, which may be
+    ahead of others of the same task; empty: no transform."""
 
     task: str
     scope: str
     upto: int
+    place: str = ""
+
+
+def covers(scope: str, place: str = "") -> str:
+    """What :meth:`KeyPort.begin` takes, for :class:`Covered` of the same scope and place."""
+    return f"{scope}\n{place}" if place else scope  # a scope is one line
+
+
+def scope_of(text: str) -> str:
+    """Of what :func:`covers` gave."""
+    return text.partition("\n")[0]
 
 
 def bounds_of(covered: Iterable[Covered]) -> dict[tuple[str, str], int]:
-    """Per (task, scope), the last checkpoint."""
+    """Per task and :func:`covers`, the last checkpoint."""
     bounds: dict[tuple[str, str], int] = {}
     for each in covered:
-        at = (each.task, each.scope)
+        at = (each.task, covers(each.scope, each.place))
         bounds[at] = max(each.upto, bounds.get(at, 0))
     return bounds
 
@@ -80,8 +92,8 @@ class KeyPort(Protocol):
 
     def begin(self, scope: str) -> None:
         """A stream, or an attempt at it, begins: what is written from now on is covered by states
-        of ``scope`` (``StateScope.key``; :data:`SHARED` before the first call). What was written
-        since the last checkpoint is given up."""
+        of ``scope`` (:func:`covers`; :data:`SHARED` before the first call). What was written since
+        the last checkpoint is given up."""
         ...
 
     def checkpoint(self) -> int:

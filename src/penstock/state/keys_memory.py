@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.state.keys import SHARED, Covered, Place, bounds_of, keys_closed
+from penstock.state.keys import SHARED, Covered, Place, bounds_of, keys_closed, scope_of
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -72,11 +72,11 @@ class KeyTable:
         if streams is None:
             self.versions = {}
             return
-        given = list(streams)
-        names, scopes = {s.name for s in given}, {s.key for s in given}
+        given = {s.key for s in streams}
         self._keep(
             lambda place, v: (
-                not (place.scope == "stream" and place.owner in names) and v.covers not in scopes
+                not (place.scope == "stream" and place.owner in given)
+                and scope_of(v.covers) not in given
             )
         )
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 
 from penstock.model.catalog import StreamId
 from penstock.state.database import chunks, rows_of
-from penstock.state.keys import Covered, Place, bounds_of
+from penstock.state.keys import Covered, Place, bounds_of, scope_of
 from penstock.state.schema import KEY_TASKS, KEYS
 
 _DURABLE = ""  # the task of what nobody can take back
@@ -97,10 +97,11 @@ def reset(conn: Connection, pipeline: str, streams: Iterable[StreamId] | None) -
     if streams is None:
         _drop(conn, pipeline, KEYS.c.pipeline == pipeline)
         return
-    given = list(streams)
-    for part in chunks([stream.name.encode() for stream in given]):
+    given = {stream.key for stream in streams}
+    for part in chunks([key.encode() for key in given]):
         _drop(conn, pipeline, (KEYS.c.scope == "stream") & KEYS.c.owner.in_(part))
-    for part in chunks([stream.key for stream in given]):
+    written = conn.scalars(select(KEYS.c.covers).where(*_overlay(pipeline)).distinct()).all()
+    for part in chunks([text for text in written if scope_of(text) in given]):
         _drop(conn, pipeline, KEYS.c.covers.in_(part))
 
 

@@ -151,7 +151,7 @@ KEYS = _table(  # several versions of a key: the durable one, and what tasks wro
     _bytes("key"),
     _bytes("value"),
     _text("task"),  # who wrote it; empty: durable
-    _text("covers"),  # ``StateScope.key`` of the states that cover it
+    _text("covers"),  # what covers it (``keys.covers``)
     _int("mark"),  # number of the first checkpoint that covers it
 )
 

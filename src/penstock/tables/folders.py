@@ -122,14 +122,14 @@ def name_rewritten(folder: Path) -> None:
 
 
 def prove_writable(folder: Path) -> None:
-    """Whether ``folder`` is, or could be made, a folder to write to: nothing is created. Raises
-    ``DestinationError`` (``destination.not_writable``)."""
+    """Whether ``folder`` is, or could be made, a folder to write to: by a file in what there is of
+    it, which leaves nothing behind (permission bits say nothing to root, or of a read-only file
+    system). Raises ``DestinationError`` (``destination.not_writable``)."""
     try:
         nearest = next(p for p in (folder, *folder.parents) if p.exists())
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _try_file(nearest)
     except OSError as failure:
         raise _not_writable(folder, failure) from failure
 
@@ -139,10 +139,14 @@ def make_writable(folder: Path) -> None:
     ``DestinationError`` (``destination.not_writable``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        _try_file(folder)
     except OSError as failure:
         raise _not_writable(folder, failure) from failure
+
+
+def _try_file(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _not_writable(folder: Path, failure: OSError) -> DestinationError:

@@ -35,6 +35,11 @@ class Applied:
 class BatchTransform(Protocol):
     """One transform of one stream."""
 
+    @property
+    def same_columns(self) -> bool:
+        """What comes out always has the schema of what goes in."""
+        ...
+
     def output(self, schema: RowSchema) -> RowSchema:
         """What comes out of batches of this schema, from now on; planned without data. Raises
         ``ConfigError`` with every fault in ``problems``."""

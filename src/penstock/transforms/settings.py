@@ -4,7 +4,7 @@ Shapes only; what a key means is its transform's business. Values are quoted whe
 key's name or kind, never where they could come from a variable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.config.suggest import hint
@@ -50,6 +50,21 @@ def query_of(config: Mapping[str, Any], use: str, where: str, advice: str) -> st
     if problems:
         raise faulty(problems, use, where, advice=advice)
     return str(text)
+
+
+def joined(faults: Sequence[ConfigError]) -> ConfigError:
+    """One error of what is wrong with several transforms, or with one."""
+    if len(faults) == 1:
+        return faults[0]
+    problems = list(dict.fromkeys(p for e in faults for p in e.problems or [e.message]))
+    hints = dict.fromkeys(e.hint for e in faults if e.hint)
+    return ConfigError(
+        f"{len(problems)} faults in the transforms",
+        problems=problems,
+        where="transforms",
+        code=CODE,
+        hint="; ".join(hints) or None,
+    )
 
 
 def faulty(

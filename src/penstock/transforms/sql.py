@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
+from datafusion.plan import LogicalPlan
 
 from penstock.codec.arrow import arrow_type
 from penstock.codec.columns import row_schema
@@ -31,16 +32,23 @@ _BATCH_ROWS = 65_536
 
 _OPTIONS = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 _ADVICE = "config takes query: a SELECT over the table input"
+_NO_INPUT = "the query does not read the table input"
 
 
 class SqlTransform:
-    """One query. Raises ``ConfigError`` (``config.transform``) for a config that is none."""
+    """One query. Raises ``ConfigError`` for a config that is none (``config.transform``) and for a
+    query that is none over whatever columns (``transform.query``)."""
 
     def __init__(self, config: Mapping[str, Any], *, where: str) -> None:
         self._query = query_of(config, _USE, where, _ADVICE)
         self._place = f"{where}.config.query"
+        self._check_alone()
         self._planned: ArrowSchema | None = None
         self._same_rows = False
+
+    @property
+    def same_columns(self) -> bool:
+        return False
 
     def output(self, schema: RowSchema) -> RowSchema:
         """Raises ``ConfigError`` (``transform.query``). A column whose values a plain projection
@@ -51,24 +59,16 @@ class SqlTransform:
         try:
             frame = context.sql_with_options(self._query, _OPTIONS)
             plan = frame.logical_plan()
-            statement = sql_plan.no_query(plan)
-            if statement is not None:
-                raise self._fault(
-                    f"refused: a statement that is no query ({statement}); a transform is one "
-                    "SELECT over input",
-                    names,
-                )
-            if self._needs_no_table() or not sql_plan.reads_input(plan):
-                raise self._fault("the query does not read the table input", names)
+            self._refuse_statement(plan, names)
+            if not sql_plan.reads_input(plan):
+                raise self._fault(_NO_INPUT, names)
             frame.execution_plan()
             columns = frame.schema()
         except ConfigError:
             raise
         except BaseException as e:
             _let_through(e)
-            reason = sql_words.refusal(e)
-            words = sql_words.told(e) if reason is None else f"refused: {reason}"
-            raise self._fault(words, names) from None
+            raise self._fault(sql_words.refused(e), names) from None
         self._check_columns(columns, names)
         fields = _fields(columns, sql_plan.untouched(plan, names), schema)
         self._planned = _arrow(RowSchema(fields))
@@ -97,12 +97,29 @@ class SqlTransform:
                 hint=failure.advice,
             ) from None
 
-    def _needs_no_table(self) -> bool:
+    def _check_alone(self) -> None:
+        """Without any table: what the planner then says first is so for every stream, unless it is
+        that it misses ``input``."""
         try:
-            SessionContext(_config()).sql_with_options(self._query, _OPTIONS)
-        except Exception:  # the planner misses the table
-            return False
-        return True
+            frame = SessionContext(_config()).sql_with_options(self._query, _OPTIONS)
+            self._refuse_statement(frame.logical_plan(), None)
+        except ConfigError:
+            raise
+        except BaseException as e:
+            _let_through(e)
+            if sql_words.misses(e, sql_plan.INPUT):
+                return
+            raise self._fault(sql_words.refused(e), None) from None
+        raise self._fault(_NO_INPUT, None)
+
+    def _refuse_statement(self, plan: LogicalPlan, names: list[str] | None) -> None:
+        statement = sql_plan.no_query(plan)
+        if statement is not None:
+            raise self._fault(
+                f"refused: a statement that is no query ({statement}); a transform is one SELECT "
+                "over input",
+                names,
+            )
 
     def _check_columns(self, columns: ArrowSchema, names: list[str]) -> None:
         given = list(columns.names)
@@ -125,18 +142,22 @@ class SqlTransform:
         if problems:
             raise self._fault(problems, names)
 
-    def _fault(self, what: str | list[str], names: list[str]) -> ConfigError:
+    def _fault(self, what: str | list[str], names: list[str] | None) -> ConfigError:
+        """``names``: of the columns of input; None: that is not about them."""
         lines = [what] if isinstance(what, str) else what
-        shown = [n if n.islower() and n.isidentifier() else f'"{n}"' for n in names[:_MOST_COLUMNS]]
-        more = len(names) - len(shown)
-        listed = ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])]) or "none"
         return faulty(
             [f"{self._place}: {line}" for line in lines],
             _USE,
             self._place,
-            advice=f"the columns of input are: {listed}",
+            advice=_ADVICE if names is None else f"the columns of input are: {_listed(names)}",
             code=_QUERY_CODE,
         )
+
+
+def _listed(names: list[str]) -> str:
+    shown = [n if n.islower() and n.isidentifier() else f'"{n}"' for n in names[:_MOST_COLUMNS]]
+    more = len(names) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])]) or "none"
 
 
 def _config() -> SessionConfig:

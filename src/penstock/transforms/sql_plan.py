@@ -21,7 +21,8 @@ ROW = "_penstock_row"  # no column of a stream begins with _penstock_
 _SCAN = re.compile(r"^ *TableScan: (\w+\.)*input$", re.MULTILINE)
 _NO_QUERIES = ("Explain", "Analyze", "DescribeTable")
 _SAME_COLUMNS = ("Filter", "Sort", "SubqueryAlias", "Limit")
-_SAME_ROWS = ("Projection", "Filter", "Sort", "SubqueryAlias")
+_SAME_ROWS = ("Projection", "Filter", "Sort", "SubqueryAlias", "Limit")
+_NO_LIMIT = 1 << 62
 
 
 class _Column(NamedTuple):
@@ -51,10 +52,14 @@ def untouched(plan: LogicalPlan, columns: list[str]) -> list[str | None]:
 
 
 def same_rows(plan: LogicalPlan) -> bool:
-    """Is each row that comes out one row of ``input``, by projections, filters and sorts only?"""
-    kind = _kind(plan)
+    """Is each row that comes out one row of ``input``, and no other is, by projections, filters,
+    sorts and limits only?"""
+    node = _variant(plan)
+    kind = type(node).__name__
     if kind == "TableScan":
-        return _is_input(_variant(plan))
+        return _is_input(node)
+    if kind == "Limit" and _limit(node) is None:
+        return False
     return kind in _SAME_ROWS and same_rows(plan.inputs()[0])
 
 
@@ -83,7 +88,22 @@ def with_rows(
             for k in node.sort_exprs()
         ]
         return below.sort(*keys)
+    if kind == "Limit":
+        count, offset = _limit(node) or (_NO_LIMIT, 0)
+        return below.limit(count, offset)
     return below.select(*(Expr(e) for e in node.projections()), col(ROW))
+
+
+def _limit(node: Any) -> tuple[int, int] | None:
+    """(LIMIT, OFFSET), where they are written as numbers or not at all."""
+    count, offset = node.fetch(), node.skip()
+    try:
+        return (
+            _NO_LIMIT if count is None else Expr(count).to_variant().value_i64(),
+            0 if offset is None else Expr(offset).to_variant().value_i64(),
+        )
+    except Exception:  # another expression has no such method; NULL, a plain Exception of its own
+        return None
 
 
 def _columns(plan: LogicalPlan, columns: list[str]) -> list[_Column] | None:

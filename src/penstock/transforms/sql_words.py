@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 _ONE_QUERY = "a transform is one SELECT over input"
 _FILES = "a query reads the table input only: no files, no other tables, no information_schema"
+_MISSING = r"table '(?:datafusion\.public\.|datafusion\.)?(.*)' not found"
 
 _REFUSED: tuple[tuple[str, str], ...] = (
     (r"DDL not supported: (\w+)", f"a statement that makes or drops something (\\1); {_ONE_QUERY}"),
@@ -21,7 +22,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ),
     (r"only supports a single SQL statement", f"several statements; {_ONE_QUERY}"),
     (r"No SQL statements were provided", f"no statement at all; {_ONE_QUERY}"),
-    (r"table '(?:datafusion\.public\.|datafusion\.)?(.*)' not found", f"the table '\\1'; {_FILES}"),
+    (_MISSING, f"the table '\\1'; {_FILES}"),
     (r"table function '(.*)' not found", f"the table function '\\1'; {_FILES}"),
 )
 
@@ -63,6 +64,18 @@ def refusal(error: BaseException) -> str | None:
         if found is not None:
             return found.expand(words)
     return None
+
+
+def misses(error: BaseException, table: str) -> bool:
+    """Is this table not there, says the planner?"""
+    found = re.search(_MISSING, _plain(error), re.DOTALL)
+    return found is not None and found[1] == table
+
+
+def refused(error: BaseException) -> str:
+    """Why a query is none, in words for users."""
+    reason = refusal(error)
+    return told(error) if reason is None else f"refused: {reason}"
 
 
 def told(error: BaseException) -> str:

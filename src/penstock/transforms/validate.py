@@ -40,6 +40,10 @@ class ValidateTransform:
         self._on_failure: OnFailure = on_failure
         self._checks: list[Check] | None = None
 
+    @property
+    def same_columns(self) -> bool:
+        return True
+
     def output(self, schema: RowSchema) -> RowSchema:
         """The same schema. Raises ``ConfigError`` where a column is missing or a rule does not fit
         its type."""

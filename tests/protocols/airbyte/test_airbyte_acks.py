@@ -92,6 +92,22 @@ def test_a_bare_state_without_a_type_is_taken() -> None:
     assert acks(hear(replies, {**bare, "type": None}, whole=False)) == [1]
 
 
+def test_a_bare_state_without_a_type_is_legacy_if_it_is_one_of_ours() -> None:
+    """Reference, airbyte §0.1: a missing type means LEGACY."""
+    marks = Marks(TARGETS, strict=False)
+    for number in (1, 2):
+        legacy = {"type": "LEGACY", "data": {"c": number}, "sourceStats": {}, "id": number}
+        marks.sent(number, "*", legacy)
+    replies = Replies(marks)
+    ours: dict[str, Any] = {"data": {"c": 1}, "sourceStats": {"recordCount": 0.0}, "id": 1}
+    assert acks(hear(replies, ours, whole=False)) == [1]
+    assert acks(hear(replies, {"data": {"c": 2.0}}, whole=False)) == [2]
+    marks.sent(3, "*", {"type": "LEGACY", "data": {"c": 3}})
+    for noise in ({"data": {"user": 5}}, {"data": {}, "id": "x", "sourceStats": {}}):
+        answers = hear(replies, noise, whole=False)
+        assert acks(answers) == [] and not [a for a in answers if isinstance(a, Error)]
+
+
 @pytest.mark.parametrize(
     "line",
     [

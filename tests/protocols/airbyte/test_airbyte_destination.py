@@ -18,7 +18,7 @@ from penstock.model.names import clean_columns
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import ChangeWords, RowSchema
 from penstock.protocols import feeding
-from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.airbyte import PACKAGE, outgoing
 from penstock.protocols.contract import (
     END,
     Ack,
@@ -220,6 +220,10 @@ def test_fidelity_says_what_narrows() -> None:
     for words in ("at least once", "inside a GLOBAL state", "decimals", "UTC", "empties its table"):
         assert words in text
     assert "GLOBAL" not in "\n".join(DESTINATION.fidelity("airbyte", STREAMS))
+    timed = {"type": "object", "properties": {"t": {"type": "string", "format": "time"}}}
+    (note,) = (n for n in DESTINATION.fidelity("singer", (stream(A, schema=timed),)) if "zone" in n)
+    assert note.startswith("a: t: ")
+    assert "zone" not in text
 
 
 # -- what is sent
@@ -245,6 +249,43 @@ def test_catalog_has_the_types_of_the_parts_and_the_target_names(tmp_path: Path)
     assert (first["generation_id"], first["minimum_generation_id"], first["sync_id"]) == (3, 0, 9)
     assert "namespace" not in first["stream"]
     assert (second["stream"]["namespace"], second["stream"]["name"]) == ("new", "pre_b")
+
+
+def test_a_time_is_sent_with_a_zone_only_where_it_is_said_to_have_one() -> None:
+    """A bare ``format: time`` says nothing of zones, and its values have one or have none."""
+    bare = {"type": "string", "format": "time"}
+    zoned = {**bare, "airbyte_type": "time_with_timezone"}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "definitions": {"t": zoned},
+        "properties": {
+            "bare": bare,
+            "zoned": zoned,
+            "local": {**bare, "airbyte_type": "time_without_timezone"},
+            "referred": {"$ref": "#/definitions/t"},
+            "either": {"oneOf": [{"type": "null"}, zoned]},
+            "list": {"type": "array", "items": bare},
+            "inside": {"type": "object", "properties": {"bare": bare, "zoned": zoned}},
+        },
+    }
+    of = schema_of(schema)
+    fit = RowDecoder(of, words=ChangeWords("NULLED", "TYPE_MISFIT"))
+    bodies = [b'{"bare":"01:02:03Z"}', b'{"bare":"01:02:03"}']
+    values = fit.decode(bodies, 1, [0, 0]).table.column("bare").to_pylist()
+    assert values == ["01:02:03Z", "01:02:03"]
+    made = outgoing.json_schema(of, schema)["properties"]
+    text, with_zone = {"type": ["null", "string"]}, "time_with_timezone"
+    assert made["bare"] == made["list"]["items"] == made["inside"]["properties"]["bare"] == text
+    assert made["local"]["airbyte_type"] == "time_without_timezone"
+    for one in (
+        made["zoned"],
+        made["referred"],
+        made["either"],
+        made["inside"]["properties"]["zoned"],
+    ):
+        assert (one["format"], one["airbyte_type"]) == ("time", with_zone)
+    assert outgoing.zoneless_times(of, schema) == ["bare", "list", "inside"]
+    assert outgoing.json_schema(of, {})["properties"]["zoned"] == text
 
 
 def test_messages_come_in_order_under_the_target_names(tmp_path: Path) -> None:

@@ -39,6 +39,27 @@ def test_lines_are_the_protocols() -> None:
     assert json.loads(head + '{"type":"STREAM"}' + tail)["state"] == {"type": "STREAM"}
 
 
+@pytest.mark.parametrize(
+    ("code", "exit_code", "kind"),
+    [
+        ("config.streams", 2, "config_error"),
+        ("schema.changed", 3, "config_error"),
+        ("source.incomplete", 4, "system_error"),
+        ("destination.not_writable", 5, "config_error"),
+        ("destination.table_locked", 5, "transient_error"),
+        ("destination.failed", 5, "system_error"),
+        ("state.locked", 6, "transient_error"),
+        ("log.failed", 6, "system_error"),
+        ("cancelled", 7, "transient_error"),
+        ("defect.ValueError", 70, "system_error"),
+    ],
+)
+def test_a_fault_says_who_can_mend_it(code: str, exit_code: int, kind: str) -> None:
+    """Protocol, AirbyteErrorTraceMessage.failure_type."""
+    failure = serving.failure_type(code, exit_code)
+    assert json.loads(serving.error("x", None, failure))["trace"]["error"]["failure_type"] == kind
+
+
 def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
     """A destination refuses no mode or cursor because of what the source once offered."""
     raw = catalog(

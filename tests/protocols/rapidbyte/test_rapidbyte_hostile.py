@@ -72,6 +72,14 @@ def test_endless_memory(stage: Stages):
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 200 << 10  # KiB
 
 
+def test_a_panic_under_a_memory_limit_is_no_want_of_memory(stage: Stages):
+    """Only its own last words tell the two apart; the limit is named all the same."""
+    ended = last(stage("source", {"mode": "trap"}, allow={"max_memory": 32 << 20}))
+    assert code(ended) == "connector.crashed"
+    assert ended.error is not None and "limits.max_memory: 33554432" in ended.error.message
+    assert "raise" not in (ended.error.hint or "")
+
+
 def test_a_million_log_lines(stage: Stages):
     """50,000 here: a line costs the same whatever its number."""
     told = list(source.read(stage("source", {"mode": "logs", "n": 50_000}), CONTEXT))
@@ -79,6 +87,16 @@ def test_a_million_log_lines(stage: Stages):
     assert len(lines) == 10_001
     assert lines[-1] == "40001 more lines of the connector's log were dropped"  # and "closed"
     assert isinstance(told[-1], Ended) and told[-1].error is None
+
+
+def test_a_flood_leaves_room_for_warnings_and_errors(stage: Stages):
+    bounds = HostBounds(log_lines=10, grave_lines=1)
+    told = list(source.read(stage("source", {"mode": "levels", "n": 50}, bounds=bounds), CONTEXT))
+    lines = [(t.level, t.message) for t in told if isinstance(t, Logged)]
+    assert lines[10:] == [
+        ("WARN", "a warning"), ("ERROR", "an error"),
+        ("WARN", "41 more lines of the connector's log were dropped"),
+    ]  # fmt: skip
 
 
 def test_ten_thousand_frames_never_dropped(stage: Stages):
@@ -140,6 +158,15 @@ def test_a_denied_host_is_shown_whatever_the_guest_makes_of_it(stage: Stages):
     assert ended.error is not None
     assert "NETWORK_DENIED: Host 'db.example' is not allowed" in ended.error.message
     assert not may_retry(ended.fault, ended.told)
+
+
+def test_a_refusal_that_it_went_on_from_does_not_explain_its_end(stage: Stages, listener: int):
+    """Section 5: an optional host was denied, and what fails later may be tried again."""
+    config = {"mode": "second-host", "denied": "db.example", "host": "127.0.0.1", "port": listener}
+    ended = last(stage("source", config, allow={"hosts": ("127.0.0.1",)}))
+    assert ended.fault is not None and ended.fault.code == "GONE"
+    assert ended.told is None and may_retry(ended.fault, ended.told)
+    assert ended.error is not None and "db.example" not in ended.error.message
 
 
 def test_a_second_connect_by_address(stage: Stages, listener: int):

@@ -1,12 +1,17 @@
 """What a connector says of itself in its binary (protocol, section 9; reference, section 3)."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import rapidbyte_guests
 
+from penstock.connectors.source import resolve_source
 from penstock.errors import ConfigError
+from penstock.model.catalog import ConnectorSpec, Stream, StreamId, SyncMode
+from penstock.protocols.contract import StreamWish
 from penstock.protocols.rapidbyte.binary import (
     COMPONENT,
     MODULE,
@@ -19,6 +24,7 @@ from penstock.protocols.rapidbyte.binary import (
     sections,
     uleb,
 )
+from penstock.protocols.rapidbyte.configure import configure
 from penstock.protocols.rapidbyte.manifest import (
     MANIFEST_SECTION,
     SCHEMA_SECTION,
@@ -27,6 +33,7 @@ from penstock.protocols.rapidbyte.manifest import (
     read_manifest,
     role_problems,
 )
+from penstock.protocols.rapidbyte.settings import RapidbyteManifest
 
 PLAIN: dict[str, Any] = {
     "id": "rapidbyte/source-postgres",
@@ -103,6 +110,46 @@ def test_the_schema_section_replaces_the_manifests():
     assert len(broken.warnings) == 1 and SCHEMA_SECTION in broken.warnings[0]
 
 
+def test_the_schema_section_holds_without_a_manifest():
+    schema = {"type": "object", "required": ["host"]}
+    for more in ((), (custom(MANIFEST_SECTION, b"{"),)):
+        found = read_manifest(component(custom(SCHEMA_SECTION, schema), *more))
+        assert found.manifest is None and found.schema == schema
+        assumed = read_manifest(component(custom(SCHEMA_SECTION, schema), *more), PLAIN)
+        assert assumed.assumed and config_schema(assumed.manifest) == schema
+    own = {**PLAIN, "config_schema": {"type": "object"}}
+    told = read_manifest(component(custom(SCHEMA_SECTION, schema)), own)
+    assert config_schema(told.manifest) == {"type": "object"}
+    no_schema = read_manifest(component(custom(SCHEMA_SECTION, [])))
+    assert no_schema.schema is None and SCHEMA_SECTION in no_schema.warnings[0]
+
+
+@pytest.mark.parametrize("assume", [None, {**PLAIN, "roles": {"source": {
+    "supported_sync_modes": ["full_refresh", "incremental"]}}}])  # fmt: skip
+def test_a_component_without_a_manifest_has_its_config_checked_and_its_secrets_masked(
+    tmp_path: Path, assume: dict[str, Any] | None
+):
+    """L10."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "frames": {"type": "integer"},
+            "mode": {"type": "string"},
+            "password": {"type": "string", "x-secret": True},
+        },
+        "additionalProperties": False,
+    }
+    file = tmp_path / "bare.wasm"
+    file.write_bytes(rapidbyte_guests.c_guest("source") + custom(SCHEMA_SECTION, schema))
+    settings = {} if assume is None else {"assume_manifest": assume}
+    source = resolve_source(f"rapidbyte:{file}", tmp_path / "connectors", settings=settings)
+    with pytest.raises(ConfigError) as caught:
+        source.check({"frames": "text", "bogus": 1})
+    assert len(caught.value.problems) == 2
+    assert source.secrets({"frames": 1, "password": "hunter2hunter2"}) == ["hunter2hunter2"]
+    assert source.check({"frames": 1, "password": "hunter2hunter2"}).succeeded
+
+
 # -- missing, broken, of another version
 
 
@@ -140,9 +187,12 @@ def test_assume_manifest_stands_in_and_never_replaces():
     assert "stands in" in assumed.warnings[0]
     own = read_manifest(with_manifest(), {**PLAIN, "name": "assumed"})
     assert not own.assumed and own.manifest is not None and own.manifest.name == "PostgreSQL"
-    with pytest.raises(ConfigError) as caught:
-        read_manifest(component(), {"id": "x"})
-    assert caught.value.code == "config.assume_manifest"
+    (warning,) = own.warnings
+    assert "assume_manifest is not used: permissions and limits narrow" in warning
+    for binary in (component(), with_manifest()):
+        with pytest.raises(ConfigError) as caught:
+            read_manifest(binary, {"garbage": 1})
+        assert caught.value.code == "config.assume_manifest"
 
 
 # -- roles and modes
@@ -157,6 +207,48 @@ def test_roles_and_modes_are_enforced():
     assert mode_problems(found.manifest, "source", sync_modes=["full_refresh", "cdc"]) == []
     (problem,) = mode_problems(found.manifest, "source", sync_modes=["incremental"])
     assert "incremental" in problem
+
+
+def source_manifest(name: str, *modes: str, features: Sequence[str] = ()) -> dict[str, Any]:
+    roles = {"source": {"supported_sync_modes": modes, "features": features}}
+    return {**PLAIN, "id": name, "roles": roles}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "listed", "able"),
+    [
+        (source_manifest("them/numbers", "full_refresh", "incremental"), False, False),
+        (source_manifest("them/numbers", "full_refresh", "incremental"), True, False),
+        (source_manifest("them/numbers", "full_refresh", features=["stateful"]), False, False),
+        (source_manifest("them/numbers", "full_refresh", features=["cdc"]), False, True),
+        (source_manifest("them/numbers", "cdc"), False, True),
+        (source_manifest("rapidbyte/source-postgres", "full_refresh", "incremental"), False, True),
+        (source_manifest("them/my-source-postgres", "full_refresh"), False, False),
+        (None, False, False),
+        (None, True, True),
+    ],
+)
+def test_cdc_is_for_those_that_name_it_and_v4s_own(
+    manifest: dict[str, Any] | None, listed: bool, able: bool
+):
+    """Anyone else would be read whole by every run (protocol, section 9; reference, 3.2)."""
+    modes = (SyncMode.full_refresh, SyncMode.incremental, *([SyncMode.cdc] if listed else []))
+    users = Stream(id=StreamId(None, "users"), json_schema={}, sync_modes=modes)
+    abilities = {} if manifest is None else {"manifest": manifest}
+    spec = ConnectorSpec(protocol="rapidbyte", config_schema={}, abilities=abilities)
+    wish = StreamWish(sync_mode="cdc", destination_sync_mode="append")
+    problems = RapidbyteManifest().problems(spec, [configure(users, wish)])
+    assert len(problems) == (0 if able else 1)
+    assert all("does not support sync_mode cdc" in p for p in problems)
+
+
+def test_features_are_shown(tmp_path: Path):
+    file = tmp_path / "a.wasm"
+    manifest = source_manifest("them/numbers", "full_refresh", features=["stateful", "cdc"])
+    file.write_bytes(rapidbyte_guests.c_guest("source") + custom(MANIFEST_SECTION, manifest))
+    source = resolve_source(f"rapidbyte:{file}", tmp_path / "connectors")
+    (line,) = [held for held in source.held({})[0] if held.name == "features"]
+    assert line.value == ("stateful", "cdc") and "cdc allows" in line.rule
 
 
 def test_write_modes_are_enforced():

@@ -2,7 +2,7 @@
 parts 11 and 16)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,10 +12,13 @@ from penstock.model.catalog import (
     ConfiguredStream,
     ConnectorSpec,
     DestinationSyncMode,
+    Shard,
     Stream,
     StreamId,
     SyncMode,
 )
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.lookup import component_file, parts
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext, WriteMode
@@ -28,7 +31,10 @@ from penstock.protocols.rapidbyte.overrides import (
     shards,
     strategy,
 )
-from penstock.protocols.rapidbyte.sharding import RapidbyteShards
+from penstock.protocols.rapidbyte.reading import context_of
+from penstock.protocols.rapidbyte.settings import Settings
+from penstock.protocols.rapidbyte.sharding import RapidbyteShards, divided
+from penstock.protocols.rapidbyte.terms import Terms
 
 CONTEXT = StreamContext(stream_name="users", sync_mode="full_refresh")
 POSTGRES = Manifest(
@@ -58,6 +64,8 @@ def test_strategy():
     assert strategy(Pins(), autotune=False, shards=2) == Chosen("mod", "default")
     pinned = Pins(partition_strategy="range")
     assert strategy(pinned, autotune=True, shards=2) == Chosen("range", "pin")
+    unused = Chosen(None, "default: range is pinned, and nothing is divided")
+    assert strategy(pinned, autotune=True, shards=1) == unused
 
 
 @pytest.mark.parametrize(
@@ -94,6 +102,27 @@ def test_shards_are_the_stream_with_its_parts_numbered():
         assert context.effective_parallelism == 3
     (alone,) = shards(CONTEXT, 1, None)
     assert alone.partition_count is None and alone.effective_parallelism == 1
+
+
+def test_every_stage_is_told_the_same_parallelism():
+    """Reference, section 2.2: one context for all stages of a stream."""
+    stream = ConfiguredStream(
+        stream=Stream(id=StreamId(None, "users"), json_schema={}),
+        sync_mode=SyncMode.full_refresh,
+        destination_sync_mode=DestinationSyncMode.append,
+        shards=4,
+    )
+    context = context_of(Settings(), stream, None)
+    written = WriteStream(
+        configured=stream, target=stream.id, schemas={1: RowSchema((), 1)}, latest=1
+    )
+    terms = Terms(
+        stage=cast(Any, None), settings=Settings(), runtime=cast(Any, None), at_once=1, held=1,
+        narrow=False,
+    )  # fmt: skip
+    source = divided(context, Shard(1, 4), Resources())
+    told = [context, terms.context(written, 1), source]
+    assert [c.effective_parallelism for c in told] == [4, 4, 4]
 
 
 @pytest.mark.parametrize(

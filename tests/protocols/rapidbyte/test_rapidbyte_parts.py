@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ import pytest
 
 from penstock.protocols.rapidbyte import messages
 from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
+from penstock.protocols.rapidbyte.host import Host, HostBounds
 from penstock.protocols.rapidbyte.ipc import fitting, frame_of
 from penstock.protocols.rapidbyte.keys import place
 from penstock.protocols.rapidbyte.messages import CursorValue, Fault, Refusal
@@ -75,6 +78,31 @@ def test_cursor_values_as_v4_keeps_them(value: Any, text: str | None):
     assert msgspec.convert(value, CursorValue).text() == text
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "bogus", "value": {"a": 1}},
+        {"type": "utf8", "value": True},
+        {"type": "utf8"},
+        {"type": "int64", "value": 1.5e30},
+        {"type": "int64", "value": True},
+        {"type": "int64", "value": 1 << 63},
+        {"type": "timestamp_micros", "value": "12"},
+        {"type": "decimal", "value": "1.50"},
+        {"type": "decimal", "value": 1.5, "scale": 2},
+        {"type": "json"},
+        {"type": "lsn", "value": 7},
+        {"value": "a"},
+    ],
+)
+def test_a_cursor_value_that_is_not_its_types_is_no_checkpoint(value: Any):
+    """A tagged union (reference, section 2.2): nothing is guessed."""
+    mark = {"id": 1, "kind": "source", "stream": "s", "cursor_field": "id", "cursor_value": value,
+            "records_processed": 1, "bytes_processed": 1}  # fmt: skip
+    with pytest.raises(ValueError):
+        messages.decoded(json.dumps(mark).encode(), messages.CheckpointPayload)
+
+
 def test_details_that_are_no_json_are_kept_as_text():
     fault = Fault(category="data", code="X", message="m", details_json="{oops")
     assert fault.report()["details"] == "{oops"
@@ -122,6 +150,98 @@ def test_a_frame_that_grew_too_large_says_so_at_every_call():
     assert refused(lambda: table.write(handle, bytes(11))) == "FRAME_WRITE_FAILED"
     assert refused(lambda: table.seal(handle)) == "FRAME_WRITE_FAILED"
     assert table.new() == 2
+
+
+def fed(*frames: bytes) -> Pipe[Any]:
+    pipe: Pipe[Any] = Pipe(1 << 20)
+    for frame in frames:
+        pipe.put(frame, len(frame), 1)
+    pipe.end()
+    return pipe
+
+
+@pytest.mark.parametrize(
+    "bounds", [FrameBounds(frames=2), FrameBounds(all_bytes=10), FrameBounds(frames=1)]
+)
+def test_a_frame_for_which_there_is_no_room_is_not_lost(bounds: FrameBounds):
+    """L1: it would be counted as taken, and acked, by the checkpoint after it."""
+    frames = [b"first", b"other", b"third", b"4"]
+    host = Host("destination", stream="s", instance="destination", inbox=fed(*frames),
+                bounds=HostBounds(frames=bounds))  # fmt: skip
+    alive: list[int] = []
+    taken: list[bytes] = []
+    refusals = 0
+    while True:
+        try:
+            handle = host.next_batch()
+        except Refusal as e:
+            assert e.fault.code == "NEXT_BATCH_FAILED" and host.frames_in == len(taken)
+            refusals += 1
+            host.frame_drop(alive.pop(0))
+            continue
+        if handle is None:
+            break
+        alive.append(handle)
+        taken.append(bytes(host.frame_read(handle, 0, host.frame_len(handle))))
+    assert taken == frames and refusals >= 1 and host.frames_in == 4
+
+
+def test_a_frame_larger_than_all_may_be_is_taken_alone():
+    table = FrameTable(FrameBounds(all_bytes=10))
+    handle = table.receive(bytes(50))
+    assert refused(lambda: table.receive(b"x")) == "NEXT_BATCH_FAILED"
+    table.drop(handle)
+    table.receive(b"x")
+
+
+# -- what was refused
+
+DENIED = Fault(category="permission", code="NETWORK_DENIED", message="no")
+
+
+@pytest.mark.parametrize("went_on", ["get", "put", "cas", "checkpoint", "next", "emit"])
+def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
+    role = "transform" if went_on in ("next", "emit") else "source"
+    host = Host(role, stream="s", instance="x", inbox=fed(b"a"), out=Pipe(1 << 20))
+    host.note(Refusal(DENIED))
+    frame = host.frame_new(1)
+    host.frame_write(frame, b"a")
+    host.frame_seal(frame)
+    host.log(2, "what now")
+    assert host.first_fault is not None  # proves nothing
+    match went_on:
+        case "get":
+            host.state_get(0, "k")
+        case "put":
+            host.state_put(0, "k", "v")
+        case "cas":
+            host.state_cas(0, "k", None, "v")
+        case "checkpoint":
+            host.checkpoint(0, "{}")
+        case "next":
+            host.next_batch()
+        case _:
+            host.emit_batch(frame)
+    assert host.first_fault is None
+
+
+def test_waiting_for_the_state_store_is_not_the_guests_time():
+    class Slow(MemoryKeys):
+        def get(self, place: Place) -> str | None:
+            assert depth == [1]
+            return super().get(place)
+
+    depth: list[int] = []
+
+    @contextmanager
+    def waiting() -> Generator[None]:
+        depth.append(1)
+        yield
+        depth.pop()
+
+    host = Host("source", stream="s", instance="source", keys=Slow())
+    host.attach(waiting)
+    assert host.state_get(0, "k") is None and not depth
 
 
 # -- pipes

@@ -2,6 +2,7 @@
 cannot do to it. Built and compiled once, beside pytest's cache; slow the first time."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import rapidbyte_guests
 from rapidbyte_guests import allowed
 
+from penstock.errors import SourceError
 from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
@@ -104,3 +106,25 @@ def test_a_guest_that_ends_itself_is_told_with_its_last_words(loaded: Loaded):
 def test_its_own_error_is_kept(loaded: Loaded):
     ended = end(read(loaded, {"mode": "open-err"}))
     assert ended.fault is not None and ended.fault.code == "BAD_JSON"
+
+
+@pytest.mark.parametrize("mode", ["sleep", "open-sleep"])
+def test_sleep_is_the_guests_time_and_nobody_waits_for_its_end(loaded: Loaded, mode: str):
+    """L11: it sleeps in a call of the system's, where no epoch is looked at."""
+    began = time.monotonic()
+    ended = end(read(loaded, {"mode": mode, "seconds": 20}, timeout_seconds=1))
+    assert time.monotonic() - began < 10
+    assert ended.error is not None and ended.error.code == "connector.timeout"
+    assert "timeout_seconds" in (ended.error.hint or "")
+    assert ended.worked > 1
+
+
+def test_sleep_while_it_is_asked_ends_the_question(loaded: Loaded):
+    config = {"mode": "open-sleep", "seconds": 20}
+    stage = Stage(loaded, config, allowed(timeout_seconds=1), "source")
+    began = time.monotonic()
+    with pytest.raises(SourceError) as caught:
+        source.check(stage, lambda _: None)
+    assert time.monotonic() - began < 10
+    assert caught.value.code == "connector.timeout"
+    assert "timeout_seconds" in (caught.value.hint or "")

@@ -199,7 +199,7 @@ def test_a_run_summary_without_its_part_is_a_fault(stage: Stages):
 def test_keys_live_in_their_scope_and_survive_the_run(stage: Stages):
     keys = MemoryKeys()
     list(source.read(stage("source", {"mode": "probe"}, keys=keys), CONTEXT))
-    assert keys.get(Place("stream", "numbers", "k")) == ""
+    assert keys.get(Place("stream", '[null,"numbers"]', "k")) == ""
     assert keys.get(Place("pipeline", "", "k")) is None
 
 
@@ -207,7 +207,36 @@ def test_a_dry_run_leaves_no_key(stage: Stages):
     keys = MemoryKeys()
     told = list(source.read(stage("source", {"mode": "probe"}, keys=DryKeys(keys)), CONTEXT))
     assert any(isinstance(t, Logged) and t.message == "get ok1café" for t in told)
-    assert keys.get(Place("stream", "numbers", "k")) is None
+    assert keys.get(Place("stream", '[null,"numbers"]', "k")) is None
+
+
+class CountedKeys(MemoryKeys):
+    """Knows what each checkpoint covered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since: list[str] = []
+        self.covered: list[list[str]] = []
+
+    def put(self, place: Place, value: str) -> None:
+        super().put(place, value)
+        self.since.append(place.key)
+
+    def checkpoint(self) -> int:
+        self.covered.append(self.since)
+        self.since = []
+        return len(self.covered)
+
+
+def test_what_it_keeps_as_it_closes_is_covered_by_the_end_of_its_run(stage: Stages):
+    keys = CountedKeys()
+    config = {"mode": "close-puts", "frames": 1}
+    last = ended(source.read(stage("source", config, keys=keys), CONTEXT))
+    assert last.error is None
+    assert keys.covered == [["closed"]] and last.keys == 1
+    failing = CountedKeys()
+    ended(source.read(stage("source", {**config, "fail_after": 1}, keys=failing), CONTEXT))
+    assert not failing.covered
 
 
 # -- destination

@@ -396,7 +396,7 @@ def test_closing_the_answers_rolls_back_and_ends_all_threads(made: Make):
     stopped.set()
     assert seen.acks == [1]  # what was told stands
     assert time.monotonic() - began < 20 and not live_threads()
-    assert not [n for n in "ab" if runtime.keys().get(Place("stream", n, "committed"))]
+    assert not [s for s in (A, B) if runtime.keys().get(Place("stream", s.key, "committed"))]
 
 
 def test_a_write_that_takes_too_long_is_stopped(made: Make):
@@ -677,9 +677,9 @@ def test_a_dead_letter_is_a_reject_before_the_ack_that_covers_it(made: Make):
     assert seen.answers.index(reject) < seen.answers.index(seen.of(Ack)[0])
 
 
-def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path: Path):
-    """L8: durable, and named, before the segment may be settled."""
-    log = FileLog(tmp_path / "log")
+def pushed(made: Make, root: Path, how: str) -> tuple[FileLog, Any, PushMail, Any]:
+    """Two streams of two rows, one letter each: the log, the segments, the mail, the result."""
+    log = FileLog(root / "log")
     log.claim(1, "me")
     box = Mailbox(log.root, "run")
     box.create()
@@ -687,7 +687,7 @@ def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path:
     mail.create()
     segments = tuple(_segment(log, of, i + 1) for i, of in enumerate((A, B)))
     mail.order(Order(segments=segments, end=True))
-    component = made(on_data_error="dlq").component
+    component = made(on_data_error=how).component
     job = PushJob(
         run="run",
         number=1,
@@ -699,7 +699,12 @@ def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path:
         config_hash="",
         streams=(stream(A), stream(B)),
     )
-    result = run_push(job, threading.Event())
+    return log, segments, mail, run_push(job, threading.Event())
+
+
+def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path: Path):
+    """L8: durable, and named, before the segment may be settled."""
+    log, segments, mail, result = pushed(made, tmp_path, "dlq")
     assert result.end is PushEnd.finished and not result.errors and not result.unacked
     acked = mail.acks()
     assert sorted(s for a in acked for s in a.segments) == [s.id for s in segments]
@@ -714,6 +719,18 @@ def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path:
     assert counted == [(A, 1), (B, 1)] and result.fed == [(A, 2), (B, 2)]
     assert sorted(m["stream"] for m in result.metrics) == ["a", "b"]
     assert result.stats["bytes"] > 0
+    assert not [each for told in acked for each in told.filtered]
+
+
+def test_what_a_destination_skips_is_counted_with_the_ack(made: Make, tmp_path: Path):
+    """L8: filtered, as a skipped letter of a source is."""
+    _, segments, mail, result = pushed(made, tmp_path, "skip")
+    assert result.end is PushEnd.finished and not result.errors and not result.rejects
+    acked = mail.acks()
+    assert sorted(s for a in acked for s in a.segments) == [s.id for s in segments]
+    assert sorted(each for told in acked for each in told.filtered) == [(A, 1), (B, 1)]
+    assert not [each for told in acked for each in (*told.rejects, *told.rejected)]
+    assert result.notes == ["destination: skipped:data: 2"]
 
 
 def _segment(log: FileLog, of: StreamId, seq: int) -> Segment:
@@ -742,7 +759,7 @@ def test_letters_are_only_counted_where_errors_are_skipped(made: Make):
     feed = iter([rows(A, 1), rows(A, 2)])
     seen = written(made(on_data_error="skip"), request(stream(A), config={"letters": 1}), feed)
     assert not seen.of(Reject)
-    assert [c.what for c in seen.of(Counted)] == ["skipped:data"] * 2
+    assert [(c.what, c.stream) for c in seen.of(Counted)] == [("skipped:data", A)] * 2
 
 
 # -- before anything runs

@@ -248,6 +248,15 @@ def test_the_tap_is_told_method_and_key_in_both_places():
     assert given_back(cdc)[()]["replication-method"] == "LOG_BASED"
 
 
+def test_a_nested_key_is_not_told_to_the_tap_as_its_first_step():
+    inner = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    found = stream(schema={"type": "object", "properties": {"a": inner, "b": {"type": "integer"}}})
+    for key in ((("a", "id"),), (("b",), ("a", "id"))):
+        (back,) = selected_catalog([configured(found, primary_key=key)])["streams"]
+        assert "key_properties" not in back
+        assert "view-key-properties" not in back["metadata"][0]["metadata"]
+
+
 def test_key_properties_are_the_default_primary_key_specification_SCHEMA():
     assert configured(stream(key_properties=["id"])).primary_key == (("id",),)
     found = stream(metadata({"table-key-properties": ["id"]}), key_properties=[])

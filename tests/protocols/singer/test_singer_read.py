@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.codec.decode import RowDecoder
+from penstock.codec.json_schema import row_schema
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import (
@@ -27,6 +29,7 @@ from penstock.model.events import (
     StreamStatus,
     Tick,
 )
+from penstock.model.types import ChangeWords
 from penstock.protocols.contract import ReadRequest
 from penstock.protocols.singer import PACKAGE
 from penstock.runtimes.contract import Timeouts
@@ -474,6 +477,79 @@ def test_parquet_rows_keep_digits(tmp_path: Path):
     pq.write_table(table, tmp_path / "t.parquet")
     (found,) = only(read(batch("a", tmp_path / "t.parquet", "parquet")), Batch)
     assert bytes(found.bodies[0]) == b'{"d":99999999999999.999999,"i":9007199254740993}'
+
+
+def parquet_rows(path: Path, table: Any, **properties: Any) -> list[dict[str, Any]]:
+    """The rows of a parquet file after our decoder, all of them fitting."""
+    pq.write_table(table, path)
+    (found,) = only(read(batch("a", path, "parquet")), Batch)
+    record = PACKAGE.schema.data_type({"type": "object", "properties": properties})
+    decoder = RowDecoder(row_schema(record, {}), words=ChangeWords("NULLED", "TYPE_MISFIT"))
+    decoded = decoder.decode(found.bodies, 1, found.extracted_at)
+    rows: list[dict[str, Any]] = decoded.table.to_pylist()
+    assert not [r for r in rows if r["_penstock_changes"]]
+    return [{k: v for k, v in r.items() if not k.startswith("_penstock")} for r in rows]
+
+
+def test_bytes_in_parquet_arrive_as_they_are_nested_ones_too_L8(tmp_path: Path):
+    base64 = {"type": ["null", "string"], "contentEncoding": "base64"}
+    inner = pa.struct([("b", pa.binary()), ("n", pa.int64())])
+    table = pa.table(
+        {
+            "plain": pa.array([b"abcd", b"\x00\xff", None], pa.binary()),
+            "fixed": pa.array([b"ab", b"\\x", None], pa.binary(2)),
+            "listed": pa.array([[b"abcd", None], [], None], pa.list_(pa.large_binary())),
+            "inside": pa.array([{"b": b"abcd", "n": 1}, {"b": None, "n": 2}, None], inner),
+            "deep": pa.array([[{"b": b"\xfe", "n": 3}, None], None, []], pa.list_(inner)),
+        }
+    )
+    of_inner = {"type": "object", "properties": {"b": base64, "n": {"type": "integer"}}}
+    rows = parquet_rows(
+        tmp_path / "t",
+        table,
+        plain=base64,
+        fixed=base64,
+        listed={"type": "array", "items": base64},
+        inside=of_inner,
+        deep={"type": "array", "items": of_inner},
+    )
+    assert rows == table.to_pylist()
+
+
+def test_bytes_in_a_map_of_parquet_are_base64(tmp_path: Path):
+    kind = pa.map_(pa.string(), pa.list_(pa.binary()))
+    pq.write_table(pa.table({"m": pa.array([[("k", [b"\xff"])], None], kind)}), tmp_path / "t")
+    (found,) = only(read(batch("a", tmp_path / "t", "parquet")), Batch)
+    assert [json.loads(bytes(b)) for b in found.bodies] == [{"m": {"k": ["/w=="]}}, {"m": None}]
+
+
+def test_names_in_parquet_that_differ_only_in_case_stay_apart_L8(tmp_path: Path):
+    integer = {"type": "integer"}
+    table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], ["id", "ID", 'it\'s "1"'])
+    names = {"id": integer, "ID": integer, 'it\'s "1"': integer}
+    (row,) = parquet_rows(tmp_path / "t", table, **names)
+    assert sorted(row.values()) == [1, 2, 3]
+    twins = pa.array([{"a": 1, "A": 2}, None], pa.struct([("a", pa.int64()), ("A", pa.int64())]))
+    rows = parquet_rows(tmp_path / "u", pa.table({"o": twins}), o={"type": "object"})
+    assert rows == [{"o": '{"a":1,"A":2}'}, {"o": None}]
+
+
+def test_the_path_of_a_parquet_file_is_no_pattern_and_no_column(tmp_path: Path):
+    folder = tmp_path / "n=7"
+    folder.mkdir()
+    pq.write_table(pa.table({"n": pa.array([1])}), folder / "x[1]*.parquet")
+    pq.write_table(pa.table({"n": pa.array([2])}), folder / "x1.parquet")
+    assert short(read(batch("a", folder / "x[1]*.parquet", "parquet"))) == ["a:1", "exit:0"]
+
+
+@pytest.mark.parametrize(
+    "start", ["file://localhost", "file://LOCALHOST", "file:", "FILE://", "file://", ""]
+)
+def test_every_name_of_a_local_batch_file_RFC_8089(tmp_path: Path, start: str):
+    (tmp_path / "x").write_bytes(b'{"n": 1}\n')
+    manifest = [f"{start}{tmp_path}/x"]
+    events = read(line("BATCH", stream="a", encoding={"format": "jsonl"}, manifest=manifest))
+    assert short(events) == ["a:1", "exit:0"]
 
 
 # -- ends

@@ -16,7 +16,7 @@ from penstock.errors import DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import Counted, Error, Exited, Log, Tick
 from penstock.model.state import StateScope, StateType
-from penstock.model.types import DataType, Field, Kind
+from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone, WriteRequest
 from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.acks import CLOSING
@@ -449,3 +449,35 @@ def test_fidelity_notes_say_what_narrows_and_what_is_lost() -> None:
     for word in ("at least once", "null", "singer.decimal", "base64", "ACTIVATE_VERSION", "states"):
         assert word in notes
     assert SHARED.stream is None
+
+
+def test_fidelity_notes_come_where_they_hold_only() -> None:
+    def notes(source: str, of: RowSchema, **more: Any) -> str:
+        return "\n".join(SingerTarget().fidelity(source, [stream("users", of, **more)]))
+
+    texts, typed = schema(id=Kind.string), schema(id=Kind.integer, at=Kind.timestamp)
+    for source, of, told in (("singer", texts, False), ("singer", typed, True), ("x", texts, True)):
+        assert ("no list of changes" in notes(source, of)) is told
+    assert "in UTC" in notes("singer", typed) and "in UTC" not in notes("singer", texts)
+    marked = schema(id=Kind.integer, _ab_cdc_deleted_at=Kind.string)
+    assert "_sdc_deleted_at" in notes("x", marked)
+    assert "_sdc_deleted_at" not in notes("x", marked, mode=DestinationSyncMode.append)
+    assert "_sdc_deleted_at" not in notes("x", texts)
+
+
+def test_deletions_of_an_airbyte_source_reach_the_target_under_its_name(tmp_path: Path) -> None:
+    """Reference, singer §1.7."""
+    at = "2024-02-29T12:00:00Z"
+    of = schema(id=Kind.integer, _ab_cdc_deleted_at=Kind.string)
+    for mode in (DestinationSyncMode.append_dedup, DestinationSyncMode.append):
+        sink = tmp_path / mode.value
+        one = stream("users", of, mode=mode)
+        fed = rows(one, {"id": 1, "_ab_cdc_deleted_at": at}, {"id": 2})
+        write(stub(save=str(sink)), [one], [fed])
+        told, first, second = lines(sink)[:3]
+        both = {"_ab_cdc_deleted_at": at, "_sdc_deleted_at": at}
+        if mode is DestinationSyncMode.append:
+            del both["_sdc_deleted_at"]
+        assert told["schema"]["properties"].keys() == {"id", *both}
+        assert first["record"] == {"id": 1, **both}
+        assert second["record"] == {"id": 2, **dict.fromkeys(both)}

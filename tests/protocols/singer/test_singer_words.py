@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import ConfigError
+from penstock.model.catalog import ConnectorSpec
 from penstock.model.types import DataType, Kind
-from penstock.protocols.config_schema import secret_values
+from penstock.protocols.config_schema import secret_values, validate_config
 from penstock.protocols.singer import PACKAGE
 from penstock.protocols.singer.invocation import (
     abilities_of_help,
@@ -73,6 +75,59 @@ def test_write_only_properties_are_secret_L10():
     config = {"a": "one", "b": "two", "c": "three"}
     word = PACKAGE.secret_word
     assert secret_values(config_schema(settings), config, word) == ["one", "two"]
+
+
+def test_what_is_called_like_a_secret_is_one_marked_declared_or_not_L10():
+    settings = {
+        "type": "object",
+        "allOf": [{"required": ["host"]}],
+        "properties": {
+            "password": {"type": "string"},
+            "host": {"type": "string"},
+            "db": {"type": "object", "properties": {"credentials": {"type": "array"}}},
+        },
+    }
+    config = {
+        "password": "p1",
+        "host": "h",
+        "db": {"credentials": ["c2"], "name": "n"},
+        "api_token": "t3",
+        "hooks": [{"client_secret": 44}],
+    }
+    schema = config_schema(settings)
+    assert set(secret_values(schema, config, PACKAGE.secret_word)) == {"p1", "c2", "t3", "44"}
+    spec = ConnectorSpec(protocol="singer", config_schema=schema)
+    with pytest.raises(ConfigError) as caught:
+        validate_config(spec, {"password": 98765, "api_token": "t3"}, PACKAGE.secret_word)
+    assert sorted(caught.value.problems) == [
+        "config.password: expected string, not integer",
+        "config: 'host' is required",
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+        {
+            "patternProperties": {"^my": {"type": "integer"}},
+            "additionalProperties": {"type": "null"},
+        },
+        {"$ref": "#/definitions/x", "definitions": {"x": {"required": ["my_token"]}}},
+        {"allOf": [{"properties": {"my_token": {"type": "integer"}}}]},
+        {"allOf": 5},
+    ],
+)
+@pytest.mark.parametrize("config", [{}, {"my_token": "x"}, {"my_token": 1}, {"token": None}])
+def test_marking_names_changes_nothing_that_a_config_may_hold(settings: Any, config: Any):
+    answers: list[Any] = []
+    for schema in (settings, config_schema(settings)):
+        spec = ConnectorSpec(protocol="singer", config_schema=schema)
+        try:
+            answers.append(len(validate_config(spec, config, PACKAGE.secret_word)))
+        except ConfigError as e:
+            answers.append([p.partition(" (got")[0] for p in e.problems])
+    assert answers[0] == answers[1]
 
 
 def test_without_a_schema_what_is_called_like_a_secret_is_one_L10():

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.runtimes.contract import Component
+from penstock.runtimes.wasm.compiled import CompileCache, take_problems
+from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 TEXT = b'(component (core module $m (func (export "f"))) (core instance (instantiate $m)))'
@@ -85,3 +87,26 @@ def test_what_is_no_component_is_refused():
     with pytest.raises(Trap) as caught:
         CompileCache(None).component(b"\0asm\x0d\0\x01\0rubbish")
     assert caught.value.kind is TrapKind.refused
+
+
+def test_a_cache_that_cannot_be_made_is_told_once_and_everything_runs(tmp_path: Path):
+    """Also through the runtime of a connector, which names the folder."""
+    take_problems()
+    (tmp_path / "file").write_text("in its way")
+    folder = tmp_path / "file" / "compiled"
+    component = Component(path="x.wasm", digest="", cache=str(folder))
+    for _ in range(2):
+        cache = ComponentRuntime(component).cache()
+        assert cache.problem is not None and str(folder) in cache.problem
+        cache.component(TEXT)
+    (told,) = take_problems()
+    assert str(folder) in told and not take_problems()
+
+
+def test_a_cache_that_can_no_more_be_written_is_told(tmp_path: Path):
+    take_problems()
+    cache = CompileCache(tmp_path / "kept")
+    (tmp_path / "kept").rmdir()
+    cache.component(TEXT)
+    (told,) = take_problems()
+    assert "kept" in told and cache.problem is not None

@@ -93,6 +93,60 @@ def test_time_spent_waiting_for_a_peer_is_not_the_guests():
     assert failed(instance, "spin").kind is TrapKind.timeout
 
 
+SLEEPER = f"""(component
+  (import "wasi:io/poll@0.2.0" (instance $poll
+    (export "pollable" (type $p (sub resource)))
+    (export "[method]pollable.block" (func (param "self" (borrow $p))))))
+  (alias export $poll "pollable" (type $pollable))
+  (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock
+    (alias outer 1 $pollable (type $p0)) (export "pollable" (type $p (eq $p0)))
+    (export "subscribe-duration" (func (param "when" u64) (result (own $p))))))
+  (core func $subscribe (canon lower (func $clock "subscribe-duration")))
+  (core func $block (canon lower (func $poll "[method]pollable.block")))
+  (core module $m
+    (import "w" "subscribe" (func $subscribe (param i64) (result i32)))
+    (import "w" "block" (func $block (param i32)))
+    (func $awake)
+    (func (export "sleep") (param i64)
+      (call $block (call $subscribe (local.get 0))) (call $awake)))
+  (core instance $w (export "subscribe" (func $subscribe)) (export "block" (func $block)))
+  (core instance $i (instantiate $m (with "w" (instance $w))))
+  (func $sleep (param "n" u64) (canon lift (core func $i "sleep")))
+  (instance $guest (export "sleep" (func $sleep)))
+  (export "{GUEST}" (instance $guest)))"""
+
+
+def test_sleep_is_the_guests_time_and_seen_by_who_waits_for_it():
+    """No epoch reaches it there: it ends as it wakes, and until then its clock can be read."""
+    component = CACHE.component(SLEEPER.encode())
+    instance = Instance(component, {}, bounds=Bounds(seconds=0.3))
+    traps: list[Trap] = []
+    sleep = threading.Thread(target=lambda: traps.append(failed(instance, "sleep", 1_500_000_000)))
+    sleep.start()
+    time.sleep(1.0)
+    assert not traps and instance.seconds > 0.8
+    sleep.join(30)
+    assert traps[0].kind is TrapKind.timeout and instance.seconds > 1.4
+    instance.close()
+
+
+def test_its_clock_stands_still_while_it_waits_for_a_peer():
+    held: list[Instance] = []
+
+    def wait(n: int) -> int:
+        with held[0].waiting():
+            time.sleep(0.6)
+        return n
+
+    held.append(instance := opened(wait, seconds=5.0))
+    call = threading.Thread(target=lambda: instance.call(GUEST, "call", 1))
+    call.start()
+    time.sleep(0.3)
+    assert instance.seconds < 0.2
+    call.join(30)
+    assert instance.seconds < 0.3
+
+
 def test_time_adds_up_over_calls():
     instance = opened(lambda n: (time.sleep(0.15), n)[1], seconds=1.5)
     assert instance.call(GUEST, "call", 1) == 1
@@ -108,6 +162,12 @@ def test_memory_is_bounded_and_a_start_above_the_bound_is_told_as_such():
     with pytest.raises(Trap) as caught:
         opened(memory=1 << 16)
     assert caught.value.kind is TrapKind.memory
+
+
+def test_a_crash_under_a_bound_is_a_crash_and_names_it():
+    """A guest that was refused memory may end so, but so does one that panics."""
+    trap = failed(opened(memory=4 << 16), "trap")
+    assert trap.kind is TrapKind.crashed and "limits.max_memory: 262144" in trap.message
 
 
 def test_memories_share_the_bound():

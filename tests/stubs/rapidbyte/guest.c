@@ -15,6 +15,15 @@ static u64 digest(const u8 *p, u64 n) {
 static rb_result R, r;
 static u64 sessions = 0;
 
+static void poll_peer(void) { /* until the host has had enough */
+  rb_text host = text("host");
+  host_connect_tcp(host.ptr, host.len, (u32)number("port", 0), &r);
+  u64 h = r.v.u;
+  u32 mark = rb_mark();
+  while (!r.is_err) { rb_release(mark); host_socket_read(h, 10, &r); }
+  if (mode("polls-on")) for (;;) { rb_release(mark); host_socket_read(h, 10, &r); }
+}
+
 RB_EXPORT("open") void *x_open(char *p, u32 n) {
   rb_config = (rb_text){p, n};
   if (mode("open-trap")) __builtin_trap();
@@ -63,6 +72,7 @@ static const char catalog[] =
     "{\"streams\":[{\"name\":\"numbers\",\"schema\":[{\"name\":\"id\",\"data_type\":\"Int64\","
     "\"nullable\":false}],\"supported_sync_modes\":[\"full_refresh\"],\"future\":1}]}";
 RB_EXPORT("discover") void *x_discover(u64 s) {
+  if (mode("polls") || mode("polls-on")) poll_peer();
   R.is_err = 0;
   R.v.s = (rb_text){catalog, sizeof catalog - 1};
   if (mode("bad-catalog")) R.v.s.len = 10;
@@ -72,6 +82,7 @@ RB_EXPORT("discover") void *x_discover(u64 s) {
 RB_EXPORT("validate") void *x_validate(u64 s) {
   static struct { u8 is_err, _p[7]; struct { u8 status, _p[3]; rb_text message, warnings; } v; u8 pad[64]; } V;
   static rb_text w[2];
+  if (mode("polls") || mode("polls-on")) poll_peer();
   V.v.status = (u8)number("status", 0);
   V.v.message = mode("echo-validate") ? rb_config : (rb_text){"as asked", 8};
   w[0] = (rb_text){"w0", 2};
@@ -81,6 +92,7 @@ RB_EXPORT("validate") void *x_validate(u64 s) {
 }
 RB_EXPORT("close") void *x_close(u64 s) {
   if (mode("close-trap")) __builtin_trap();
+  if (mode("close-puts")) host_state_put(1, "closed", 6, "yes", 3, &r);
   host_log(3, "closed", 6);
   R.is_err = 0;
   return &R;
@@ -326,6 +338,20 @@ static void *hostile(void) {
     MUST(host_connect_tcp(host.ptr, host.len, (u32)number("port", 0), &r));
     MUST(host_connect_tcp(ip.ptr, ip.len, (u32)number("port", 0), &r));
     return done(2, 0, 0, 0, 0);
+  }
+  if (mode("second-host")) { /* the first one was optional */
+    rb_text denied = text("denied"), host = text("host");
+    host_connect_tcp(denied.ptr, denied.len, 1, &r);
+    MUST(host_connect_tcp(host.ptr, host.len, (u32)number("port", 0), &r));
+    failed(5, "GONE", "the table went away");
+    rb_answer.v.e.retryable = rb_answer.v.e.safe = 1;
+    return &rb_answer;
+  }
+  if (mode("levels")) {
+    for (u64 i = 0; i < n; i++) host_log(3, "again", 5);
+    host_log(1, "a warning", 9);
+    host_log(0, "an error", 8);
+    return done(0, 0, 0, 0, 0);
   }
   if (mode("many-sockets")) {
     rb_text host = text("host");

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 
 from rapidbyte_guest import host
 from rapidbyte_guest.arrow import Column
@@ -25,6 +26,8 @@ class Source(exports.Source):
         CONFIG.update(json.loads(config_json))
         if CONFIG.get("mode") == "open-err":
             raise fault("config", "BAD_JSON", "as asked")
+        if CONFIG.get("mode") == "open-sleep":
+            time.sleep(CONFIG["seconds"])
         return 1
 
     def discover(self, session):
@@ -52,6 +55,8 @@ class Source(exports.Source):
                 print("x" * 1000)
                 print("y" * 1000, file=sys.stderr)
             return host.read_summary(0, 0, 0, 0)
+        if mode == "sleep":
+            time.sleep(CONFIG["seconds"])
         if mode == "hog":
             hoard = []
             while True:

@@ -10,15 +10,24 @@ void *memmove(void *to, const void *from, unsigned long n) { return __builtin_me
 extern u8 __heap_base;
 static u32 top;
 
-void *rb_alloc(u32 n) {
+static void *taken(u32 n) { /* 0: there is no more */
   if (!top) top = (u32)&__heap_base;
   u64 p = ((u64)top + 15) & ~15ull, end = p + n;
   u64 have = (u64)__builtin_wasm_memory_size(0) << 16;
-  if (end > 0xffffffffull) __builtin_trap();
+  if (end > 0xffffffffull) return 0;
   if (end > have && (int)__builtin_wasm_memory_grow(0, (u32)((end - have + 65535) >> 16)) == -1)
-    __builtin_trap();
+    return 0;
   top = (u32)end;
   return (void *)(u32)p;
+}
+
+void *rb_alloc(u32 n) {
+  void *p = taken(n);
+  if (!p) { /* the host tells this end from any other by these words */
+    host_log(RB_LOG_ERROR, "out of memory", 13);
+    __builtin_trap();
+  }
+  return p;
 }
 
 u32 rb_mark(void) { return top; }
@@ -27,7 +36,8 @@ void rb_release(u32 mark) { top = mark; }
 /* The host puts strings and lists that it hands over here. */
 __attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, u32 on, u32 al, u32 n) {
   if (old && n <= on) return old;
-  void *p = rb_alloc(n);
+  void *p = taken(n);
+  if (!p) __builtin_trap(); /* no call is allowed here */
   if (old) memcpy(p, old, on);
   return p;
 }

@@ -9,7 +9,7 @@ only their newest state are served by ``Acks.at_end``.
 
 What matches, in this order: our ``id`` in the state; the same content but for nulls, counts and
 ``global`` called ``global_``; else, unless ``strict``, the oldest state of that scope that was not
-echoed yet. Not here: how lines become states (``replies``).
+echoed yet, where what came is surely a state. Not here: how lines become states (``replies``).
 """
 
 import hashlib
@@ -56,16 +56,27 @@ class Marks:
             entry = _Sent(seq, _digest(message))
             self._waiting.setdefault(scope, deque()).append(entry)
 
-    def echoed(self, state: Mapping[str, Any], *, whole: bool) -> Iterator[Answer]:
-        """``whole``: it came as a STATE message; else it was a bare state."""
+    def echoed(
+        self, state: Mapping[str, Any], *, whole: bool, sure: bool = True
+    ) -> Iterator[Answer]:
+        """``whole``: it came as a STATE message; else it was a bare state. Not ``sure``: it may be
+        no state at all, and is one only where one was sent that equals it."""
         state = _plain(state)
         scope = self._scope(state)
         if not whole and self._strict:
             yield Counted("bare_state")
             return
         with self._lock:
-            answers = self._matched(scope, state, whole=whole)
+            if not sure and not self._sent_so(scope, state):
+                answers: list[Answer] = [Counted("not_a_message")]
+            else:
+                answers = self._matched(scope, state, whole=whole)
         yield from answers
+
+    def _sent_so(self, scope: str | None, state: Mapping[str, Any]) -> bool:
+        digest, last = _digest(state), self._last.get(scope or "")
+        known = [*self._waiting.get(scope or "", ()), *([last] if last is not None else [])]
+        return any(digest == entry.digest for entry in known)
 
     def _matched(self, scope: str | None, state: Mapping[str, Any], *, whole: bool) -> list[Answer]:
         waiting = self._waiting.get(scope or "", deque())
@@ -169,6 +180,8 @@ def _plain(value: Any) -> Any:
 
 def _digest(state: Mapping[str, Any]) -> bytes:
     plain = {k: v for k, v in _plain(dict(state)).items() if k not in _OURS}
+    if plain.get("type") == StateType.legacy:
+        del plain["type"]  # what no type means
     if "global_" in plain and "global" not in plain:
         plain["global"] = plain.pop("global_")
     if "stream" in plain or "global" in plain:

@@ -225,6 +225,12 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
         )
     if Kind.timestamp in kinds:
         yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
+    times = outgoing.zoneless_times(stream.schemas[stream.latest], configured.stream.json_schema)
+    if times:
+        yield (
+            f"{stream.id}: {', '.join(times)}: times that are not said to have a zone are sent as"
+            " text"
+        )
     if configured.destination_sync_mode is DestinationSyncMode.overwrite:
         yield (
             f"{stream.id}: whether the old rows stay until the new ones are complete is the"

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.json_schema import data_type
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.state import SavedState, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import wire
 from penstock.protocols.airbyte.enums import MessageType, TraceType, WireStreamStatus
+from penstock.protocols.airbyte.schema import annotated
 from penstock.protocols.contract import WriteStream
 
 WRAPPED = "penstock"
@@ -94,12 +96,14 @@ def descriptor(target: StreamId) -> dict[str, Any]:
 
 def json_schema(schema: RowSchema, original: Mapping[str, Any]) -> dict[str, Any]:
     """Of records with the columns of ``schema``. Where a column holds JSON text, the property's
-    schema is the original one. Every property may be null."""
+    schema is the original one. Times that need not have a zone are plain strings: a destination
+    makes NULL of what does not fit ``time_with_timezone``. Every property may be null."""
+    fields = _as_sent(schema.fields, _zoned(original))
     made: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
         "additionalProperties": True,
-        "properties": _properties(schema.fields, original),
+        "properties": _properties(fields, original),
     }
     for word in _DEFINITIONS:
         if word in original:
@@ -107,27 +111,62 @@ def json_schema(schema: RowSchema, original: Mapping[str, Any]) -> dict[str, Any
     return made
 
 
+def zoneless_times(schema: RowSchema, original: Mapping[str, Any]) -> list[str]:
+    """Properties with times in them that are sent as plain strings."""
+    sent = _as_sent(schema.fields, _zoned(original))
+    return [f.source for f, s in zip(schema.fields, sent, strict=True) if f.type != s.type]
+
+
+def _zoned(original: Any) -> DataType:
+    """The types of a schema in which a time has a zone only where ``airbyte_type`` says so."""
+    return data_type(original, _annotated)
+
+
+def _annotated(schema: Mapping[str, Any]) -> DataType | None:
+    found = annotated(schema)
+    bare = found is None and schema.get("format") == "time"
+    return DataType(Kind.string) if bare else found
+
+
+def _as_sent(fields: Sequence[Field], told: DataType | None) -> tuple[Field, ...]:
+    known = {} if told is None else {f.source: f.type for f in told.fields}
+    return tuple(Field(f.name, f.source, _type_sent(f.type, known.get(f.source))) for f in fields)
+
+
+def _type_sent(given: DataType, told: DataType | None) -> DataType:
+    match given.kind:
+        case Kind.time_tz if told != given:
+            return DataType(Kind.string)
+        case Kind.array if given.item is not None:
+            item = _type_sent(given.item, None if told is None else told.item)
+            return DataType(Kind.array, item=item)
+        case Kind.struct:
+            return DataType(Kind.struct, fields=_as_sent(given.fields, told))
+        case _:
+            return given
+
+
 def _properties(fields: Sequence[Field], original: Any) -> dict[str, Any]:
     known = _inside(original, "properties")
     return {f.source: _property(f.type, _inside(known, f.source)) for f in fields}
 
 
-def _property(data_type: DataType, original: Any) -> dict[str, Any]:
-    match data_type.kind:
+def _property(of: DataType, original: Any) -> dict[str, Any]:
+    match of.kind:
         case Kind.json:
             if isinstance(original, dict) and original:
                 return cast(dict[str, Any], original)
             return {"type": _ANYTHING}
         case Kind.decimal:
-            made: dict[str, Any] = {"type": "number" if data_type.scale else "integer"}
+            made: dict[str, Any] = {"type": "number" if of.scale else "integer"}
         case Kind.array:
-            item = data_type.item or DataType(Kind.json)
+            item = of.item or DataType(Kind.json)
             made = {"type": "array", "items": _property(item, _inside(original, "items"))}
         case Kind.struct:
             made = {
                 "type": "object",
                 "additionalProperties": True,
-                "properties": _properties(data_type.fields, original),
+                "properties": _properties(of.fields, original),
             }
         case kind:
             made = _SIMPLE[kind]

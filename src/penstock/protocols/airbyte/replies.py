@@ -88,7 +88,10 @@ class Replies:
             self._asides.count("state_given_back")
             return
         try:
-            answers = list(self._marks.echoed(state, whole=whole))
+            # ``data`` alone may be any line of JSON.
+            said = [w for w in ("type", *_BODIES) if state.get(w) is not None]
+            sure = whole or said != ["data"]
+            answers = list(self._marks.echoed(state, whole=whole, sure=sure))
         except RecursionError:  # nested beyond what any state of a source was
             self._asides.count("malformed:STATE")
             return
@@ -111,7 +114,7 @@ class Replies:
 
 def _bare(raw: bytes) -> dict[str, Any] | None:
     """A state without its envelope: an object with a state's type, or with nothing but what a
-    state has (reference, airbyte §0.2)."""
+    state has (reference, airbyte §0.2). No type means LEGACY."""
     try:
         data = wire.exact(raw)
     except _FAULTS:
@@ -124,7 +127,8 @@ def _bare(raw: bytes) -> dict[str, Any] | None:
         return found
     shaped = isinstance(found.get("stream"), dict) and "stream_descriptor" in found["stream"]
     whole = any(isinstance(found.get(g), dict) for g in ("global", "global_"))
-    return found if found.get("type") is None and (shaped or whole) else None
+    legacy = bodies == ["data"]
+    return found if found.get("type") is None and (shaped or whole or legacy) else None
 
 
 def _kind(raw: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ConfigError, SourceError
+from penstock.errors import Cancelled, ConfigError, SchemaError, SourceError
 from penstock.model.catalog import (
     Catalog,
     ConfiguredStream,
@@ -20,9 +20,18 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.airbyte.catalog import catalog_of
+from penstock.protocols.airbyte.enums import FailureType
 
 STATE = '{"type":"STATE","state":{}}'
 """A line of stdout, with ``{}`` where the state goes."""
+
+_PASSES = (
+    "destination.conflict",
+    "destination.table_locked",
+    "state.lease_lost",
+    "state.locked",
+)
+_CONFIGURED = ("destination.no_exchange", "destination.not_ours", "destination.not_writable")
 
 
 def spec(config_schema: dict[str, Any]) -> str:
@@ -44,10 +53,19 @@ def status(fault: str | None) -> str:
     return _line("CONNECTION_STATUS", "connectionStatus", told)
 
 
-def error(message: str, hint: str | None) -> str:
-    told = {"message": f"{message}; {hint}" if hint else message, "failure_type": "system_error"}
+def error(message: str, hint: str | None, kind: FailureType = FailureType.system_error) -> str:
+    told = {"message": f"{message}; {hint}" if hint else message, "failure_type": kind.value}
     now = time.time() * 1000
     return _line("TRACE", "trace", {"type": "ERROR", "emitted_at": now, "error": told})
+
+
+def failure_type(code: str, exit_code: int) -> FailureType:
+    """Whom a host should blame for a fault of ours: who configured us, nobody, or us."""
+    if code in _PASSES or exit_code == Cancelled.exit_code:
+        return FailureType.transient_error
+    if code in _CONFIGURED or exit_code in (ConfigError.exit_code, SchemaError.exit_code):
+        return FailureType.config_error
+    return FailureType.system_error
 
 
 def _line(kind: str, key: str, body: dict[str, Any]) -> str:

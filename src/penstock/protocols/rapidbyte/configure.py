@@ -1,7 +1,7 @@
 """Which mode, cursor and key a stream is synced with. Pure. Source: the protocol, section 6.
 
-Not here: whether the connector's manifest names the mode (``manifest.mode_problems``), full lists
-of streams (``engine.plan``).
+Not here: whether the connector's manifest names the mode, and so whether there is cdc
+(``settings.RapidbyteManifest``), full lists of streams (``engine.plan``).
 """
 
 from penstock.errors import ConfigError
@@ -45,7 +45,8 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
         cursor = wish.cursor_field or stream.default_cursor_field
         able = SyncMode.incremental in stream.sync_modes and cursor
         wished = SyncMode.incremental if able else SyncMode.full_refresh
-    if wished is not SyncMode.cdc and wished not in stream.sync_modes:  # v4's own hides that it can
+    # Catalogs of v4 do not list cdc: the manifest decides (``settings.RapidbyteManifest``).
+    if wished is not SyncMode.cdc and wished not in stream.sync_modes:
         raise ConfigError(
             f"stream {stream.id} does not support sync_mode {wished.value}",
             code="config.sync_mode",

@@ -7,7 +7,7 @@ only a feed that ended well ends its stream. Source: the protocol, sections 3.2 
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, converse, validated
+from penstock.protocols.rapidbyte.conversation import Stage, Within, converse, validated
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -21,10 +21,10 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 
 def check(
-    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
 ) -> ValidationReport:
     """Raises ``DestinationError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log, seconds)
+    return validated(stage, log, within)
 
 
 def write(

@@ -33,6 +33,14 @@ _FAULT_HINTS = {
 }
 
 
+class Late(Exception):
+    """It did nothing for too long. ``code``: without its role; ``hint``: what gives it more."""
+
+    def __init__(self, message: str, code: str, hint: str) -> None:
+        super().__init__(message)
+        self.code, self.hint = code, hint
+
+
 def explain(
     role: Role, error: Exception, told: Fault | None = None, masker: Masker | None = None
 ) -> PenstockError:
@@ -65,6 +73,11 @@ def _explained(role: Role, error: Exception, told: Fault | None) -> PenstockErro
         return _said(branch, role, error.fault, told)
     if isinstance(error, Trap):
         return _trapped(branch, role, error, told)
+    if isinstance(error, Late):
+        message = f"the {role} was ended: {error}"
+        if told is not None:
+            message += f"; before that its host told it {told}"
+        return branch(message, code=f"connector.{error.code}", hint=error.hint)
     if isinstance(error, BadAnswer):
         return branch(
             f"the {role} answered what it may not: {error}",

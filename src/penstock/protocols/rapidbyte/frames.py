@@ -45,8 +45,23 @@ class FrameTable:
     def new(self) -> int:
         return self._add(_Frame(), "FRAME_NEW_FAILED")
 
+    def expect(self, size: int = 0) -> None:
+        """Is there room for a frame of so many bytes from the stage before? One is always taken
+        where nothing is held, however large."""
+        self._room("NEXT_BATCH_FAILED")
+        if self._held and self._held + size > self._bounds.all_bytes:
+            raise refusal(
+                "frame",
+                "NEXT_BATCH_FAILED",
+                f"{size} bytes more are over {self._bounds.all_bytes} with the frames that are "
+                "alive: drop some",
+                scope="batch",
+            )
+
     def receive(self, data: bytes | bytearray | memoryview) -> int:
-        """A sealed frame of data that came from the stage before."""
+        """A sealed frame of data that came from the stage before. Refused as by
+        :meth:`expect`."""
+        self.expect(len(data))
         handle = self._add(_Frame(memoryview(data).cast("B"), sealed=True), "NEXT_BATCH_FAILED")
         self._held += len(data)
         return handle
@@ -115,14 +130,17 @@ class FrameTable:
         self._held = 0
 
     def _add(self, frame: _Frame, code: str) -> int:
+        self._room(code)
+        self._last += 1
+        self._frames[self._last] = frame
+        return self._last
+
+    def _room(self, code: str) -> None:
         if len(self._frames) >= self._bounds.frames:
             raise refusal(
                 "frame", code, f"{len(self._frames)} frames are alive: drop or emit some",
                 scope="batch",
             )  # fmt: skip
-        self._last += 1
-        self._frames[self._last] = frame
-        return self._last
 
     def _get(self, handle: int, code: str) -> _Frame:
         frame = self._frames.get(handle)

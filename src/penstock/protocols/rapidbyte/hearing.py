@@ -125,7 +125,7 @@ class Hearing:
     def _put_aside(self, stream: StreamId, told: PutAside) -> None:
         letter = told.letter
         if self._terms.settings.on_data_error == "skip":
-            self._tell(Counted(f"skipped:{letter.error_category}"))
+            self._tell(Counted(f"skipped:{letter.error_category}", stream=stream))
             return
         raw = letter.record_json.encode()
         reason = f"{letter.error_category}: {letter.error_message}"

@@ -1,10 +1,10 @@
 """The 19 host functions, for one stage and one run of a connector.
 
 Plain values in and out; what a connector may handle is raised as ``Refusal``. The first refusal is
-kept: guests hide their host's errors (a denied host comes back as a retryable network fault), so
-whoever reports shows that one. Neighbours: ``binding`` gives the functions to a component;
-``frames``, ``sockets``, ``keys``, ``metrics`` and ``pipe`` do the work; ``told`` is what it says.
-Source: the protocol, section 4.
+kept until a call shows that the guest went on: guests hide their host's errors (a denied host
+comes back as a retryable network fault), so whoever reports shows that one. Neighbours:
+``binding`` gives the functions to a component; ``frames``, ``sockets``, ``keys``, ``metrics`` and
+``pipe`` do the work; ``told`` is what it says. Source: the protocol, section 4.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from penstock.protocols.rapidbyte.messages import (
     refusal,
 )
 from penstock.protocols.rapidbyte.metrics import Metrics
-from penstock.protocols.rapidbyte.pipe import END, Abandoned, Failed, Pipe, TooLong
+from penstock.protocols.rapidbyte.pipe import END, Abandoned, End, Failed, Pipe, TooLong
 from penstock.protocols.rapidbyte.sockets import ReadKind, SocketBounds, Sockets, Waiting
 from penstock.protocols.rapidbyte.squeeze import Bytes, Squeezed, expand
 from penstock.protocols.rapidbyte.told import Checkpoint, Frame, Logged, PutAside, Told
@@ -41,6 +41,9 @@ _LEVELS = ("ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _LONGEST_MESSAGE = 16 * 1024
 _LONGEST_DOCUMENT = 16 << 20
 _KINDS = 3
+_RESERVES = {"WARN": 1, "ERROR": 2}  # times ``HostBounds.grave_lines``
+_REFUSALS_TO_STOP = 1000
+"""So often is a guest told that nobody listens, before it is ended."""
 
 R = TypeVar("R")
 
@@ -53,12 +56,16 @@ class Outlet(Protocol):
 
 
 class HostBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``log_lines`` of one run, the rest is counted. ``patience``: seconds without a neighbour."""
+    """``log_lines`` of one run, the rest is counted; ``grave_lines``: room beyond that for
+    warnings, and as much again for errors. ``patience``: seconds without a neighbour. ``silence``:
+    seconds without a sign of life of its own; None: as ``patience``."""
 
     frames: FrameBounds = FrameBounds()
     sockets: SocketBounds = SocketBounds()
     log_lines: int = 10_000
+    grave_lines: int = 1_000
     patience: float = PATIENCE
+    silence: float | None = None
 
 
 def _now() -> str:
@@ -69,7 +76,11 @@ class Host:
     """``inbox``: where frames come from (destination, transform); ``out``: what is told, frames
     included (source, transform); None where nobody listens. ``hosts``: patterns of ``network``.
     ``instance``: the connector's place in the pipeline, for its own keys (``source``,
-    ``transform:1``)."""
+    ``transform:1``).
+
+    For whoever waits for it, in another thread: ``beats`` grows with each frame, checkpoint and
+    dead letter; ``asking``: it waits for its next frame; ``waits_for``: the peer that has not
+    answered it."""
 
     def __init__(
         self,
@@ -97,6 +108,14 @@ class Host:
         self._waiting: Waiting = contextlib.nullcontext
         self._lines = 0
         self._stopped = False
+        self._refusals = 0
+        self._peers: dict[int, str] = {}
+        self._ahead: Bytes | Squeezed | None = None  # taken, and refused for want of room
+        self.lines_dropped = 0
+        self.last_line = ""
+        self.beats = 0
+        self.asking = False
+        self.waits_for: str | None = None
         self.metrics = Metrics()
         self.first_fault: Refusal | None = None
         self.frames_in = 0
@@ -139,49 +158,64 @@ class Host:
     def emit_batch(self, handle: int) -> None:
         if self.role == "destination" or self._out is None:
             raise refusal("internal", "NO_SENDER", "this stage has no stage after it")
+        self._go_on()
         data = self._frames.take(handle)
         if not data:
             raise refusal("internal", "EMPTY_BATCH", "a frame of no bytes was emitted")
         self._tell(Frame(data, self.frames_out + 1), len(data))
         self.frames_out += 1
+        self.beats += 1
         self._recovered()
 
     def next_batch(self) -> int | None:
         if self._inbox is None:
             raise refusal("internal", "NO_RECEIVER", "this stage has no stage before it")
+        self._frames.expect()
+        data = self._ahead if self._ahead is not None else self._asked(self._inbox)
+        if data is END:
+            self._recovered()
+            return None
+        self._ahead = data  # a refusal loses nothing: it comes again
+        handle = self._frames.receive(expand(data))
+        self._ahead = None
+        self.frames_in += 1
+        self.beats += 1
+        self._recovered()
+        return handle
+
+    def _asked(self, inbox: Pipe[Bytes | Squeezed]) -> Bytes | Squeezed | End:
+        self.asking = True
         try:
             with self._waiting():
-                data = self._inbox.get(self._bounds.patience)
+                return inbox.get(self._bounds.patience)
         except Failed as e:
             raise refusal(
                 "internal", "UPSTREAM_FAILED", f"the stage before it failed: {e.cause}"
             ) from e
         except TooLong as e:
             raise refusal("internal", "UPSTREAM_SILENT", str(e)) from e
-        if data is END:
-            return None
-        handle = self._frames.receive(expand(data))
-        self.frames_in += 1
-        self._recovered()
-        return handle
+        finally:
+            self.beats += 1
+            self.asking = False
 
     # -- logging and telemetry
 
     def log(self, level: int, message: str) -> None:
+        if self._stopped:
+            self._insist()  # a line has no answer that could tell it
         self.say(_LEVELS[min(level, len(_LEVELS) - 1)], message)
 
     def say(self, level: str, message: str) -> None:
-        """Tell a line; beyond the bound lines are only counted."""
-        self._lines += 1
-        if self._lines > self._bounds.log_lines:
+        """Tell a line; beyond its level's bound lines are only counted."""
+        self.last_line = message[-_LONGEST_MESSAGE:]
+        room = self._bounds.log_lines + _RESERVES.get(level, 0) * self._bounds.grave_lines
+        if self._lines >= room:
+            self.lines_dropped += 1
             return
+        self._lines += 1
         with contextlib.suppress(Refusal):
             text = self._masker.mask(message[: 2 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
             self._tell(Logged(level, text), len(text))
-
-    @property
-    def lines_dropped(self) -> int:
-        return max(0, self._lines - self._bounds.log_lines)
 
     def checkpoint(self, kind: int, payload_json: str) -> None:
         if kind >= _KINDS:
@@ -198,6 +232,8 @@ class Host:
         keys = self._kept(self._keys.checkpoint)
         told = Checkpoint(kind, document.decode(), frames, payload, problem, keys)
         self._tell(told, len(payload_json))
+        self.beats += 1
+        self._recovered()
 
     def metric(self, payload_json: str) -> None:
         document = self._document(payload_json, "PARSE_METRIC")
@@ -218,6 +254,7 @@ class Host:
             failed_at=_now(),
         )
         self._tell(PutAside(letter), len(record_json) + len(error_message))
+        self.beats += 1
 
     # -- state
 
@@ -236,29 +273,51 @@ class Host:
     # -- TCP
 
     def connect_tcp(self, host: str, port: int) -> int:
-        return self._sockets.connect(host, port)
+        self._go_on()
+        peer = f"{host}:{port}"
+        self.waits_for = peer
+        handle = self._sockets.connect(host, port)
+        self.waits_for, self._peers[handle] = None, peer
+        self._recovered()
+        return handle
 
     def socket_read(
         self, handle: int, length: int, *, absorbed: bool = False
     ) -> tuple[ReadKind, bytes]:
         self._go_on()
-        return self._sockets.read(handle, length, absorbed=absorbed)
+        read = self._sockets.read(handle, length, absorbed=absorbed)
+        if read[0] == "data":
+            self.waits_for = None
+            self._recovered()
+        else:
+            self.waits_for = self._peers.get(handle)
+        return read
 
     def socket_write(self, handle: int, data: bytes | memoryview) -> int | None:
         self._go_on()
-        return self._sockets.write(handle, data)
+        taken = self._sockets.write(handle, data)
+        self.waits_for = self._peers.get(handle) if taken is None else None
+        return taken
 
     def socket_close(self, handle: int) -> None:
+        self._peers.pop(handle, None)
         self._sockets.close(handle)
 
     def stop(self) -> None:
         """From another thread: nobody listens any more. The guest hears so at its next socket call
-        (a slow peer may keep it from any other), or at its next frame."""
+        (a slow peer may keep it from any other), or at its next frame; one that goes on all the
+        same is ended."""
         self._stopped = True
 
     def _go_on(self) -> None:
         if self._stopped:
+            self._insist()
             raise refusal("internal", "STOPPED", "nobody listens any more")
+
+    def _insist(self) -> None:
+        self._refusals += 1
+        if self._refusals > _REFUSALS_TO_STOP:
+            raise Abandoned("nobody listens any more, and it does not stop")
 
     def release(self) -> None:
         """Close and drop what the guest left open."""
@@ -290,9 +349,11 @@ class Host:
         except ValueError as e:
             raise refusal("internal", code, f"not JSON: {e}") from None
 
-    @staticmethod
-    def _kept(action: Callable[[], R]) -> R:
+    def _kept(self, action: Callable[[], R]) -> R:
         try:
-            return action()
+            with self._waiting():
+                kept = action()
         except Exception as e:
             raise refusal("internal", "STATE_BACKEND", str(e)) from e
+        self._recovered()
+        return kept

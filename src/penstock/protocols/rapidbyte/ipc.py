@@ -1,7 +1,7 @@
-"""Frames as Arrow IPC streams: cut where they are larger than a connector takes.
+"""Frames of our own as Arrow IPC streams: cut where they are larger than a connector takes.
 
-Everything else treats a frame as bytes; only here and in ``narrow`` are they looked into. Source:
-the protocol, section 6.
+Everything else treats a frame as bytes; only here and in ``narrow`` are they looked into. What a
+connector made is for ``checked``. Source: the protocol, section 6.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,8 +56,8 @@ def frame_of(batch: Any) -> memoryview:
 
 
 def batches_of(frame: Bytes) -> tuple[Any, list[Any]]:
-    """Schema and record batches, which share the frame's memory. Raises ``Refusal``
-    (``FRAME_DECODE``)."""
+    """Schema and record batches, which share the frame's memory and are not checked. Raises
+    ``Refusal`` (``FRAME_DECODE``)."""
     import pyarrow as pa
 
     try:

@@ -2,8 +2,8 @@
 
 Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
 module; the last one counts. A manifest that cannot be read is no manifest: its problem is told, and
-nothing is granted (``permissions``). Not here: what is granted in the end. Source: the protocol,
-sections 8 and 9.
+nothing is granted (``permissions``); the schema holds all the same. Not here: what is granted in
+the end. Source: the protocol, sections 8 and 9.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,8 @@ from penstock.protocols.rapidbyte.messages import Role, decoded
 
 MANIFEST_SECTION = "rapidbyte_manifest_v1"
 SCHEMA_SECTION = "rapidbyte_config_schema_v1"
+V4_POSTGRES = "source-postgres"
+CDC = "cdc"
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,22 +96,43 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def timeout_seconds(self) -> int | None:
         return self.limits.timeout_seconds
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Of each role, as they are named. ``cdc`` allows that sync mode; the others (``stateful``,
+        ``exactly_once``, ``schema_auto_migrate``, ``bulk_load_copy``) decide nothing."""
+        roles = (self.roles.source, self.roles.destination)
+        return tuple(dict.fromkeys(f for role in roles if role is not None for f in role.features))
+
+    @property
+    def is_v4_postgres(self) -> bool:
+        """v4's own Postgres source, which can do more than it says."""
+        return self.id.rpartition("/")[2] == V4_POSTGRES
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """``manifest`` None: there is none, or it cannot be used; ``problem`` says why. ``warnings``:
-    what is used all the same. ``assumed``: the user's word stands in for the connector's."""
+    """``manifest`` None: there is none, or it cannot be used; ``problem`` says why. ``schema``: of
+    its configuration, from the section of its own, which needs no manifest. ``warnings``: what is
+    used all the same. ``assumed``: the user's word stands in for the connector's."""
 
     manifest: Manifest | None = None
+    schema: dict[str, Any] | None = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
     assumed: bool = False
 
 
+_UNUSED = (
+    "it has a manifest of its own, so the pipeline's assume_manifest is not used: permissions and "
+    "limits narrow what it grants"
+)
+
+
 def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
     """The manifest of a component. ``assume``: what stands in for one that is missing or broken
-    (the pipeline's ``assume_manifest``). Raises ``ConfigError`` where that itself is broken."""
+    (the pipeline's ``assume_manifest``). Raises ``ConfigError`` where that itself is broken, needed
+    or not."""
     found = _in_binary(binary)
-    if found.manifest is not None or assume is None:
+    if assume is None:
         return found
     try:
         manifest, warnings = _parsed(msgspec.json.encode(assume))
@@ -119,35 +142,49 @@ def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
             code="config.assume_manifest",
             hint="it takes id, name, version, protocol_version, roles, permissions and limits",
         ) from None
+    if found.manifest is not None:
+        return msgspec.structs.replace(found, warnings=(*found.warnings, _UNUSED))
+    if manifest.config_schema is None:
+        manifest = msgspec.structs.replace(manifest, config_schema=found.schema)
     said = found.problem or "it has no manifest"
-    warnings = (f"{said}: the pipeline's assume_manifest stands in for it", *warnings)
-    return Found(manifest=manifest, problem=found.problem, warnings=warnings, assumed=True)
+    said = f"{said}: the pipeline's assume_manifest stands in for it"
+    return msgspec.structs.replace(
+        found, manifest=manifest, warnings=(said, *found.warnings, *warnings), assumed=True
+    )
 
 
 def _in_binary(binary: bytes) -> Found:
     text: bytes | None = None
-    schema: bytes | None = None
+    section: bytes | None = None
     try:
         for name, content in custom_sections(binary):
             if name == MANIFEST_SECTION:
                 text = bytes(content)
             elif name == SCHEMA_SECTION:
-                schema = bytes(content)
+                section = bytes(content)
     except Malformed as e:
         return Found(problem=f"its binary cannot be read: {e}")
+    schema, told = _schema(section)
     if text is None:
-        return Found(problem="it has no manifest")
+        return Found(problem="it has no manifest", schema=schema, warnings=told)
     try:
         manifest, warnings = _parsed(text)
     except ValueError as e:
-        return Found(problem=f"its manifest cannot be used: {e}")
+        problem = f"its manifest cannot be used: {e}"
+        return Found(problem=problem, schema=schema, warnings=told)
     if schema is not None:
-        try:
-            replaced = decoded(schema, object)
-            manifest = msgspec.structs.replace(manifest, config_schema=replaced)
-        except ValueError as e:
-            warnings = (*warnings, f"its section {SCHEMA_SECTION} is ignored: {e}")
-    return Found(manifest=manifest, warnings=warnings)
+        manifest = msgspec.structs.replace(manifest, config_schema=schema)
+    return Found(manifest=manifest, schema=schema, warnings=(*warnings, *told))
+
+
+def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """The schema, and why there is none."""
+    if section is None:
+        return None, ()
+    try:
+        return decoded(section, dict[str, Any]), ()
+    except ValueError as e:
+        return None, (f"its section {SCHEMA_SECTION} is ignored: {e}",)
 
 
 def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
@@ -182,11 +219,12 @@ def mode_problems(
     manifest: Manifest, role: Role, *, sync_modes: Sequence[str] = (), write_mode: str | None = None
 ) -> list[str]:
     """Which of the wanted modes its manifest does not name. A sync mode ``cdc`` may also be named
-    as a feature."""
+    as a feature; v4's own Postgres source has it and names it nowhere (reference, section 3.2)."""
     problems: list[str] = []
     source, destination = manifest.roles.source, manifest.roles.destination
     if role == "source" and source is not None:
-        able = set(source.supported_sync_modes) | ({"cdc"} & set(source.features))
+        able = set(source.supported_sync_modes) | ({CDC} & set(source.features))
+        able |= {CDC} if manifest.is_v4_postgres else set()
         problems += [
             f"connector '{manifest.name}' does not support sync_mode {mode} (it names "
             f"{', '.join(sorted(able)) or 'none'})"
@@ -204,6 +242,6 @@ def mode_problems(
 
 
 def config_schema(manifest: Manifest | None) -> dict[str, Any] | None:
-    """JSON Schema of its configuration; None: nothing is checked."""
+    """JSON Schema of its configuration, as a manifest has it; None: nothing is checked."""
     schema = manifest.config_schema if manifest is not None else None
     return cast(dict[str, Any], schema) if isinstance(schema, dict) else None

@@ -76,17 +76,41 @@ def config_json(config: dict[str, Any]) -> str:
 
 # -- StreamContext (section 6)
 
+_I64 = range(-(1 << 63), 1 << 63)
+_I32 = range(-(1 << 31), 1 << 31)
+
 CursorType = Literal[
     "int64", "utf8", "timestamp_millis", "timestamp_micros", "decimal", "json", "lsn"
 ]
 
 
 class CursorValue(Document, frozen=True, kw_only=True):
-    """``type``: a ``CursorType`` or ``null``. ``scale``: of a decimal."""
+    """``type``: a ``CursorType`` or ``null``, which says what ``value`` is; ``scale``: of a
+    decimal. Raises ``ValueError`` for a value that is not its type's."""
 
     type: str
-    value: Any = None
+    value: Any = msgspec.UNSET
     scale: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self._fits():
+            shown = "no value" if self.value is msgspec.UNSET else repr(self.value)[:100]
+            raise ValueError(f"{shown} is no cursor value of type {self.type[:100]!r}")
+
+    def _fits(self) -> bool:
+        match self.type:
+            case "null":
+                return True
+            case "int64" | "timestamp_millis" | "timestamp_micros":
+                return type(self.value) is int and self.value in _I64
+            case "utf8" | "lsn":
+                return isinstance(self.value, str)
+            case "decimal":
+                return isinstance(self.value, str) and self.scale is not None and self.scale in _I32
+            case "json":
+                return self.value is not msgspec.UNSET
+            case _:
+                return False
 
     def text(self) -> str | None:
         """As v4 keeps it between runs; None where there is nothing to keep."""
@@ -214,8 +238,8 @@ class ValidationReport(Always, frozen=True, kw_only=True):
 
 
 class RunRequest(Always, frozen=True, kw_only=True):
-    """v4 always sends ``dry_run`` false and no ``max_records``: the row cap travels in the stream
-    context, and a guest that knew the flag would be told the truth by it."""
+    """v4 always sends ``dry_run`` false and no ``max_records``: there the row cap travels in the
+    stream context alone. Here both say what is so: nothing is kept, so many are wanted."""
 
     phase: Literal["read", "write", "transform"]
     context: StreamContext

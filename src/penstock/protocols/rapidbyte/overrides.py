@@ -17,12 +17,11 @@ from penstock.protocols.rapidbyte.messages import StreamContext
 T = TypeVar("T")
 Strategy = Literal["mod", "range"]
 LEAST_FLUSH, MOST_FLUSH = 1 << 20, 32 << 20
-_SHARDS_BY_ITSELF = "source-postgres"
 _WHOLE_NUMBERS = ("Int16", "Int32", "Int64")
 
 
 class Chosen(msgspec.Struct, Generic[T], frozen=True):
-    """``rule``: ``pin``, ``autotune`` or ``default``."""
+    """``rule``: ``pin``, ``autotune`` or ``default``, and why not the pin."""
 
     value: T
     rule: str
@@ -49,7 +48,9 @@ def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> C
 def strategy(pins: Pins, *, autotune: bool, shards: int) -> Chosen[Strategy | None]:
     """None where nothing is divided."""
     if shards < 2:
-        return Chosen(None, "default")
+        pinned = pins.partition_strategy
+        unused = "" if pinned is None else f": {pinned} is pinned, and nothing is divided"
+        return Chosen(None, f"default{unused}")
     if pins.partition_strategy is not None:
         return Chosen(pins.partition_strategy, "pin")
     return Chosen("mod", "autotune" if autotune else "default")
@@ -68,7 +69,7 @@ def shardable(
     """v4's own rule: its Postgres source divides a full refresh of a table with an integer ``id``,
     and reads a table without one whole in every shard. ``columns``: (name, Arrow type) as
     discovered."""
-    known = manifest is not None and manifest.id.rpartition("/")[2] == _SHARDS_BY_ITSELF
+    known = manifest is not None and manifest.is_v4_postgres
     replaces = context.write_mode is not None and context.write_mode.mode == "replace"
     divisible = any(name == "id" and kind in _WHOLE_NUMBERS for name, kind in columns)
     return known and context.sync_mode == "full_refresh" and not replaces and divisible

@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -48,9 +49,14 @@ from penstock.model.state import SavedState, StateScope, StateType
 from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
 from penstock.protocols.rapidbyte import messages, source
 from penstock.protocols.rapidbyte.abi import PROTOCOL_VERSION
+from penstock.protocols.rapidbyte.checked import decoding, table_of
 from penstock.protocols.rapidbyte.configure import configure
-from penstock.protocols.rapidbyte.conversation import Stage
-from penstock.protocols.rapidbyte.ipc import batches_of
+from penstock.protocols.rapidbyte.conversation import (
+    LONGEST_CHECK,
+    LONGEST_DISCOVER,
+    Stage,
+    Within,
+)
 from penstock.protocols.rapidbyte.manifest import (
     Found,
     Manifest,
@@ -93,14 +99,16 @@ class RapidbyteSource:
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
         stage = opened(runtime).stage("source", config, timeouts)
-        return result_of(source.check(stage, lambda told: log(line(told)), timeouts.total), log)
+        within = Within.of(timeouts, LONGEST_CHECK)
+        return result_of(source.check(stage, lambda told: log(line(told)), within), log)
 
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
         what = opened(runtime)
         stage = what.stage("source", config, timeouts)
-        found = _catalog(source.discover(stage, lambda told: log(line(told)), timeouts.total))
+        within = Within.of(timeouts, LONGEST_DISCOVER)
+        found = _catalog(source.discover(stage, lambda told: log(line(told)), within))
         return _named(found, what.found.manifest, log)
 
     def catalog_of(self, raw: Any) -> Catalog:
@@ -121,7 +129,7 @@ class RapidbyteSource:
         manifest = what.found.manifest
         modes = [s.sync_mode.value for s in request.streams]
         for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
-            yield Log("WARN", problem)  # refused before the run, but for cdc: v4's own says nothing
+            yield Log("WARN", problem)  # of a preview: a run is refused before
         states = {s.scope.stream: s for s in request.states}
         failed = False
         for stream in request.streams:
@@ -144,19 +152,26 @@ class _Reading:
     ) -> None:
         self._what, self._request, self._stream = what, request, stream
         self._schema: Mapping[str, Any] = stream.stream.json_schema
-        context = context_of(what.settings, stream, state, request.limit)
-        shard = request.shards.get(stream.id)
-        self._context = divided(context, shard, what.settings.resources)
+        self._state = state
         self._frames: Any = None  # the Arrow schema of the last frame
         self._began = time.monotonic()
+
+    @cached_property
+    def _context(self) -> StreamContext:
+        """Raises ``StateError``."""
+        settings, request = self._what.settings, self._request
+        context = context_of(settings, self._stream, self._state, request.limit)
+        return divided(context, request.shards.get(self._stream.id), settings.resources)
 
     def events(self) -> Generator[Event]:
         """A failure is this stream's alone."""
         yield StreamStatus(self._stream.id, Status.started)
         try:
             yield from self._read()
-        except SourceError as e:
-            code = f"source.{e.code.removeprefix('connector.').removeprefix('source.')}"
+        except (SourceError, StateError) as e:
+            code = e.code
+            if isinstance(e, SourceError):
+                code = f"source.{code.removeprefix('connector.').removeprefix('source.')}"
             raw = {**(e.connector or {}), "code": code, "hint": e.hint}
             yield Error(e.message, "system_error", self._stream.id, raw)
             yield StreamStatus(self._stream.id, Status.incomplete)
@@ -176,7 +191,10 @@ class _Reading:
                 waited = time.monotonic()
 
     def _told(self, stage: Stage) -> Any:
-        return source.read(stage, self._context, self._request.tick)
+        asked = self._request
+        return source.read(
+            stage, self._context, asked.tick, dry_run=asked.dry_run, max_records=asked.limit
+        )
 
     def _event(self, told: Any) -> Iterator[Event]:
         match told:
@@ -200,19 +218,20 @@ class _Reading:
 
     def _frame(self, told: Frame) -> Iterator[Event]:
         try:
-            schema, batches = batches_of(told.data)
+            table, size = table_of(told.data)
+            schema = table.schema
+            with decoding(told.data):
+                table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
         if self._frames is None or not schema.equals(self._frames):
             self._frames = schema
-            new = retold(self._schema, _with_deletes(schema.empty_table()).schema)
+            new = retold(self._schema, table.schema)
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
-        table = _with_deletes(pa.Table.from_batches(batches, schema))
         runtime = self._what.runtime
-        size = len(told.data)
-        runtime.bytes += size
+        runtime.bytes += len(told.data)
         now = int(time.time() * 1000)
         if table.num_rows:
             yield Batch(self._stream.id, Columns(table), [now] * table.num_rows, size=size)
@@ -231,8 +250,22 @@ class _Reading:
         elif payload.cursor_value.text() is None:
             yield Counted("checkpoint whose cursor is null")
         else:
-            blob = messages.payload_of(told.text).decode()
-            yield State(StateScope(StateType.stream, self._stream.id), blob, told.keys)
+            yield from self._cursor_at(payload.cursor_field, payload.cursor_value, told)
+
+    def _cursor_at(self, name: str, value: CursorValue, told: Checkpoint) -> Iterator[Event]:
+        """The connector's own document. As in v4 its place is one in the configured column,
+        whatever the connector calls that (``ID`` for ``id``)."""
+        cursor = self._context.cursor_info
+        if cursor is not None and (value.type == "lsn") is not (cursor.cursor_type == "lsn"):
+            text = f"a checkpoint that is not this stream's: {value.type} for {cursor.cursor_type}"
+            yield Log("WARN", text)
+            yield Counted("foreign:checkpoint")
+            return
+        blob = messages.payload_of(told.text)
+        if cursor is not None and name != cursor.cursor_field:
+            document = {**msgspec.json.decode(blob), "cursor_field": cursor.cursor_field}
+            blob = msgspec.json.encode(document)
+        yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), told.keys)
 
     def _ended(self, told: Ended) -> Iterator[Event]:
         self._what.runtime.spoke |= told.summary is not None
@@ -278,7 +311,7 @@ def spec_of(found: Found, log: EventSink) -> ConnectorSpec:
     manifest = found.manifest
     if manifest is None:
         log(Log("WARN", f"the connector is granted nothing: {found.problem}"))
-        return ConnectorSpec(protocol="rapidbyte", config_schema={})
+        return ConnectorSpec(protocol="rapidbyte", config_schema=found.schema or {})
     abilities: dict[str, Any] = msgspec.to_builtins(manifest)
     abilities.pop("config_schema", None)
     return ConnectorSpec(
@@ -323,8 +356,8 @@ def error_of(told: Ended, stream: StreamId, retry: float | None, role: Role = "s
 def broken_frame(role: str, refusal: messages.Refusal, stream: StreamId) -> Exception:
     branch = DestinationError if role == "destination" else SourceError
     return branch(
-        f"a frame of the {role} is no complete Arrow IPC stream: {refusal.fault.message}",
-        code="connector.bad_frame",
+        f"a frame of the {role} cannot be taken: {refusal.fault.message}",
+        code=f"{role}.bad_frame",
         hint="this is a fault of the connector",
         stream=str(stream),
     )
@@ -348,6 +381,7 @@ def context_of(
         policies=settings.policies(),
         write_mode=WriteMode(mode=cast(Any, mode), primary_key=key if mode == "upsert" else None),
         selected_columns=None if stream.columns is None else list(stream.columns),
+        effective_parallelism=stream.shards,
         copy_flush_bytes_override=settings.copy_flush_bytes(),
     )
 

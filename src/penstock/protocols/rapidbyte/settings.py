@@ -132,6 +132,9 @@ def opened(runtime: Runtime) -> Opened:
     return Opened(runtime=runtime, settings=settings, found=found, binary=binary)
 
 
+_FEATURES = "manifest; cdc allows that sync mode, nothing else is decided by them"
+
+
 class RapidbyteManifest:
     """``ManifestRole`` of ``protocols.contract``."""
 
@@ -139,16 +142,25 @@ class RapidbyteManifest:
         what = opened(runtime)
         found = what.found
         notes = [*found.warnings]
+        lines = list(what.allowed(config).ruled)
         if found.manifest is None:
             notes.append(f"it is granted nothing: {found.problem}")
-        return list(what.allowed(config).ruled), notes
+        elif found.manifest.features:
+            lines.append(Held("features", found.manifest.features, _FEATURES))
+        return lines, notes
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
-        """A mode that it does not name; but for cdc, which v4's own Postgres source hides."""
+        """A mode that it does not name. v4's catalogs do not list cdc, so the manifest alone says
+        who can do it; where there is none, the catalog must."""
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, Manifest)
         if manifest is None:
-            return []
-        modes = [s.sync_mode.value for s in streams if s.sync_mode is not SyncMode.cdc]
+            return [
+                f"stream {s.id} does not support sync_mode cdc: there is no manifest that names it,"
+                " and the catalog does not"
+                for s in streams
+                if s.sync_mode is SyncMode.cdc and SyncMode.cdc not in s.stream.sync_modes
+            ]
+        modes = [s.sync_mode.value for s in streams]
         wrong = mode_problems(manifest, "source", sync_modes=modes)
         return [*role_problems(manifest, "source"), *wrong]

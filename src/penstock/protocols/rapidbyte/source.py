@@ -7,7 +7,14 @@ Source: the protocol, section 3.1.
 
 from collections.abc import Callable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, ask, converse, validated
+from penstock.protocols.rapidbyte.conversation import (
+    LONGEST_DISCOVER,
+    Stage,
+    Within,
+    ask,
+    converse,
+    validated,
+)
 from penstock.protocols.rapidbyte.messages import (
     Catalog,
     RunRequest,
@@ -18,18 +25,27 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 
 def check(
-    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
 ) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log, seconds)
+    return validated(stage, log, within)
 
 
-def discover(stage: Stage, log: Callable[[Logged], None], seconds: float | None = None) -> Catalog:
+def discover(stage: Stage, log: Callable[[Logged], None], within: Within | None = None) -> Catalog:
     """Raises ``SourceError``."""
-    return ask(stage, lambda session: session.discover(), log, seconds)
+    bound = within or Within(LONGEST_DISCOVER)
+    return ask(stage, lambda session: session.discover(), log, bound)
 
 
-def read(stage: Stage, context: StreamContext, tick: float | None = None) -> Iterator[Told]:
+def read(
+    stage: Stage,
+    context: StreamContext,
+    tick: float | None = None,
+    *,
+    dry_run: bool = False,
+    max_records: int | None = None,
+) -> Iterator[Told]:
     """The last item is ``Ended``, also after a failure. Closing the generator ends the connector:
     its next emit is refused, and what was yielded stands. ``tick``: see ``converse``."""
-    return converse(stage, RunRequest(phase="read", context=context), tick=tick)
+    request = RunRequest(phase="read", context=context, dry_run=dry_run, max_records=max_records)
+    return converse(stage, request, tick=tick)

@@ -60,7 +60,7 @@ class Terms:
         """For one run of the stream: ports to a connector's keys are for one scope at a time."""
         keys = self.runtime.keys()
         keys.begin(StateScope(StateType.stream, stream.id).key)
-        return replace(self.stage, keys=keys)
+        return replace(self.stage, keys=keys, owner=stream.id.key)
 
     def frames(self, schema: RowSchema) -> Frames:
         return Frames(schema, self.settings.limits().max_batch_bytes, narrow=self.narrow)
@@ -85,6 +85,7 @@ class Terms:
                 mode=cast(Any, mode), primary_key=key if mode == "upsert" else None
             ),
             selected_columns=None if configured.columns is None else list(names.values()),
+            effective_parallelism=configured.shards,
             copy_flush_bytes_override=self.settings.copy_flush_bytes(),
         )
 

@@ -7,7 +7,7 @@ Source: the protocol, section 3.3.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, converse, validated
+from penstock.protocols.rapidbyte.conversation import Stage, Within, converse, validated
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -20,10 +20,10 @@ from penstock.protocols.rapidbyte.told import Logged, Told
 
 
 def check(
-    stage: Stage, log: Callable[[Logged], None], seconds: float | None = None
+    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
 ) -> ValidationReport:
     """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log, seconds)
+    return validated(stage, log, within)
 
 
 def apply(

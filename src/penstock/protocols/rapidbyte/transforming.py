@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
+from penstock.codec.untyped import Table
 from penstock.model.catalog import CheckResult, ConnectorSpec, StreamId
 from penstock.model.events import Counted, Error, Log, Measured, Reject
 from penstock.protocols.contract import (
@@ -25,8 +26,9 @@ from penstock.protocols.contract import (
     TransformRequest,
 )
 from penstock.protocols.rapidbyte import messages, transform
-from penstock.protocols.rapidbyte.conversation import Stage
-from penstock.protocols.rapidbyte.ipc import batches_of, fitting, frame_of
+from penstock.protocols.rapidbyte.checked import table_of
+from penstock.protocols.rapidbyte.conversation import LONGEST_CHECK, Stage, Within
+from penstock.protocols.rapidbyte.ipc import fitting, frame_of
 from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.reading import (
     broken_frame,
@@ -53,7 +55,8 @@ from penstock.state.keys import MemoryKeys
 
 _KIND = 2
 _PATIENCE = 7 * 86400.0
-"""Seconds that it may wait for rows of a stream whose source reads others meanwhile."""
+"""Seconds that it may wait for rows of a stream whose source reads others meanwhile. With rows to
+work on it is given up after ``Timeouts.heartbeat`` without a sign of life."""
 _OUTLINE_SECONDS = 60.0
 
 
@@ -68,7 +71,8 @@ class RapidbyteTransform:
     ) -> CheckResult:
         stage = opened(runtime).stage("transform", config, timeouts)
         with closing(stage.keys):
-            report = transform.check(stage, lambda told: log(line(told)), timeouts.total)
+            within = Within.of(timeouts, LONGEST_CHECK)
+            report = transform.check(stage, lambda told: log(line(told)), within)
             return result_of(report, log)
 
     def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
@@ -83,7 +87,7 @@ class RapidbyteTransform:
         with closing(cast(Any, transform.apply(stage, context, [empty], dry_run=True))) as told:
             for item in told:
                 if isinstance(item, Frame) and found is None:
-                    found = _opened_frame(item, request.stream.id)[0]
+                    found = _opened_frame(item, request.stream.id)[0].schema
                 if isinstance(item, Ended) and item.error is not None:
                     raise item.error
         return found
@@ -110,7 +114,8 @@ class _Applying:
     def answers(self) -> Iterator[Given]:
         stage = self._stage()
         stage.keys.begin(self._request.scope)
-        told = cast(Any, transform.apply(stage, self._context, self._frames()))
+        dry = self._request.dry_run
+        told = cast(Any, transform.apply(stage, self._context, self._frames(), dry_run=dry))
         with closing(stage.keys), closing(told):
             for item in told:
                 yield from self._answer(item)
@@ -120,7 +125,10 @@ class _Applying:
         waiting, pressure = self._request.waiting, stage.pressure
         return replace(
             stage,
-            bounds=msgspec.structs.replace(stage.bounds, patience=_PATIENCE),
+            owner=self._stream.key,
+            bounds=msgspec.structs.replace(
+                stage.bounds, patience=_PATIENCE, silence=self._request.timeouts.heartbeat
+            ),
             pressure=msgspec.structs.replace(
                 pressure,
                 inbox_bytes=min(pressure.inbox_bytes, waiting),
@@ -145,8 +153,7 @@ class _Applying:
     def _answer(self, told: Told) -> Iterator[Given]:
         match told:
             case Frame():
-                schema, batches = _opened_frame(told, self._stream)
-                yield Came(pa.Table.from_batches(batches, schema), len(told.data))
+                yield Came(*_opened_frame(told, self._stream))
             case Checkpoint():
                 yield from self._checkpoint(told)
             case Logged():
@@ -190,9 +197,9 @@ class _Applying:
             yield Through(END, keys=told.keys)
 
 
-def _opened_frame(told: Frame, stream: StreamId) -> tuple[Any, list[Any]]:
+def _opened_frame(told: Frame, stream: StreamId) -> tuple[Table, int]:
     try:
-        return batches_of(told.data)
+        return table_of(told.data)
     except messages.Refusal as e:
         raise broken_frame("transform", e, stream) from None
 

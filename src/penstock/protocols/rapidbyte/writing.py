@@ -21,6 +21,7 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.feeding import of_destination
 from penstock.protocols.rapidbyte import destination
+from penstock.protocols.rapidbyte.conversation import LONGEST_CHECK, Within
 from penstock.protocols.rapidbyte.manifest import Manifest, mode_problems, role_problems
 from penstock.protocols.rapidbyte.reading import line, result_of, spec_of
 from penstock.protocols.rapidbyte.settings import opened
@@ -53,7 +54,8 @@ class RapidbyteDestination:
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
         stage = _asked(lambda: opened(runtime)).stage("destination", config, timeouts)
-        report = destination.check(stage, lambda told: log(line(told)), timeouts.total)
+        within = Within.of(timeouts, LONGEST_CHECK)
+        report = destination.check(stage, lambda told: log(line(told)), within)
         return result_of(report, log)
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:

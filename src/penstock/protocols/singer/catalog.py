@@ -227,8 +227,8 @@ def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
     if configured.cursor_field and configured.sync_mode is SyncMode.incremental:
         root["replication-key"] = entry["replication_key"] = configured.cursor_field[0]
     own = configured.stream.source_defined_primary_key
-    if configured.primary_key and not own:
-        key = [path[0] for path in configured.primary_key]
+    key = [path[0] for path in configured.primary_key if len(path) == 1]
+    if key and len(key) == len(configured.primary_key) and not own:  # Singer's keys are top-level
         root["view-key-properties"] = entry["key_properties"] = key
     _mark(entry, ROOT, root)
     schema = entry["schema"]

@@ -29,8 +29,15 @@ from penstock.protocols.singer.abilities import about, ask, last_words, started_
 from penstock.protocols.singer.acks import Marks, marks_for
 from penstock.protocols.singer.dialect import DECIMAL_FORMAT
 from penstock.protocols.singer.invocation import abilities_of, config_schema, unknown_schema
-from penstock.protocols.singer.outgoing import Outgoing, key_properties, name_of
+from penstock.protocols.singer.outgoing import (
+    AIRBYTES_DELETED_AT,
+    Outgoing,
+    key_properties,
+    name_of,
+    with_deletions,
+)
 from penstock.protocols.singer.replies import Replies
+from penstock.protocols.singer.source import DELETED_AT
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "singer"
@@ -93,7 +100,7 @@ class SingerTarget:
                 f"states of the {source_protocol} source stay here: the target is given numbers in"
                 " their place"
             )
-        return [*notes, *(n for s in streams for n in _stream_notes(s))]
+        return [*notes, *(n for s in streams for n in _stream_notes(s, source_protocol))]
 
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
@@ -174,9 +181,9 @@ def _key_problems(stream: WriteStream) -> Iterator[str]:
         yield f"stream {stream.id}: its key {', '.join(missing)} is not a property of its schema"
 
 
-def _stream_notes(stream: WriteStream) -> Iterator[str]:
-    configured, fields = stream.configured, stream.schemas[stream.latest].fields
-    kinds = {k for f in fields for k in _kinds(f.type)}
+def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
+    configured, schema = stream.configured, stream.schemas[stream.latest]
+    kinds = {k for f in schema.fields for k in _kinds(f.type)}
     if stream.target.namespace is not None:
         yield f"{stream.id}: its name at the target is {name_of(stream.target)}"
     if Kind.decimal in kinds:
@@ -184,12 +191,24 @@ def _stream_notes(stream: WriteStream) -> Iterator[str]:
             f"{stream.id}: decimals are sent as text ({DECIMAL_FORMAT}) with all their digits; a"
             " target that does not know the format stores text"
         )
+    if source_protocol != PROTOCOL or kinds - {Kind.string}:
+        yield (
+            f"{stream.id}: which values are null because they did not fit their type, or were"
+            " changed by the source, is not told: a Singer record has no list of changes"
+        )
+    if Kind.timestamp in kinds:
+        yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
     if Kind.timestamp_ntz in kinds:
         yield f"{stream.id}: times without a zone are sent so; a target may take them for UTC"
     if Kind.binary in kinds:
         yield f"{stream.id}: binary values are sent as base64 text"
     if Kind.json in kinds:
         yield f"{stream.id}: values of no one type are sent as they are; a target may refuse them"
+    if with_deletions(stream, schema) is not schema:
+        yield (
+            f"{stream.id}: {AIRBYTES_DELETED_AT} is sent as {DELETED_AT} too; a target deletes such"
+            " rows only where it is set to (hard_delete), else it keeps them"
+        )
     match configured.destination_sync_mode:
         case DestinationSyncMode.overwrite:
             yield (

@@ -27,6 +27,7 @@ _SECRET_NAMES = (
     "|[Pp]rivate|[Aa]uth|_pw$|dsn|_url$|connection_string"
 )
 SECRET_WORD = "secret"
+_ANYTHING = "penstock-anything"
 
 
 def config_file(config: dict[str, Any]) -> list[Argument]:
@@ -93,20 +94,29 @@ def abilities_of_help(text: str) -> dict[str, Any]:
 
 
 def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
-    """The schema with one word for secrets: what is ``writeOnly`` is secret too."""
-    return cast(dict[str, Any], _marked(settings, 0))
+    """The schema with one word for secrets: what is ``writeOnly`` is secret too, and what is called
+    like one, marked or not, declared or not: few taps mark theirs. It allows what it allowed."""
+    schema = cast(dict[str, Any], _marked(settings, 0))
+    given = schema.get("allOf", [])
+    branches = cast(list[Any], given) if isinstance(given, list) else [given]
+    schema["allOf"] = [*branches, {"$ref": f"#/{_ANYTHING}"}]
+    schema[_ANYTHING] = _named_like_secrets()
+    return schema
 
 
 def unknown_schema() -> dict[str, Any]:
-    """Of a tap that publishes none: anything is allowed, and what is called like a secret is one,
-    however deep."""
-    inner = {"$ref": "#/definitions/any"}
-    anything = {
+    """Of a tap that publishes none: anything is allowed."""
+    return config_schema({"type": "object"})
+
+
+def _named_like_secrets() -> dict[str, Any]:
+    """A schema of anything, in which what is called like a secret is one, however deep."""
+    inner = {"$ref": f"#/{_ANYTHING}"}
+    return {
         "patternProperties": {_SECRET_NAMES: {SECRET_WORD: True}},
         "additionalProperties": inner,
         "items": inner,
     }
-    return {"type": "object", **anything, "definitions": {"any": anything}}
 
 
 def _marked(node: Any, depth: int) -> Any:

@@ -15,14 +15,17 @@ import msgspec
 from penstock.errors import Defect
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.events import Tick
-from penstock.model.types import RowSchema
+from penstock.model.types import Field, RowSchema
 from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
 from penstock.protocols.feeding import Chunk
 from penstock.protocols.singer.acks import Marks
 from penstock.protocols.singer.dialect import json_schema
+from penstock.protocols.singer.source import DELETED_AT
 
 if TYPE_CHECKING:
     from penstock.codec.lines_out import LineEncoder
+
+AIRBYTES_DELETED_AT = "_ab_cdc_deleted_at"
 
 CHUNK_BYTES = 8 << 20  # of columns; their text is about as large
 
@@ -38,6 +41,17 @@ def key_properties(stream: WriteStream) -> list[str]:
     if stream.configured.destination_sync_mode is DestinationSyncMode.append:
         return []
     return [path[0] for path in stream.configured.primary_key if path]
+
+
+def with_deletions(stream: WriteStream, schema: RowSchema) -> RowSchema:
+    """Targets that merge rows delete by ``_sdc_deleted_at`` in the record (reference §1.7), and
+    some drop it where they are not set to: an Airbyte source's mark goes under both names."""
+    known = {f.source: f for f in schema.fields}
+    mark = known.get(AIRBYTES_DELETED_AT)
+    merges = stream.configured.destination_sync_mode is DestinationSyncMode.append_dedup
+    if mark is None or DELETED_AT in known or not merges:
+        return schema
+    return RowSchema((*schema.fields, Field(mark.name, DELETED_AT, mark.type)), schema.version)
 
 
 def version_of(stream: ConfiguredStream) -> int | None:
@@ -148,7 +162,7 @@ class Outgoing:
     def _row_schema(self, stream: WriteStream, version: int) -> RowSchema:
         if version not in stream.schemas:
             raise Defect(f"stream {stream.id} has no schema {version}", code="singer.schema")
-        return stream.schemas[version]
+        return with_deletions(stream, stream.schemas[version])
 
 
 def _state(value: str) -> bytes:

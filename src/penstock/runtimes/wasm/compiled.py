@@ -2,7 +2,8 @@
 
 A kept file is machine code that runs with all our rights, so it is loaded only from a folder that
 belongs to this user and that no one else can write, nor any folder above it; elsewhere every start
-compiles anew. Not here: what the binary is (``protocols``).
+compiles anew, as it does where nothing can be kept, and :func:`take_problems` says so once. Not
+here: what the binary is (``protocols``).
 """
 
 import contextlib
@@ -12,19 +13,31 @@ import platform
 import stat
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from importlib.metadata import version
 from pathlib import Path
 
 from wasmtime import Engine, WasmtimeError
 from wasmtime.component import Component
 
+from penstock.runtimes.trusted import OTHERS_WRITE, unsafe
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 from penstock.runtimes.wasm.engine import clocked
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SUFFIX = ".cwasm"
 _HELD = 8  # components held ready in a process
+
+_known: set[str] = set()
+_untold: deque[str] = deque()
+
+
+def take_problems() -> list[str]:
+    """Why compiled code is not kept: what came up in this process and was not taken yet."""
+    taken: list[str] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(_untold.popleft())
+    return taken
 
 
 class CompileCache:
@@ -36,9 +49,9 @@ class CompileCache:
         self._lock = threading.Lock()
         self._ready: OrderedDict[tuple[int, str], Component] = OrderedDict()
         if folder is not None:
-            self.problem = _unsafe(folder)
+            self.problem = unsafe(folder)
             if self.problem is not None:
-                self._folder = None
+                self._give_up(self.problem)
 
     def component(self, binary: bytes) -> Component:
         """Raises :class:`Trap` (``refused``) for what is no valid component."""
@@ -64,7 +77,7 @@ class CompileCache:
         except OSError:
             return None
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or (
-            found.st_mode & _OTHERS_WRITE
+            found.st_mode & OTHERS_WRITE
         ):  # fmt: skip
             return None
         try:
@@ -83,9 +96,17 @@ class CompileCache:
                 TrapKind.refused, "it is no valid WebAssembly component", detail=str(e)
             ) from e
         if self._folder is not None:
-            with contextlib.suppress(OSError):
+            try:
                 _write(self._folder, f"{key}{_SUFFIX}", component.serialize())
+            except OSError as e:
+                self._give_up(f"{self._folder}: {e.strerror or e}")
         return component
+
+    def _give_up(self, problem: str) -> None:
+        self.problem, self._folder = problem, None
+        if problem not in _known:
+            _known.add(problem)
+            _untold.append(f"compiled components are not kept, so each start compiles: {problem}")
 
 
 def _key(binary: bytes) -> str:
@@ -103,24 +124,3 @@ def _write(folder: Path, name: str, content: bytes | bytearray) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _unsafe(folder: Path) -> str | None:
-    """Why native code must not be loaded from there; the folder is made where it is missing."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder.resolve(strict=True)
-        found = path.stat()
-        if found.st_uid != os.geteuid():
-            return f"{path} belongs to another user"
-        if found.st_mode & _OTHERS_WRITE:
-            return f"{path} can be written by other users"
-        for parent in path.parents:
-            above = parent.stat()
-            if above.st_uid not in (0, os.geteuid()):
-                return f"{parent} belongs to another user"
-            if above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX:
-                return f"{parent} can be written by other users"
-    except OSError as e:
-        return f"{folder}: {e.strerror or e}"
-    return None

@@ -74,14 +74,11 @@ class ComponentRuntime:
         return content
 
     def cache(self) -> "CompileCache":
-        """Where its compiled code is kept."""
+        """Where its compiled code is kept, if it can be."""
         from penstock.runtimes.wasm.compiled import CompileCache
 
         folder = self.component.cache
-        if folder is None:
-            return CompileCache(None)
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return CompileCache(Path(folder))
+        return CompileCache(None if folder is None else Path(folder))
 
 
 def digest_of(content: bytes) -> str:

@@ -2,7 +2,9 @@
 
 A fault of a host function belongs to the instance that called it: it is kept here and raised by the
 call that ran it, never through wasmtime's own memory of the last exception, which all threads
-share. Time is bounded by epochs, memory by the store's limits.
+share. Time is bounded by epochs, memory by the store's limits. An epoch ends a guest at its next
+instruction: one that sleeps in a call of the system's runs none, so whoever waits for it looks at
+``seconds`` and leaves it behind.
 """
 
 import contextlib
@@ -12,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from wasmtime import Store, WasmtimeError
 from wasmtime.component import Component, ExportIndex, Func, Linker
@@ -32,11 +34,28 @@ _INSTANCES = 1000
 # wasmtime-py keeps callbacks in tables that all threads share, without a lock.
 _registering = threading.Lock()
 
-_MEMORY_SIGNS = ("memory allocation of ", "MemoryError", "out of memory", "Out of memory")
+MEMORY_SIGNS = ("memory allocation of ", "MemoryError", "out of memory", "Out of memory")
 
 
 def _ignore(_: str) -> None:
     return
+
+
+class _Times(NamedTuple):
+    """Replaced as a whole, because other threads read it. ``used``: by calls that are over;
+    ``since``, ``waiting_since``: the begin of the call and of the wait that go on; ``waited``:
+    waits of this call that are over."""
+
+    used: float = 0.0
+    since: float | None = None
+    waited: float = 0.0
+    waiting_since: float | None = None
+
+    def elapsed(self) -> float:
+        if self.since is None:
+            return 0.0
+        until = time.monotonic() if self.waiting_since is None else self.waiting_since
+        return until - self.since - self.waited
 
 
 class Instance:
@@ -60,9 +79,7 @@ class Instance:
         self._functions: dict[tuple[str, str], Func] = {}
         self._failure: BaseException | None = None
         self._trap: Trap | None = None
-        self._used = 0.0
-        self._since: float | None = None
-        self._waited = 0.0
+        self._times = _Times()
         self._waits = 0
         self._closed = False
         clock = clocked()
@@ -99,14 +116,17 @@ class Instance:
 
     @contextmanager
     def waiting(self) -> Generator[None]:
-        began = time.monotonic()
         self._waits += 1
+        if self._waits == 1:
+            self._times = self._times._replace(waiting_since=time.monotonic())
         try:
             yield
         finally:
             self._waits -= 1
-            if not self._waits:
-                self._waited += time.monotonic() - began
+            began = self._times.waiting_since
+            if not self._waits and began is not None:
+                waited = self._times.waited + time.monotonic() - began
+                self._times = self._times._replace(waited=waited, waiting_since=None)
                 self._set_deadline()
 
     def stderr_tail(self) -> str:
@@ -119,8 +139,9 @@ class Instance:
 
     @property
     def seconds(self) -> float:
-        """Of guest work so far."""
-        return self._used + self._elapsed()
+        """Of guest work so far, sleep included. May be read by another thread."""
+        times = self._times
+        return times.used + times.elapsed()
 
     def close(self) -> None:
         if self._closed:
@@ -145,22 +166,18 @@ class Instance:
             memories=bounds.memories + bounds.transfer_memories,
         )
 
-    def _elapsed(self) -> float:
-        return 0.0 if self._since is None else time.monotonic() - self._since - self._waited
-
     def _set_deadline(self) -> None:
-        left = self._bounds.seconds - self._used - self._elapsed()
+        left = self._bounds.seconds - self.seconds
         self._store.set_epoch_deadline(max(1, math.ceil(left / TICK) + 1))
 
     @contextmanager
     def _running(self) -> Generator[None]:
-        self._since, self._waited = time.monotonic(), 0.0
+        self._times = _Times(self._times.used, time.monotonic())
         self._set_deadline()
         try:
             yield
         finally:
-            self._used += self._elapsed()
-            self._since = None
+            self._times = _Times(self.seconds)
 
     # -- calls
 
@@ -227,13 +244,16 @@ class Instance:
             return TrapKind.refused, f"it asks for more than it may use: {_reason(detail)}"
         if self._transfer_trap and self._transfer_trap in detail:
             return TrapKind.memory, "what it handed over did not fit into the memory it may use"
-        if any(sign in self.stderr_tail() for sign in _MEMORY_SIGNS):
+        if any(sign in self.stderr_tail() for sign in MEMORY_SIGNS):
             return TrapKind.memory, "it ran out of memory"
-        if limit is not None and "wasm trap: wasm `unreachable`" in detail:
-            return TrapKind.memory, f"it gave up, maybe for want of memory (limit: {limit} bytes)"
         if "Exited with i32 exit status" in detail:
             return TrapKind.exited, "it ended itself: " + detail.rpartition("\n")[2].strip()
-        return TrapKind.crashed, f"it crashed: {_reason(detail)}"
+        return TrapKind.crashed, f"it crashed: {_reason(detail)}{_under(limit)}"
+
+
+def _under(limit: int | None) -> str:
+    """A guest that is refused memory ends as it likes, mostly like any other that gives up."""
+    return "" if limit is None else f" (limits.max_memory: {limit} bytes)"
 
 
 def _reason(detail: str) -> str:

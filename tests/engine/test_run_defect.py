@@ -1,0 +1,78 @@
+"""A fault of ours in the middle of a run: the run ends in the ledger, with a report and its trace.
+
+The seam is the loader; the source is a process, the store and the log are files, Spark is left out.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config.home import Home
+from penstock.config.load import parse_pipeline
+from penstock.engine import run
+from penstock.engine.load import NoLoader
+from penstock.engine.progress import NullObserver
+from penstock.model.report import Report
+from penstock.state.holder import this_holder
+from penstock.state.open import open_store
+
+STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
+SECRET = "correct-horse-battery"
+FILE = """
+pipeline: shop
+source:
+  use: 'airbyte:{python} {stub}'
+  config: {{ scenario: basic, api_key: {secret} }}
+destination: {{ use: 'parquet:{lake}' }}
+"""
+
+
+def run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> Report:
+    monkeypatch.setattr(run.Run, "_open_session", lambda *_: None)
+    monkeypatch.setattr(NoLoader, "begin", broken)
+    text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret=SECRET)
+    return run.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())
+
+
+def test_a_fault_of_ours_ends_the_run_with_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: NoLoader, loads: Any) -> Any:
+        raise ValueError(f"no such thing as {SECRET}")
+
+    report = run_once(tmp_path, monkeypatch, broken)
+    assert (report.status, report.exit_code) == ("failed", 70)
+    assert report.error is not None and report.error["code"] == "defect.ValueError"
+    assert "ValueError: no such thing as " in report.error["message"]
+    assert all(line.status == "incomplete" for line in report.streams)
+
+    folder = tmp_path / "runs" / report.run
+    assert json.loads((folder / "report.json").read_text())["exit_code"] == 70
+    log = (folder / "log.jsonl").read_text()
+    traces = [m for m in map(json.loads, log.splitlines()) if "Traceback" in m["message"]]
+    assert len(traces) == 1 and "in broken" in traces[0]["message"]
+    assert SECRET not in log + json.dumps(report.error)  # L10
+
+    store = open_store(Home(tmp_path).state_url())
+    (kept,) = store.runs("shop", 10)
+    assert (kept["run"], kept["status"], kept["exit_code"]) == (report.run, "failed", 70)
+    store.release(store.acquire("shop", this_holder("next"), 60))  # nobody holds it any more
+    store.close()
+
+
+def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: run.Run, report: Report) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run.Run, "_write_report", full)
+    with pytest.raises(OSError, match="No space"):
+        run_once(tmp_path, monkeypatch, NoLoader.begin)
+    store = open_store(Home(tmp_path).state_url())
+    (kept,) = store.runs("shop", 10)
+    assert kept["status"] == "succeeded"
+    store.close()

@@ -1,0 +1,237 @@
+"""The source role over a real component: whose checkpoint is whose, and failures that stay with
+their stream (protocol, sections 5 to 7)."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import rapidbyte_guests
+
+from penstock.codec.arrow import part_schema
+from penstock.errors import PenstockError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Counted, Error, Event, Exited, Log, State, Status, StreamStatus
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols.contract import (
+    ReadRequest,
+    Rows,
+    TransformRequest,
+    WriteRequest,
+    WriteStream,
+)
+from penstock.protocols.rapidbyte.reading import RapidbyteSource
+from penstock.protocols.rapidbyte.transforming import RapidbyteTransform
+from penstock.protocols.rapidbyte.writing import RapidbyteDestination
+from penstock.runtimes.contract import Component, Timeouts
+from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
+
+A, B = StreamId(None, "a"), StreamId(None, "b")
+SOURCE = RapidbyteSource()
+QUICK = Timeouts(start=1.0, heartbeat=1.0)
+Make = Callable[..., ComponentRuntime]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Make:
+    """``made(role, file, **settings)``"""
+
+    def make(role: str = "source", file: str = "script.c", **settings: Any) -> ComponentRuntime:
+        path = tmp_path / f"{role}.wasm"
+        path.write_bytes(rapidbyte_guests.c_guest(role, file))
+        return ComponentRuntime(
+            Component(
+                path=str(path),
+                digest=digest_of(path.read_bytes()),
+                cache=str(rapidbyte_guests.CACHE / "compiled"),
+                settings=settings,
+            )
+        )
+
+    return make
+
+
+def stream(of: StreamId, cursor: str = "id", mode: SyncMode = SyncMode.incremental) -> Any:
+    return ConfiguredStream(
+        stream=Stream(id=of, json_schema={}),
+        sync_mode=mode,
+        destination_sync_mode=DestinationSyncMode.append,
+        cursor_field=(cursor,),
+    )
+
+
+def told(runtime: ComponentRuntime, request: ReadRequest) -> list[Event]:
+    return list(SOURCE.read(runtime, request))
+
+
+def checkpoint(name: str, field: str, value: dict[str, Any]) -> str:
+    mark = {
+        "id": 0, "kind": "source", "stream": name, "cursor_field": field, "cursor_value": value,
+        "records_processed": 1, "bytes_processed": 1, "own": {"kept": [1]},
+    }  # fmt: skip
+    return json.dumps(mark).encode().hex()
+
+
+def states(events: list[Event]) -> list[Any]:
+    return [json.loads(e.blob) for e in events if isinstance(e, State)]
+
+
+def counted(events: list[Event]) -> list[str]:
+    return [e.what for e in events if isinstance(e, Counted)]
+
+
+def test_a_checkpoint_that_names_its_column_otherwise_goes_on_from_there(made: Make):
+    """As in v4, which hands the text back under the configured field."""
+    runtime = made()
+    mark = checkpoint("a", "ID", {"type": "int64", "value": 42})
+    config = {"a": "raw 0 mark ; context", "mark": mark}
+    first = told(runtime, ReadRequest(config=config, streams=(stream(A),)))
+    (state,) = states(first)
+    assert state["cursor_field"] == "id" and state["own"] == {"kept": [1]}
+    saved = [SavedState(e.scope, e.blob) for e in first if isinstance(e, State)]
+    again = told(runtime, ReadRequest(config=config, streams=(stream(A),), states=tuple(saved)))
+    assert isinstance(again[-1], Exited) and again[-1].code == 0
+    (context,) = (
+        json.loads(e.message) for e in again if isinstance(e, Log) and e.message.startswith("{")
+    )
+    assert context["cursor_info"] == {
+        "cursor_field": "id", "cursor_type": "utf8", "last_value": {"type": "utf8", "value": "42"},
+    }  # fmt: skip
+
+
+def test_its_own_document_is_saved_as_it_stands(made: Make):
+    """L1."""
+    mark = checkpoint("a", "id", {"type": "utf8", "value": "7"})
+    config = {"a": "raw 0 mark", "mark": mark}
+    events = told(made(), ReadRequest(config=config, streams=(stream(A),)))
+    (state,) = (e for e in events if isinstance(e, State))
+    assert state.blob.encode() == bytes.fromhex(mark)
+
+
+@pytest.mark.parametrize("value", [{"type": "bogus", "value": {"a": 1}},
+                                   {"type": "int64", "value": 1.5e30}])  # fmt: skip
+def test_a_malformed_cursor_is_counted_and_saves_nothing(made: Make, value: Any):
+    config = {"a": "raw 0 mark", "mark": checkpoint("a", "id", value)}
+    events = told(made(), ReadRequest(config=config, streams=(stream(A),)))
+    assert not states(events) and counted(events) == ["malformed:checkpoint"]
+
+
+def test_a_replication_position_is_no_place_in_a_column(made: Make):
+    mark = checkpoint("a", "lsn", {"type": "lsn", "value": "0/1"})
+    events = told(made(), ReadRequest(config={"a": "raw 0 m", "m": mark}, streams=(stream(A),)))
+    assert not states(events) and counted(events) == ["foreign:checkpoint"]
+
+
+def test_a_saved_place_in_another_column_fails_its_stream_only(made: Make):
+    """L7: the user has changed the cursor; the streams after it are read."""
+    blob = bytes.fromhex(checkpoint("a", "updated_at", {"type": "utf8", "value": "7"})).decode()
+    saved = SavedState(StateScope(StateType.stream, A), blob)
+    mark = checkpoint("b", "id", {"type": "utf8", "value": "8"})
+    config = {"a": "raw 0 mark", "b": "raw 0 mark", "mark": mark}
+    request = ReadRequest(config=config, streams=(stream(A), stream(B)), states=(saved,))
+    events = told(made(), request)
+    (error,) = (e for e in events if isinstance(e, Error))
+    assert error.stream == A and error.raw["code"] == "state.cursor_changed"
+    assert "state reset" in error.raw["hint"]
+    ends = [(e.stream, e.status) for e in events if isinstance(e, StreamStatus)]
+    assert ends == [
+        (A, Status.started), (A, Status.incomplete), (B, Status.started), (B, Status.complete),
+    ]  # fmt: skip
+    assert [s["cursor_value"]["value"] for s in states(events)] == ["8"]
+    assert isinstance(events[-1], Exited) and events[-1].code == 1
+
+
+# -- a peer that never answers (L11)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def reaching(role: str) -> dict[str, Any]:
+    modes = {
+        "source": {"supported_sync_modes": ["full_refresh", "incremental"]},
+        "destination": {"supported_write_modes": [{"mode": "append"}]},
+        "transform": {},
+    }
+    return {
+        "id": "them/polls", "name": "Polls", "version": "1", "protocol_version": "4",
+        "roles": {role: modes[role]},
+        "permissions": {"network": {"allowed_domains": ["127.0.0.1"]}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", ["check", "discover"])
+def test_a_question_ends_at_the_pipelines_own_timeouts(made: Make, silent: int, ask: str):
+    runtime = made(file="guest.c", assume_manifest=reaching("source"))
+    config = {"mode": "polls", "host": "127.0.0.1", "port": silent}
+    began = time.monotonic()
+    with pytest.raises(PenstockError) as caught:
+        getattr(SOURCE, ask)(runtime, config, QUICK, lambda _: None)
+    assert time.monotonic() - began < 8
+    assert caught.value.code == "connector.timeout"
+    assert "raise timeouts.start" in (caught.value.hint or "")
+
+
+def test_a_source_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make, silent: int):
+    runtime = made(file="guest.c", assume_manifest=reaching("source"))
+    config = {"mode": "tcp", "host": "127.0.0.1", "port": silent, "bytes": 10}
+    began = time.monotonic()
+    request = ReadRequest(config=config, streams=(stream(A),), timeouts=QUICK, tick=0.1)
+    events = told(runtime, request)
+    assert time.monotonic() - began < 8
+    (error,) = (e for e in events if isinstance(e, Error))
+    assert error.raw["code"] == "source.heartbeat" and error.retry is None
+    assert "timeouts.heartbeat" in error.raw["hint"]
+    assert StreamStatus(A, Status.incomplete) in events
+
+
+def test_a_destination_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make, silent: int):
+    schema = RowSchema((Field("id", "id", DataType(Kind.integer)),), 1)
+    arrays = [
+        pa.array([1], f.type) if f.name == "id" else pa.nulls(1, f.type)
+        for f in part_schema(schema)
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=part_schema(schema))
+    runtime = made("destination", "guest.c", assume_manifest=reaching("destination"))
+    config = {"mode": "tcp", "host": "127.0.0.1", "port": silent, "bytes": 10}
+    target = WriteStream(configured=stream(A), target=A, schemas={1: schema}, latest=1)
+    request = WriteRequest(
+        config=config, streams=(target,), source_protocol="airbyte", tick=0.1, timeouts=QUICK
+    )
+    began = time.monotonic()
+    answers = list(RapidbyteDestination().write(runtime, request, iter([Rows(A, 1, batch)])))
+    assert time.monotonic() - began < 10
+    (error,) = (a for a in answers if isinstance(a, Error))
+    assert error.raw["code"] == "destination.heartbeat"
+    assert isinstance(answers[-1], Exited) and answers[-1].code == 1
+
+
+def test_a_transform_with_rows_to_work_on_ends_at_its_heartbeat(made: Make, silent: int):
+    """Its patience for rows is days; its own silence is not."""
+    runtime = made("transform", "guest.c", assume_manifest=reaching("transform"))
+    config = {"mode": "tcp", "host": "127.0.0.1", "port": silent, "bytes": 10}
+    request = TransformRequest(config=config, stream=stream(A), scope=A.key, timeouts=QUICK)
+    began = time.monotonic()
+
+    def feed() -> Iterator[Any]:
+        yield pa.table({"id": [1]})
+        time.sleep(15)  # what comes next is not waited for either
+
+    given = list(RapidbyteTransform().apply(runtime, request, feed()))
+    assert time.monotonic() - began < 10
+    (error,) = (g for g in given if isinstance(g, Error))
+    assert error.raw["code"] == "transform.heartbeat"
