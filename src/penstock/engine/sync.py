@@ -1,16 +1,17 @@
 """One sync, from the lease to the last state: the driver's state machine.
 
-Recover, read, drain (DESIGN.md §3 and §4). It decides what happens next and nothing else: segments
-are judged by ``engine.pending``, lanes are run by a :class:`LaneRunner`, rows reach their
-destination by an ``engine.delivery.Delivery``, streams that a source shows only while it is read
-are planned by a :class:`StreamPlanner`. Single-threaded; every collaborator may be an in-memory
-twin.
+Recover, read, drain (DESIGN.md §3 and §4). It decides what happens next and nothing else: what is
+sealed is looked after by ``engine.backlog``, lanes are run by a :class:`LaneRunner`, rows reach
+their destination by an ``engine.delivery.Delivery``, streams that a source shows only while it is
+read are planned by a :class:`StreamPlanner`. Single-threaded; every collaborator may be an
+in-memory twin.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from penstock.engine.backlog import Backlog
 from penstock.engine.contract import (
     LaneHandle,
     LaneRunner,
@@ -21,19 +22,16 @@ from penstock.engine.contract import (
     SyncPlan,
     Time,
 )
-from penstock.engine.delivery import Delivery, Verdicts, visible_key
+from penstock.engine.delivery import Delivery, Verdicts
 from penstock.engine.epochs import Epochs, LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult
 from penstock.engine.log import Log
 from penstock.engine.mailbox import Ask, NewConfig
-from penstock.engine.pending import Pending, Waiting, covered, decide, visible
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
-from penstock.model.state import SavedState, StateScope
+from penstock.model.segments import Segment
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import Lease, Store
-from penstock.state.keys import lane_task
 
 
 class _Running(msgspec.Struct):
@@ -59,46 +57,55 @@ class Sync:
         verdicts: Verdicts,
         save_config: Callable[[NewConfig], None],
     ) -> None:
-        """``keep_rejects``: moves a segment's rejects to where users query them; idempotent."""
-        self._plan, self._lease, self._store, self._log = plan, lease, store, log
-        self._delivery, self._keep_rejects = delivery, keep_rejects
-        self._runner, self._planner, self._states = runner, planner, states
+        """``keep_rejects``: as for :class:`~penstock.engine.backlog.Backlog`."""
+        self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
         self._observer, self._time, self._save_config = observer, time, save_config
         self._verdicts = verdicts
         self._streams = {s.id: s for s in plan.streams}
         self._complete: set[StreamId] = set()
         self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
         self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
-        self._published: set[StreamId] = set()
-        self._waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
         self._running: dict[int, _Running] = {}
         self._cancelled = False
         self._stopped = False  # the lanes were told to stop
+        self._backlog = Backlog(
+            plan,
+            lease=lease,
+            store=store,
+            log=log,
+            delivery=delivery,
+            keep_rejects=keep_rejects,
+            verdicts=verdicts,
+            streams=self._streams,
+            complete=self._complete,
+            meanwhile=self,
+            cancelled=lambda: self._cancelled,
+        )
         self._epochs = Epochs(
             plan.pipeline,
             lease=lease,
             store=store,
             states=states,
             note=observer.note,
-            drain=lambda: self._drain(self._patient()),
+            drain=self._backlog.drain_for_lane,
             keyed=plan.keyed,
         )
 
     def run(self) -> Outcome:
         """Raises only what stops everything: a lost lease, a store or a log that refuses."""
         self.recover()
-        self._published.clear()  # of earlier syncs
+        self._backlog.published.clear()  # of earlier syncs
         self._read()
-        self._close_open_epochs()
+        self._backlog.close_all()
         if self._cancelled:
             self._delivery.stop()
         else:
-            self._drain()
+            self._backlog.drain()
             self._delivery.source_done(sorted(self._complete))
-            self._settle()
-            self._drop_old_epochs()
+            self._backlog.settle()
+            self._backlog.drop_old()
         verdicts = self._verdicts
-        complete = self._complete - set(verdicts.blocked) - self._left_in_log()
+        complete = self._complete - set(verdicts.blocked) - self._backlog.left()
         if verdicts.shared_blocked:
             complete = {s for s in complete if self._streams[s].configured.fills_generation}
         return Outcome(
@@ -108,122 +115,17 @@ class Sync:
             cancelled=self._cancelled,
         )
 
-    def _left_in_log(self) -> set[StreamId]:
-        """Streams with sealed rows that are not committed: a cancelled run leaves them."""
-        pending = self._decide()
-        return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
-
     # -- recovery (L3, L5)
 
     def recover(self) -> None:
         """Repeat what was written down, then drain what was sealed, without asking the source."""
-        self._close_open_epochs()
+        self._backlog.close_all()
         self._delivery.repeat(self)
         if self._plan.resent:
-            self._give_up()
-        self._drain()
-        self._settle()
-        self._drop_old_epochs()
-
-    def _give_up(self) -> None:
-        left = [
-            Consumed(segment.id, stream)
-            for segment in self._visible()
-            for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
-        ]
-        self._store.abandon(self._lease, left)
-        self._store.replace_states(self._lease, [])
-
-    def _settle(self) -> None:
-        """Everything that was delivered is committed or blocked."""
-        self._delivery.flush(self)
-        self._sweep(self._decide())
-
-    def _close_open_epochs(self) -> None:
-        """Fence every epoch that was ever given out at the last segment we see."""
-        last = dict.fromkeys(self._store.open_epochs(self._plan.pipeline), 0)
-        for segment in self._log.segments():
-            if segment.id.epoch in last:
-                last[segment.id.epoch] = max(last[segment.id.epoch], segment.id.seq)
-        if last:
-            self._store.close_epochs(self._lease, last)
-
-    def _drop_old_epochs(self) -> None:
-        """Epochs that are closed and hold nothing any more leave the disk, then the ledger."""
-        used = {s.id.epoch for s in self._visible()}
-        closed = self._store.closed_epochs(self._plan.pipeline)
-        empty = [e for e in self._log.epochs() if e in closed and e not in used]
-        if empty:
-            self._log.drop_epochs(empty)
-            self._store.forget(self._lease, empty)
-
-    # -- loads
-
-    def _visible(self) -> list[Segment]:
-        closed = self._store.closed_epochs(self._plan.pipeline)
-        return visible(self._log.segments(), closed)
-
-    def _held(self) -> frozenset[StreamId]:
-        return frozenset(s.id for s in self._streams.values() if s.held)
-
-    def _patient(self) -> frozenset[StreamId]:
-        """Streams of which a lane that is begun again leaves the sealed rows in the log, so that
-        they load with the rest: it goes on from the last sealed state. Not where connectors keep
-        keys, which must be settled first, nor where that state speaks for generations as well, or
-        rows have versions, which are seen one after the other."""
-        held = frozenset(
-            s.id for s in self._streams.values() if s.held and not s.configured.fills_generation
-        )
-        if not held or self._plan.keyed:
-            return frozenset()
-        segments = self._log.segments()
-        shared = any(s.scope is not None and s.scope.stream is None for s in segments)
-        versions = any(part.version is not None for s in segments for part in s.slices)
-        mixed = shared and len(held) < len(self._streams)
-        return frozenset() if mixed or versions else held
-
-    def _decide(self, held: frozenset[StreamId] = frozenset()) -> Pending:
-        """``held``: streams whose loads wait."""
-        segments = self._visible()
-        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments})
-        return decide(
-            segments,
-            taken | self._delivery.under_way(),
-            blocked=frozenset(self._verdicts.blocked),
-            held=held,
-            patient=self._plan.resent,
-            each_state=self._delivery.each_state,
-            ended={} if self._plan.resent else self._shown(),
-        )
-
-    def _shown(self) -> dict[StreamId, int]:
-        """Of streams that the source has read to their end, the newest generation in the table."""
-        names = self._store.names(self._plan.pipeline) if self._complete else {}
-        return {s: max(map(int, names.get(visible_key(s), {})), default=0) for s in self._complete}
-
-    def _drain(self, held: frozenset[StreamId] = frozenset()) -> None:
-        pending = self._decide(held)
-        if pending.ready and not self._cancelled:
-            self._delivery.deliver(pending, self)
-            pending = self._decide(held)
-        self._sweep(pending)
-
-    def _sweep(self, pending: Pending) -> None:
-        """What nobody needs leaves the log."""
-        self._published |= self._delivery.published()
-        self._waiting = pending.waiting
-        kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
-        spent = [s for s in pending.spent if s.id not in kept]
-        for segment in spent:
-            self._keep_rejects(segment)
-        self._log.discard(spent)
-
-    def _written_down(self) -> set[SegmentId]:
-        """Segments of loads that failed: the next run repeats them, so their parts must stay."""
-        if not self._verdicts.blocked:
-            return set()
-        groups = self._store.open_groups(self._plan.pipeline)
-        return {segment for group in groups for load in group.loads for segment in load.segments}
+            self._backlog.give_up()
+        self._backlog.drain()
+        self._backlog.settle()
+        self._backlog.drop_old()
 
     # -- reading
 
@@ -257,8 +159,8 @@ class Sync:
             if self._running and now - scanned_at >= self._plan.scan_seconds:
                 scanned_at = now
                 free = self._plan.slots is None or self._plan.slots > len(self._running)
-                if free and self._due(now - loaded_at):
-                    self._drain(self._held())
+                if free and self._backlog.due(now - loaded_at):
+                    self._backlog.drain_some()
                     loaded_at = self._time.now()
             if self._running or again:
                 self._time.sleep(self._plan.poll_seconds)
@@ -347,36 +249,13 @@ class Sync:
             streams,
             lanes,
             self._streams,
-            self._waiting,
-            self._sealed_states(),
+            self._backlog.waiting,
+            self._backlog.sealed_states(),
             open_lanes=self._plan.open,
             before=before,
         )
-        if self._plan.keyed:
-            self._forget_keys()
+        self._backlog.forget_keys()
         return starts
-
-    def _forget_keys(self) -> None:
-        """What connectors kept for themselves of rows that were given up must not meet them."""
-        sealed, closed = self._visible(), self._store.closed_epochs(self._plan.pipeline)
-        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in sealed})
-        self._store.end_keys(self._lease, covered(sealed, taken), map(lane_task, closed))
-
-    def _sealed_states(self) -> list[SavedState]:
-        """The last of each scope that waits in the log with its rows."""
-        patient, found = self._patient(), dict[StateScope, SavedState]()
-        if not patient:
-            return []
-        visible = self._visible()
-        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in visible})
-        for segment in visible:
-            scope, state = segment.scope, segment.state
-            if scope is None or state is None:
-                continue
-            settled = SHARED_STATE if scope.stream is None else scope.stream
-            if scope.stream in {None, *patient} and Consumed(segment.id, settled) not in taken:
-                found[scope] = SavedState(scope, state)
-        return list(found.values())
 
     def _start(self, start: LaneStart) -> _Running:
         self._observer.lane_started(start)
@@ -387,19 +266,12 @@ class Sync:
         if config is not None:
             self._save_config(config)
 
-    def _due(self, seconds: float) -> bool:
-        pending = self._decide(self._held())
-        return bool(pending.ready) and (
-            pending.raw_bytes >= self._plan.load_bytes or seconds >= self._plan.load_seconds
-        )
-
     def _ended(self, start: LaneStart, result: LaneResult) -> None:
         self._observer.lane_ended(start, result)
         self._complete |= {s for s in result.complete if self._whole(s, start.lane)}
         if result.again:
-            self._close_open_epochs_of(start.epoch)
-            self._end_keys(start.epoch)
-            self._drain(self._patient())
+            self._backlog.close(start.epoch)
+            self._backlog.drain_for_lane()
         names = {str(s) for s, _ in result.retries}
         self._verdicts.errors += [
             PenstockError.from_dict(e)
@@ -414,12 +286,6 @@ class Sync:
         done.add(lane)
         return shards == 1 or len(done) == shards
 
-    def _end_keys(self, epoch: int) -> None:
-        """What was sealed keeps its keys; nothing else of this epoch does."""
-        if self._plan.keyed:
-            sealed = [s for s in self._log.segments() if s.id.epoch == epoch]
-            self._store.end_keys(self._lease, covered(sealed), [lane_task(epoch)])
-
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[SyncStream]:
         """What is left to be read of a lane that was lost, or tries streams again: a published
         generation is not filled again."""
@@ -432,7 +298,7 @@ class Sync:
             and (lost or s.id in retried)
             and not (s.shards > 1 and start.lane in self._shards.get(s.id, ()))
         ]
-        done = {s.id for s in mine if s.id in self._published}
+        done = {s.id for s in mine if s.id in self._backlog.published}
         self._complete |= done
         return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
 
@@ -441,10 +307,6 @@ class Sync:
             s.id in self._complete or start.lane in self._shards.get(s.id, ())
             for s in start.streams
         )
-
-    def _close_open_epochs_of(self, epoch: int) -> None:
-        seqs = [s.id.seq for s in self._log.segments() if s.id.epoch == epoch]
-        self._store.close_epochs(self._lease, {epoch: max(seqs, default=0)})
 
     def _may_begin_again(self, start: LaneStart, result: LaneResult) -> bool:
         """What was sealed must be settled first: from an older state it would be read again. An
@@ -455,8 +317,8 @@ class Sync:
         lost = result.end is LaneEnd.lost
         again = not self._cancelled and (not lost or start.attempt < self._plan.max_epochs)
         if again:
-            self._settle()
-            again = not (self._plan.open and self._published)
+            self._backlog.settle()
+            again = not (self._plan.open and self._backlog.published)
         names = {str(s) for s, _ in result.retries}
         errors = [e for e in result.errors if lost or e.get("stream") in names]
         left = self._unfinished(start, result)
