@@ -27,11 +27,11 @@ import pyarrow as pa
 
 from penstock.protocols.rapidbyte import destination, source, transform
 from penstock.protocols.rapidbyte.checked import table_of
-from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.ipc import frame_of
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
 from penstock.protocols.rapidbyte.messages import StreamContext, StreamLimits
 from penstock.protocols.rapidbyte.permissions import Effective
+from penstock.protocols.rapidbyte.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Told
 from penstock.runtimes.wasm.compiled import CompileCache
 

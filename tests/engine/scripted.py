@@ -1,8 +1,8 @@
 """A source and its lane in memory: what it holds is a script of records and of what it says between
 them.
 
-Real: ``engine.child.Lane``'s way with events (schemas, versions, activations), the sealer, the
-planner's versions. Twins: the source, the mailbox, planning. Neighbour: ``simulation``.
+Real: ``engine.lane_events`` (schemas, versions, activations), the sealer, the planner's versions.
+Twins: the source, the mailbox, planning. Neighbour: ``simulation``.
 """
 
 import json
@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from penstock.engine.buffers import Bounds, LaneStream
-from penstock.engine.child import Lane
 from penstock.engine.contract import Planned
 from penstock.engine.decoding import Streams
 from penstock.engine.epochs import LaneStart, SyncStream
 from penstock.engine.job import LaneEnd, LaneResult, StreamJob
+from penstock.engine.lane_events import LaneEvents
 from penstock.engine.mailbox import Ask
 from penstock.engine.planner import Planner
 from penstock.engine.sealer import Sealer
@@ -350,7 +350,7 @@ def _cursors(scenario: Any, start: LaneStart) -> dict[StreamId, int]:
     return {StreamId(None, name): at for name, at in given.items()}
 
 
-class _Lane(Lane):
+class _Lane(LaneEvents):
     """The real one's way with events; what it asks is answered between two events."""
 
     def __init__(self, epoch: int, jobs: Mapping[StreamId, StreamJob]) -> None:
@@ -358,7 +358,7 @@ class _Lane(Lane):
             limit=None, shared_states=True, epoch=epoch, served=False, streams=(*jobs.values(),)
         )
         self._streams = Streams(self._job)
-        self._read = dict.fromkeys(jobs, 0)
+        self.read = dict.fromkeys(jobs, 0)
         self._bytes = dict.fromkeys(jobs, 0)
         self._counted: dict[str, int] = {}
         self._versions: dict[StreamId, int] = {}
@@ -377,21 +377,18 @@ class _Lane(Lane):
             raise answer
         return answer
 
-    def take(self, event: Event, sealer: Sealer) -> bool:
+    def took(self, event: Event, sealer: Sealer) -> bool:
         """False: take it again, an answer is missing."""
         if self.waits_for is not None:
             return False
         try:
-            self._take(event, sealer)
+            self.take(event, sealer)
         except _Unanswered:
             return False
         return True
 
     def schema_of(self, stream: StreamId) -> int:
         return self._streams.jobs[stream].schema.version
-
-    def read(self) -> list[tuple[StreamId, int]]:
-        return sorted(self._read.items())
 
 
 class SimHandle:
@@ -455,7 +452,7 @@ class SimHandle:
                 yield self._ended(sealer, LaneEnd.finished if event == 0 else LaneEnd.failed)
                 return
             try:
-                while not self._lane.take(event, sealer):
+                while not self._lane.took(event, sealer):
                     yield None
                     if self._cancelled:
                         break
@@ -474,7 +471,7 @@ class SimHandle:
         return LaneResult(
             end=end,
             complete=sorted(s for s, c in complete.items() if c),
-            read=self._lane.read(),
+            read=sorted(self._lane.read.items()),
             errors=errors or [],
         )
 

@@ -14,9 +14,9 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.engine.buffers import LaneStream
 from penstock.engine.chain import Chain, planned
-from penstock.engine.child import _source_error  # pyright: ignore[reportPrivateUsage]
 from penstock.engine.decoding import Streams
 from penstock.engine.job import LaneJob, StreamJob, TransformJob
+from penstock.engine.lane_events import source_error
 from penstock.engine.memory import MemoryLog
 from penstock.engine.refusals import not_held, permissions_asked, refused
 from penstock.engine.rejects import decode_rejects
@@ -389,7 +389,7 @@ def test_l7_batch_that_fails_ends_its_stream_and_the_others_go_on() -> None:
     assert went.rows == 2, "one of a, one of b"
     assert not any(isinstance(e, (Reject, Schema, Activate)) for e in went.events)
     (error,) = [e for e in went.events if isinstance(e, Error)]
-    found = _source_error(error)
+    found = source_error(error)
     assert found.stream == "a" and found.code == "transform.failed" and found.connector is None
     assert found.where == "transforms[0].config.query" and found.message.startswith(found.where)
     assert found.hint == "divide by NULLIF(x, 0)"
@@ -422,7 +422,7 @@ def test_rule_that_ends_the_stream_keeps_what_it_says_of_the_rules() -> None:
     chain = [validate({"assert_range": {"field": "id", "max": 1}}, 0, "fail")]
     went = sync(chain, [batch(person(2)), batch(person(1), stream=B), Exited(0)])
     (error,) = [e for e in went.events if isinstance(e, Error)]
-    found = _source_error(error)
+    found = source_error(error)
     assert (found.code, found.stream, found.where) == (
         "transform.validation_failed", "a", "transforms[0]"
     )  # fmt: skip

@@ -3,7 +3,7 @@ and when (L1, L2, L8); over scripts that answer as a protocol would."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -12,10 +12,13 @@ import pytest
 from penstock.codec.columns import Columns
 from penstock.connectors.launch import Launch
 from penstock.engine import component_stage
-from penstock.engine.buffers import LaneStream
+from penstock.engine.buffers import Bounds, LaneStream
 from penstock.engine.chain import made_of, misfit, planned, standing
 from penstock.engine.decoding import Streams
 from penstock.engine.job import LaneJob, StreamJob, TransformJob
+from penstock.engine.memory import MemoryLog
+from penstock.engine.rejects import decode_rejects
+from penstock.engine.sealer import Sealer
 from penstock.engine.transforming import Transforming
 from penstock.engine.waiting import STATE_BYTES, Waiting
 from penstock.errors import PenstockError
@@ -302,11 +305,13 @@ def sql(query: str) -> TransformJob:
     return TransformJob(use="transform-sql", config={"query": query}, where="transforms[1]")
 
 
-def configured(stream: StreamId = A) -> ConfiguredStream:
+def configured(stream: StreamId = A, *, key: bool = False) -> ConfiguredStream:
+    mode = DestinationSyncMode.append_dedup if key else DestinationSyncMode.append
     return ConfiguredStream(
         stream=Stream(id=stream, json_schema={}),
         sync_mode=SyncMode.full_refresh,
-        destination_sync_mode=DestinationSyncMode.append,
+        destination_sync_mode=mode,
+        primary_key=(("id",),) if key else (),
     )
 
 
@@ -389,16 +394,20 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Event]]:
     return made
 
 
-def job_of(chain: tuple[TransformJob, ...], limit: int | None = None) -> LaneJob:
+def job_of(
+    chain: tuple[TransformJob, ...], limit: int | None = None, *, key: bool = False
+) -> LaneJob:
     def stream(name: StreamId) -> StreamJob:
-        plan = planned(chain, SCHEMA, configured(name))
-        shape = Shape(mode=DestinationSyncMode.append)
+        wanted = configured(name, key=key)
+        plan = planned(chain, SCHEMA, wanted)
+        shape = Shape(mode=wanted.destination_sync_mode)
         lane = LaneStream(
             stream=name, shape=shape, schema_version=1, generation=0, fills_generation=False
         )
         return StreamJob(
-            configured=configured(name), lane=lane, schema=plan.schema, given=SCHEMA, made=plan.made
-        )
+            configured=wanted, lane=lane, schema=plan.schema, given=SCHEMA, made=plan.made,
+            key=wanted.primary_key,
+        )  # fmt: skip
 
     return LaneJob(
         run="r", lane=0, epoch=1, log_root="", protocol="airbyte", launch={}, config={},
@@ -527,6 +536,119 @@ def test_l8_dead_letters_are_among_the_records_that_were_read(run: Stage) -> Non
     events = run(picky, [records(1, 3), records(4, 6), done(), Exited(0)])
     assert sum(isinstance(e, Reject) for e in events) == 2
     assert read(events) == 6 and ids(events) == [2, 3, 5, 6]
+
+
+class Account(NamedTuple):
+    """Of stream A, as sealed. ``told``: records that the lane's progress counts."""
+
+    read: int
+    committed: int
+    rejected: int
+    filtered: int
+    lines: int
+    rows: int
+    told: int
+
+
+Sealed = Callable[..., Account]
+
+
+@pytest.fixture
+def sealed(monkeypatch: pytest.MonkeyPatch) -> Sealed:
+    """What a sealer makes of a lane whose transforms, ``components`` of them, are one script."""
+
+    def made(
+        script: Script, events: list[Event], *, components: int = 1, how: str = "dlq",
+        key: bool = False,
+    ) -> Account:  # fmt: skip
+        monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Scripted(script))
+        job = job_of(tuple(component(n) for n in range(components)), key=key)
+        streams, log = Streams(job), MemoryLog()
+        sealer = Sealer(
+            log, epoch=1, lane=0, streams=[s.lane for s in job.streams], decode=streams.decode,
+            clock=lambda: 0.0, bounds=Bounds(seal_bytes=1), on_data_error=how,
+        )  # fmt: skip
+        out: list[Event] = []
+        for event in Transforming(job, streams).events(iter(events)):
+            out.append(event)
+            match event:
+                case Batch():
+                    sealer.batch(event)
+                case Reject():
+                    sealer.reject(event)
+                case State():
+                    sealer.state(event)
+                case StreamStatus():
+                    sealer.status(event)
+                case _:
+                    pass
+        sealer.finish(clean=True)
+        slices = [s for segment in log.segments() for s in segment.slices if s.stream == A]
+        assert all(s.read >= s.rejected + s.filtered for s in slices)
+        total = sum(s.read for s in slices)
+        rejected, filtered = sum(s.rejected for s in slices), sum(s.filtered for s in slices)
+        return Account(
+            total, total - rejected - filtered, rejected, filtered,
+            sum(len(list(decode_rejects(raw))) for raw in log.rejects.values()),
+            sum(s.rows for s in slices), read(out),
+        )  # fmt: skip
+
+    return made
+
+
+def three_letters_a_row(feed: Iterator[Any]) -> Iterator[Any]:
+    """And a checkpoint after each table, of which the even rows are handed on."""
+    for n, table in enumerate(feed):
+        for row in table.column("id").to_pylist():
+            for letter in range(3):
+                yield Reject(A, f"letter {letter}", b'{"id":%d}' % row)
+        even = table.filter(pa.array([row % 2 == 0 for row in table.column("id").to_pylist()]))
+        yield Came(even, even.nbytes)
+        yield Through(n + 1)
+    yield Through(END)
+
+
+@pytest.mark.parametrize("how", ["dlq", "skip"])
+def test_l8_more_dead_letters_than_records_count_no_more_than_were_read(
+    sealed: Sealed, how: str
+) -> None:
+    given = [records(1, 3), state("s1"), records(4, 4), records(5, 8), state("s2"), done(),
+             Exited(0)]  # fmt: skip
+    lost = (8, 0) if how == "dlq" else (0, 8)
+    lines = 24 if how == "dlq" else 0
+    assert sealed(three_letters_a_row, given, how=how) == (8, 0, *lost, lines, 4, 8)
+
+
+def test_l8_dead_letters_of_two_components_in_a_row_count_no_more_than_were_read(
+    sealed: Sealed,
+) -> None:
+    given = [records(1, 3), state("s1"), records(4, 8), state("s2"), done(), Exited(0)]
+    assert sealed(three_letters_a_row, given, components=2) == (8, 0, 8, 0, 36, 4, 8)
+
+
+def test_l8_rows_without_a_key_between_two_components_count_no_more_than_were_read(
+    sealed: Sealed,
+) -> None:
+    def without(feed: Iterator[Any]) -> Iterator[Any]:
+        for table in feed:
+            bare = table.set_column(0, "id", pa.nulls(table.num_rows, pa.int64()))
+            both = pa.concat_tables([bare, bare])
+            yield Came(both, both.nbytes)
+        yield Through(END)
+
+    given = [records(1, 2), Batch(A, [b"[1]"], [1], size=3), state("s"), done(), Exited(0)]
+    assert sealed(without, given, components=2, key=True) == (3, 0, 3, 0, 5, 0, 3)
+
+
+def test_l8_one_dead_letter_leaves_the_other_records_committed(sealed: Sealed) -> None:
+    def picky(feed: Iterator[Any]) -> Iterator[Any]:
+        for table in feed:
+            yield Reject(A, "not liked", b'{"id":1}')
+            yield Came(table.slice(1), table.nbytes)
+        yield Through(END)
+
+    given = [records(1, 3), records(4, 6), done(), Exited(0)]
+    assert sealed(picky, given) == (6, 4, 2, 0, 2, 4, 6)
 
 
 def test_l8_record_that_is_none_is_a_reject_before_the_transform_sees_it(run: Stage) -> None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from penstock.config.sections import Permissions
 from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.ipc import frame_of
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
 from penstock.protocols.rapidbyte.manifest import Found, read_manifest
 from penstock.protocols.rapidbyte.messages import CursorInfo, CursorValue, StreamContext
 from penstock.protocols.rapidbyte.permissions import effective
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Told
 from penstock.runtimes.wasm.compiled import CompileCache
 

@@ -23,11 +23,11 @@ from typing import Any
 import psycopg
 
 from penstock.protocols.rapidbyte import destination, source
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import load
 from penstock.protocols.rapidbyte.manifest import read_manifest
 from penstock.protocols.rapidbyte.messages import CursorInfo, CursorValue, StreamContext, WriteMode
 from penstock.protocols.rapidbyte.permissions import effective
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Told
 from penstock.runtimes.wasm.compiled import CompileCache
 

@@ -15,11 +15,11 @@ import running
 from running import arrow, counts, ended, frames, incremental, run, table
 
 from penstock.protocols.rapidbyte import source, transform
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import load
 from penstock.protocols.rapidbyte.manifest import role_problems
 from penstock.protocols.rapidbyte.messages import StreamLimits
 from penstock.protocols.rapidbyte.permissions import effective
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Checkpoint, Logged
 from penstock.runtimes.wasm.compiled import CompileCache
 

@@ -18,7 +18,6 @@ from rust_guests import Server, checksum, context, ended, make_rows, pump, stage
 from penstock.config.sections import Limits, NetworkPermissions, Permissions
 from penstock.protocols.rapidbyte import destination, source
 from penstock.protocols.rapidbyte.binary import custom_sections
-from penstock.protocols.rapidbyte.conversation import Pressure
 from penstock.protocols.rapidbyte.ipc import frame_of
 from penstock.protocols.rapidbyte.manifest import (
     MANIFEST_SECTION,
@@ -33,6 +32,7 @@ from penstock.protocols.rapidbyte.messages import (
     StreamContext,
     StreamLimits,
 )
+from penstock.protocols.rapidbyte.stage import Pressure
 from penstock.protocols.rapidbyte.told import Checkpoint, Frame, Logged, Told
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -15,6 +15,7 @@ from penstock.config.selectors import parse_stream
 from penstock.engine import states
 from penstock.engine.known import open_known
 from penstock.errors import ConfigError
+from penstock.model.catalog import StreamId
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -195,9 +196,17 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
         yield text.grid(
             ("scope", "of", "key", "value"),
             (
-                (k["scope"], k["owner"], k["key"], text.short(k["value"], 200))
+                (k["scope"], _owner(k), k["key"], text.short(k["value"], 200))
                 for k in answer["connector_keys"]
             ),
         )
     if answer["shared"] is not None:
         yield f"shared: {text.short(json.dumps(answer['shared']), 200)}"
+
+
+def _owner(found: dict[str, Any]) -> str:
+    """Of a stream's key its stream, as it is named elsewhere."""
+    if found["scope"] != "stream":
+        return found["owner"]
+    namespace, name = json.loads(found["owner"])
+    return str(StreamId(namespace, name))

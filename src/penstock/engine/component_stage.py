@@ -4,6 +4,7 @@ end at the source, while the source goes on.
 Rows that come out pass at once, in batches that stand for no record; what the source said of their
 stream (states, its end, counts) waits until all of it is out (``engine.waiting``). The transform is
 called once for each batch: what it gives lands in parts, under the claim of the lane's epoch.
+Counts stay the source's (L8): its dead letters count among the records that they wait with.
 Neighbours: ``transform_run`` is one run, ``protocols`` the conversation, ``transforming`` puts
 stages together.
 """
@@ -89,7 +90,6 @@ class ComponentStage:
         self._runs: dict[StreamId, TransformRun] = {}  # alive
         self._fed: dict[StreamId, int] = {}  # tables
         self._records: dict[StreamId, int] = {}
-        self._owed: dict[StreamId, int] = {}  # rejects whose records are counted later
         self._failed: set[StreamId] = set()
         self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
         self._came: set[StreamId] = set()
@@ -125,11 +125,11 @@ class ComponentStage:
                 yield from self._batch(event)
             case State():
                 self._waiting.state(event)
-                yield from self._ready()
+                yield from self._waiting.ready()
             case StreamStatus(status=Status.complete):
                 self._end(event.stream)
                 self._waiting.status(event)
-                yield from self._ready()
+                yield from self._waiting.ready()
             case StreamStatus(status=Status.incomplete):
                 yield from self._source_failed(event.stream, "the source did not finish the stream")
                 yield event
@@ -155,7 +155,7 @@ class ComponentStage:
         while not all(run.broken for run in self._runs.values()):
             yield from self._one_step()
         self._waiting.over()
-        yield from self._ready()
+        yield from self._waiting.ready()
         yield event
 
     def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
@@ -167,7 +167,7 @@ class ComponentStage:
             run.fail(why)
             self._failed.add(stream)
             self._waiting.failed(stream)
-            yield from self._ready()
+            yield from self._waiting.ready()
 
     def _batch(self, batch: Batch) -> Iterator[Event]:
         stream, job = batch.stream, self._streams.jobs[batch.stream]
@@ -176,17 +176,19 @@ class ComponentStage:
             yield from self._ended(stream)  # rows of two versions are never told apart
         if not len(batch.bodies):
             self._count(batch, batch.read)
-            yield from self._ready()
+            yield from self._waiting.ready()
             return
         schema = self._given(job)
         rows = self._streams.rows(batch, schema, self._place)
+        own = batch.stands_for is None  # each row is a record of the source
         for index, reason, name in rows.rejects:
-            yield Reject(stream, reason, bytes(batch.bodies[index]), name)
-        read = batch.read - len(rows.rejects)
+            raw = bytes(batch.bodies[index])
+            yield Reject(stream, reason, raw, name, records=1 if own else None)
+        read = batch.read - (len(rows.rejects) if own else 0)
         users = rows.rows.select([f.name for f in schema.fields])
         if stream in self._failed or self._enough(stream) or not users.num_rows:
             self._count(batch, read)
-            yield from self._ready()
+            yield from self._waiting.ready()
             return
         yield from self._feed(batch, job, schema, users, rows.rows)
         self._count(batch, read)
@@ -213,7 +215,7 @@ class ComponentStage:
         """These records are counted once what was made of them is out."""
         count = Batch(
             batch.stream, Columns(pa.table({})), [],
-            size=batch.size, version=batch.version, stands_for=max(read, 0),
+            size=batch.size, version=batch.version, stands_for=read,
             filtered=batch.filtered, keys=batch.keys,
         )  # fmt: skip
         self._waiting.read(count)
@@ -262,7 +264,7 @@ class ComponentStage:
         self._end(stream)
         while stream in self._runs:
             yield from self._one_step()
-        yield from self._ready()
+        yield from self._waiting.ready()
 
     def _one_step(self) -> Iterator[Event]:
         self._mail.wait()
@@ -294,7 +296,7 @@ class ComponentStage:
             case Through():
                 yield from self._through(run, answer)
             case Reject():
-                self._owed[run.stream] = self._owed.get(run.stream, 0) + 1
+                answer.records = None  # of which records it came is not known
                 self._waiting.came(run.stream)
                 yield answer
             case Error():
@@ -319,7 +321,7 @@ class ComponentStage:
                 version=run.version, stands_for=0, keys=((self._told.place, told.keys),),
             )  # fmt: skip
             self._waiting.kept(kept)
-        yield from self._ready()
+        yield from self._waiting.ready()
 
     def _over(self, run: TransformRun) -> Iterator[Event]:
         if self._runs.get(run.stream) is run:
@@ -335,17 +337,7 @@ class ComponentStage:
         yield error
         yield StreamStatus(run.stream, Status.incomplete)
         self._waiting.failed(run.stream)
-        yield from self._ready()
-
-    def _ready(self) -> Iterator[Event]:
-        """What may pass; a record that has become a reject is counted as that."""
-        for event in self._waiting.ready():
-            if isinstance(event, Batch):
-                owed = self._owed.get(event.stream, 0)
-                paid = min(owed, event.read)
-                self._owed[event.stream] = owed - paid
-                event.stands_for = event.read - paid
-            yield event
+        yield from self._waiting.ready()
 
     def _rows(self, run: TransformRun, came: Came) -> Iterator[Event]:
         stream, table = run.stream, came.table

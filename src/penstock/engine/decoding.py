@@ -1,7 +1,7 @@
 """Records to rows, stream by stream, as a lane was told of them; and what was odd in them, counted.
 
-Neighbours: ``engine.child`` learns of streams, ``engine.sealer`` asks for rows; ``codec.decode``
-does the work.
+Neighbours: ``engine.lane_events`` learns of streams, ``engine.sealer`` asks for rows;
+``codec.decode`` does the work.
 """
 
 import time

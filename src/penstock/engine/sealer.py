@@ -9,7 +9,7 @@ rows after it wait for the next one.
 * At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
   its stream reported COMPLETE (L7).
 
-Neighbours: ``engine.child`` feeds it events; ``engine.log`` keeps what it seals.
+Neighbours: ``engine.lane_events`` feeds it; ``engine.log`` keeps what it seals.
 """
 
 from collections.abc import Callable, Sequence

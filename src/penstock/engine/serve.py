@@ -219,8 +219,8 @@ class _Met(msgspec.Struct, frozen=True):
 
 class Echo:
     """States go back in the order in which they came, per scope, once they are committed. The lane
-    writes down each that it met (``engine.child``), before it seals what the state covers; here a
-    state that waits takes a hundred bytes, however long it is."""
+    writes down each that it met (``engine.lane_events``), before it seals what the state covers;
+    here a state that waits takes a hundred bytes, however long it is."""
 
     def __init__(self, say: Say, published: Published = lambda stream: None) -> None:
         self._say, self._published = say, published

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import rapidbyte_guests
 
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.runtimes.wasm.compiled import CompileCache
 
 COMPILED = rapidbyte_guests.CACHE / "compiled"

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.messages import StreamContext
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, PutAside, Told
 
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")

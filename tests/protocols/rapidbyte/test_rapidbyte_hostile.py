@@ -11,12 +11,12 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.frames import FrameBounds
 from penstock.protocols.rapidbyte.host import HostBounds
 from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.retries import may_retry
 from penstock.protocols.rapidbyte.sockets import SocketBounds
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged
 from penstock.runtimes.masking import Masker
 

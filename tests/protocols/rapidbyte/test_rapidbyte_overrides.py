@@ -19,6 +19,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteStream
+from penstock.protocols.rapidbyte.context import context_of
 from penstock.protocols.rapidbyte.lookup import component_file, parts
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext, WriteMode
@@ -31,7 +32,6 @@ from penstock.protocols.rapidbyte.overrides import (
     shards,
     strategy,
 )
-from penstock.protocols.rapidbyte.reading import context_of
 from penstock.protocols.rapidbyte.settings import Settings
 from penstock.protocols.rapidbyte.sharding import RapidbyteShards, divided
 from penstock.protocols.rapidbyte.terms import Terms

@@ -11,14 +11,10 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.conversation import (
-    LONGEST_CHECK,
-    LONGEST_DISCOVER,
-    Stage,
-    Within,
-)
 from penstock.protocols.rapidbyte.host import HostBounds
 from penstock.protocols.rapidbyte.messages import StreamContext
+from penstock.protocols.rapidbyte.patience import LONGEST_CHECK, LONGEST_DISCOVER, Within
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged
 from penstock.runtimes.contract import Timeouts
 

@@ -13,9 +13,9 @@ from rapidbyte_guests import allowed
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
 from penstock.protocols.rapidbyte.messages import StreamContext
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Told
 from penstock.runtimes.wasm.compiled import CompileCache
 

@@ -12,7 +12,6 @@ import pytest
 
 from penstock.errors import DestinationError, SourceError
 from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.ipc import frame_of
 from penstock.protocols.rapidbyte.messages import (
     CursorInfo,
@@ -21,6 +20,7 @@ from penstock.protocols.rapidbyte.messages import (
     StreamLimits,
     WriteMode,
 )
+from penstock.protocols.rapidbyte.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside
 from penstock.runtimes.masking import Masker
 from penstock.state.keys import DryKeys, MemoryKeys, Place

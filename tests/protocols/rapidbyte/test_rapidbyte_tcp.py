@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.messages import Refusal, StreamContext
 from penstock.protocols.rapidbyte.sockets import SocketBounds, Sockets
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended
 
 Stages = Callable[..., Stage]

@@ -52,8 +52,8 @@ from penstock.protocols.contract import (
 from penstock.protocols.feeding import failed
 from penstock.protocols.rapidbyte import live_runs, terms, writer
 from penstock.protocols.rapidbyte.acks import Marks
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.settings import opened
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.writing import RapidbyteDestination
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of

@@ -7,7 +7,8 @@ only a feed that ended well ends its stream. Source: the protocol, sections 3.2 
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, Within, converse, validated
+from penstock.protocols.rapidbyte.asking import validated
+from penstock.protocols.rapidbyte.conversation import converse
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -16,7 +17,9 @@ from penstock.protocols.rapidbyte.messages import (
     ValidationReport,
 )
 from penstock.protocols.rapidbyte.narrow import narrowed
+from penstock.protocols.rapidbyte.patience import Within
 from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Logged, Told
 
 

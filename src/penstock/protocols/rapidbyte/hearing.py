@@ -18,8 +18,9 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Error, Log, Measured, Reject, Tick
 from penstock.protocols.contract import Ack, Acks, Answer, WriteRequest
 from penstock.protocols.rapidbyte.acks import Marks
+from penstock.protocols.rapidbyte.answers import line
 from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe, TooLong
-from penstock.protocols.rapidbyte.reading import error_of, line, retry_after
+from penstock.protocols.rapidbyte.run_errors import error_of, retry_after
 from penstock.protocols.rapidbyte.stream_run import StreamRun
 from penstock.protocols.rapidbyte.terms import Terms, replaces, table_name
 from penstock.protocols.rapidbyte.told import (

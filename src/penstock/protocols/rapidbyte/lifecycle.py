@@ -2,7 +2,7 @@
 
 A connector is loaded once (wrapped and compiled) and opened any number of times, each time in a
 fresh instance: a guest keeps the configuration of its first open for as long as it lives. Not here:
-threads and queues (``conversation``), what an error means to a user (``failures``). Source: the
+threads (``asking``, ``running``), what an error means to a user (``failures``). Source: the
 protocol, section 3.
 """
 

@@ -3,7 +3,8 @@
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
-from penstock.protocols.rapidbyte.reading import DELETED_AT, RapidbyteSource
+from penstock.protocols.rapidbyte.reader import DELETED_AT
+from penstock.protocols.rapidbyte.reading import RapidbyteSource
 from penstock.protocols.rapidbyte.schema import RapidbyteSchema
 from penstock.protocols.rapidbyte.settings import RapidbyteManifest
 from penstock.protocols.rapidbyte.sharding import RapidbyteShards

@@ -1,7 +1,7 @@
 """What a pipeline says of a component beside its configuration, and the stage that is made of both.
 
 ``Component.settings`` crosses processes as plain data; here it is read. Neighbours: ``connectors``
-fills it, ``reading`` and ``writing`` converse with the :class:`~conversation.Stage`.
+fills it, ``reader`` and ``writer`` converse with the :class:`~stage.Stage`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from penstock.errors import ConfigError, Defect
 from penstock.model.catalog import ConfiguredStream, ConnectorSpec, SyncMode
 from penstock.protocols.contract import Held
 from penstock.protocols.rapidbyte import messages
-from penstock.protocols.rapidbyte.conversation import Pressure, Stage
 from penstock.protocols.rapidbyte.failures import explain
 from penstock.protocols.rapidbyte.host import HostBounds
 from penstock.protocols.rapidbyte.lifecycle import Loaded, load
@@ -28,6 +27,7 @@ from penstock.protocols.rapidbyte.manifest import (
 from penstock.protocols.rapidbyte.messages import Role
 from penstock.protocols.rapidbyte.overrides import Pins, flush_bytes
 from penstock.protocols.rapidbyte.permissions import Effective, effective
+from penstock.protocols.rapidbyte.stage import Pressure, Stage
 from penstock.runtimes.contract import Runtime, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap

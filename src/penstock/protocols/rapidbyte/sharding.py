@@ -11,6 +11,7 @@ from penstock.config.sections import Resources
 from penstock.model.catalog import ConfiguredStream, ConnectorSpec, Shard, SyncMode
 from penstock.protocols.contract import Held, Sharding
 from penstock.protocols.rapidbyte import overrides
+from penstock.protocols.rapidbyte.context import context_of
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.overrides import Pins
@@ -36,8 +37,6 @@ class RapidbyteShards:
     def shards(
         self, spec: ConnectorSpec, stream: ConfiguredStream, resources: Resources, slots: int
     ) -> Sharding:
-        from penstock.protocols.rapidbyte.reading import context_of
-
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, Manifest)
         context = context_of(Settings(resources=resources), stream, None)

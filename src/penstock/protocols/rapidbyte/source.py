@@ -7,20 +7,16 @@ Source: the protocol, section 3.1.
 
 from collections.abc import Callable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import (
-    LONGEST_DISCOVER,
-    Stage,
-    Within,
-    ask,
-    converse,
-    validated,
-)
+from penstock.protocols.rapidbyte.asking import ask, validated
+from penstock.protocols.rapidbyte.conversation import converse
 from penstock.protocols.rapidbyte.messages import (
     Catalog,
     RunRequest,
     StreamContext,
     ValidationReport,
 )
+from penstock.protocols.rapidbyte.patience import LONGEST_DISCOVER, Within
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Logged, Told
 
 

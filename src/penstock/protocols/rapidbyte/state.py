@@ -1,7 +1,7 @@
 """A stream's state: its source's own checkpoint, of which the cursor goes back to it.
 
-Pure functions; every state is a stream's own. Neighbours: ``reading`` makes states of checkpoints
-and cursors of states. Source: the protocol, sections 6 and 7.
+Pure functions; every state is a stream's own. Neighbours: ``reader`` makes states of checkpoints,
+``context`` cursors of states. Source: the protocol, sections 6 and 7.
 """
 
 from collections.abc import Collection, Sequence

@@ -13,10 +13,10 @@ from typing import Any, cast
 from penstock.errors import PenstockError
 from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte import destination
-from penstock.protocols.rapidbyte.conversation import Stage
 from penstock.protocols.rapidbyte.messages import StreamContext
 from penstock.protocols.rapidbyte.pipe import Abandoned, End, Pipe
 from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Ended, Told
 
 

@@ -12,12 +12,12 @@ from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteRequest, WriteStream
-from penstock.protocols.rapidbyte.conversation import Stage
+from penstock.protocols.rapidbyte.context import WRITE_MODES
 from penstock.protocols.rapidbyte.manifest import Manifest
 from penstock.protocols.rapidbyte.messages import CursorInfo, StreamContext, WriteMode
 from penstock.protocols.rapidbyte.outgoing import Frames
-from penstock.protocols.rapidbyte.reading import WRITE_MODES
 from penstock.protocols.rapidbyte.settings import Opened, Settings
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 AT_ONCE = 8  # streams; each has an instance and three threads

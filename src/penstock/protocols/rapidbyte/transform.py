@@ -7,7 +7,8 @@ Source: the protocol, section 3.3.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from penstock.protocols.rapidbyte.conversation import Stage, Within, converse, validated
+from penstock.protocols.rapidbyte.asking import validated
+from penstock.protocols.rapidbyte.conversation import converse
 from penstock.protocols.rapidbyte.ipc import fitting
 from penstock.protocols.rapidbyte.messages import (
     RunRequest,
@@ -15,7 +16,9 @@ from penstock.protocols.rapidbyte.messages import (
     StreamLimits,
     ValidationReport,
 )
+from penstock.protocols.rapidbyte.patience import Within
 from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import Logged, Told
 
 

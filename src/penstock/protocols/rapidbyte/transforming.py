@@ -26,21 +26,16 @@ from penstock.protocols.contract import (
     TransformRequest,
 )
 from penstock.protocols.rapidbyte import messages, transform
+from penstock.protocols.rapidbyte.answers import line, result_of, spec_of
 from penstock.protocols.rapidbyte.checked import table_of
-from penstock.protocols.rapidbyte.conversation import LONGEST_CHECK, Stage, Within
+from penstock.protocols.rapidbyte.context import context_of
 from penstock.protocols.rapidbyte.ipc import fitting, frame_of
 from penstock.protocols.rapidbyte.messages import StreamContext
-from penstock.protocols.rapidbyte.reading import (
-    broken_frame,
-    context_of,
-    error_of,
-    line,
-    result_of,
-    retry_after,
-    spec_of,
-)
+from penstock.protocols.rapidbyte.patience import LONGEST_CHECK, Within
+from penstock.protocols.rapidbyte.run_errors import broken_frame, error_of, retry_after
 from penstock.protocols.rapidbyte.settings import Opened, opened
 from penstock.protocols.rapidbyte.squeeze import Bytes
+from penstock.protocols.rapidbyte.stage import Stage
 from penstock.protocols.rapidbyte.told import (
     Checkpoint,
     Ended,

@@ -21,9 +21,9 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.feeding import of_destination
 from penstock.protocols.rapidbyte import destination
-from penstock.protocols.rapidbyte.conversation import LONGEST_CHECK, Within
+from penstock.protocols.rapidbyte.answers import line, result_of, spec_of
 from penstock.protocols.rapidbyte.manifest import Manifest, mode_problems, role_problems
-from penstock.protocols.rapidbyte.reading import line, result_of, spec_of
+from penstock.protocols.rapidbyte.patience import LONGEST_CHECK, Within
 from penstock.protocols.rapidbyte.settings import opened
 from penstock.protocols.rapidbyte.terms import Terms, replaces, table_name, write_mode
 from penstock.protocols.rapidbyte.writer import Writer
