@@ -2,6 +2,7 @@
 then shapes, double keys, rejects, change lists, extra fields."""
 
 import json
+import math
 import time
 import uuid
 from datetime import UTC, date, datetime
@@ -436,6 +437,19 @@ _values = st.recursive(
 )
 
 
+def _finite(value: Any) -> Any:
+    """NaN and its like, which JSON has not, are null in a text of JSON."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case list():
+            return [_finite(v) for v in value]
+        case dict():
+            return {k: _finite(v) for k, v in value.items()}
+        case _:
+            return value
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
@@ -459,7 +473,8 @@ def test_l9_no_value_is_lost_silently(records: list[dict[str, Any]]) -> None:
         if row["i"] is not None and not isinstance(sent["i"], str):
             assert row["i"] == Decimal(json.dumps(sent["i"]))
         if row["j"] is not None:
-            assert json.loads(row["j"]) == sent["j"]
+            kept = _finite(sent["j"])
+            assert json.loads(row["j"]) == kept and ("j" in listed or kept == sent["j"])
         if row["s"] is not None and isinstance(sent["s"], str):
             assert row["s"] == sent["s"]
 

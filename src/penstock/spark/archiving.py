@@ -57,6 +57,8 @@ def make_archive(cache_dir: Path | None = None) -> Path:
 
 def _work(options: list[str], folder: Path, cache: Path) -> None:
     """What loads and lanes have in common."""
+    from pyspark.sql.functions import udf
+
     spark = open_session(
         _Nothing(),
         master="local[2]",
@@ -72,7 +74,8 @@ def _work(options: list[str], folder: Path, cache: Path) -> None:
         spark.sql("SELECT kind, count(*), max(text) FROM again GROUP BY kind").collect()
         newest = "row_number() OVER (PARTITION BY kind ORDER BY id DESC) AS place"
         spark.sql(f"SELECT * FROM (SELECT *, {newest} FROM again) WHERE place = 1").collect()
-        spark.sparkContext.parallelize([0], 1).foreachPartition(lambda _: None)
+        same = udf(str, "string", useArrow=False)
+        spark.range(1).select(same("id")).collect()
     finally:
         close_session(spark, MAKE_SECONDS)
 

@@ -42,6 +42,7 @@ _LONGEST_MESSAGE = 16 * 1024
 _LONGEST_DOCUMENT = 16 << 20
 _KINDS = 3
 _RESERVES = {"WARN": 1, "ERROR": 2}  # times ``HostBounds.grave_lines``
+FEED_FAILED = "UPSTREAM_FAILED"
 _REFUSALS_TO_STOP = 1000
 """So often is a guest told that nobody listens, before it is ended."""
 
@@ -132,8 +133,10 @@ class Host:
         self.first_fault = self.first_fault or fault
 
     def _recovered(self) -> None:
-        """The guest goes on with its work: what it was refused before was not what ends it."""
-        self.first_fault = None
+        """The guest goes on with its work: what it was refused before was not what ends it, but
+        that its input failed is."""
+        if self.first_fault is None or self.first_fault.fault.code != FEED_FAILED:
+            self.first_fault = None
 
     # -- batches
 
@@ -189,9 +192,7 @@ class Host:
             with self._waiting():
                 return inbox.get(self._bounds.patience)
         except Failed as e:
-            raise refusal(
-                "internal", "UPSTREAM_FAILED", f"the stage before it failed: {e.cause}"
-            ) from e
+            raise refusal("internal", FEED_FAILED, f"the stage before it failed: {e.cause}") from e
         except TooLong as e:
             raise refusal("internal", "UPSTREAM_SILENT", str(e)) from e
         finally:
