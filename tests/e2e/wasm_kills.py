@@ -80,7 +80,8 @@ class WasmCell:
         replaces goes out once, what upserts is acknowledged once."""
         once = self.mode == "overwrite"
         once |= self.mode == "append_dedup" and self.point in PUSH_POINTS
-        return f"{self.point}:{1 if once else 3}@{self.target}"
+        several = 2 if self.point == "after-order" else 3  # one order may be all the rest
+        return f"{self.point}:{1 if once else several}@{self.target}"
 
 
 def wasm_cells() -> Iterator[WasmCell]:
