@@ -26,7 +26,7 @@ import orjson
 from penstock.codec.decode import RowDecoder, warm
 from penstock.codec.framing import LineFramer, Lines
 from penstock.codec.json_schema import data_type, row_schema
-from penstock.codec.parts import write_part
+from penstock.codec.parquet_parts import write_part
 
 BLOCK_BYTES = 1 << 20
 BATCH_BYTES = 16 << 20

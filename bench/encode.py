@@ -2,8 +2,8 @@
 
     python bench/encode.py [RECORDS] [--file SINGER_MESSAGES.jsonl] [--batch ROWS]
 
-``ours``: ``codec.lines_out`` (Arrow texts per column, one join). ``take``: the same texts, put in
-place by one ``take``, whose values are the lines. ``concat``: texts joined in DuckDB's SQL.
+``ours``: ``codec.json_lines_encoder`` (Arrow texts per column, one join). ``take``: the same texts,
+put in place by one ``take``, whose values are the lines. ``concat``: texts joined in DuckDB's SQL.
 ``to_json``: DuckDB's to_json of a struct. ``dicts``: to_pylist and orjson. Each one's first lines
 are compared with ours: ``right`` says whether they hold the same values. Without a file: records
 of ``messages.py``, 17 columns, about 600 bytes. With one: a SCHEMA line, then RECORD lines.
@@ -28,8 +28,8 @@ from messages import SCHEMA, prepare
 
 from penstock.codec import json_text
 from penstock.codec.decode import RowDecoder, warm
+from penstock.codec.json_lines_encoder import LineEncoder, Slot
 from penstock.codec.json_schema import data_type, row_schema
-from penstock.codec.lines_out import LineEncoder, Slot
 from penstock.model.types import EXTRACTED_AT, DataType, Kind, RowSchema
 
 START = '{"type":"RECORD","stream":"bench","record":'

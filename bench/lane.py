@@ -2,9 +2,10 @@
 
     python bench/lane.py [--records 300000] [--rounds 3] [--wrap "perf record -g -o OUT"]
 
-Starts ``penstock.engine.child`` on the prepared file as a Spark task would, and prints per round:
-``us`` CPU of the lane a record (start-up included), ``wall_us``, ``orjson_us`` (the mean of one
-measured before and one after), and both ratios. ``--wrap`` puts a command before the interpreter.
+Starts ``penstock.engine.worker.lane`` on the prepared file as a Spark task would, and prints per
+round: ``us`` CPU of the lane a record (start-up included), ``wall_us``, ``orjson_us`` (the mean of
+one measured before and one after), and both ratios. ``--wrap`` puts a command before the
+interpreter.
 """
 
 import argparse
@@ -28,8 +29,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
 
     from penstock.codec.json_schema import row_schema
     from penstock.connectors.launch import Launch
-    from penstock.engine.buffers import LaneStream
-    from penstock.engine.job import LaneJob, StreamJob
+    from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.names import clean_columns
     from penstock.model.segments import Shape
@@ -83,7 +83,7 @@ def run(path: Path, schema: Path, repeat: int, wrap: str) -> tuple[float, float,
     import msgspec
     from spine import environment
 
-    from penstock.engine.mailbox import Mailbox
+    from penstock.engine.channel.mailbox import Mailbox
 
     folder = Path(tempfile.mkdtemp(prefix="lane-", dir=DATA))
     try:
@@ -92,7 +92,7 @@ def run(path: Path, schema: Path, repeat: int, wrap: str) -> tuple[float, float,
         body = msgspec.json.encode(job(path, schema, folder / "log", repeat))
         began = time.monotonic()
         child = subprocess.Popen(
-            [*shlex.split(wrap), sys.executable, "-m", "penstock.engine.child"],
+            [*shlex.split(wrap), sys.executable, "-m", "penstock.engine.worker.lane"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(),

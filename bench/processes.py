@@ -97,10 +97,10 @@ def _role(pid: int) -> str | None:
     if not line:
         return None
     marks = {
-        b"penstock.spark.daemon": "worker",
+        b"penstock.spark.worker_daemon": "worker",
         b"pyspark.daemon": "worker",
-        b"penstock.engine.child": "child",
-        b"penstock.engine.push_child": "push",
+        b"penstock.engine.worker.lane": "child",
+        b"penstock.engine.worker.feeder": "push",
         b"supervisor.py": "supervisor",
     }
     role = next((r for mark, r in marks.items() if mark in line), None)

@@ -35,7 +35,7 @@ from rust_guests import (
     stage,
 )
 
-from penstock.protocols.rapidbyte import destination, source
+from penstock.protocols.rapidbyte.guest import stream_run
 
 TABLE = context("rows", mode="replace")
 
@@ -65,7 +65,7 @@ def processes(server: Server) -> None:
     child.start()
     there.close()
     to = stage("destination", server.config(schema="landed"))
-    error = ended(list(destination.write(to, TABLE, _received(here)))).error
+    error = ended(list(stream_run.write(to, TABLE, _received(here)))).error
     child.join(60)
     if error is not None:
         raise error
@@ -73,7 +73,7 @@ def processes(server: Server) -> None:
 
 def _read(server: Server, into: Connection) -> None:
     with into:
-        for frame in frames(source.read(stage("source", server.config()), TABLE)):
+        for frame in frames(stream_run.read(stage("source", server.config()), TABLE)):
             into.send_bytes(frame)
         into.send_bytes(b"")
 

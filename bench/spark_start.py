@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from penstock.spark.archiving import make_archive
+from penstock.spark.class_archive_build import make_archive
 
 ONE = """
 import sys

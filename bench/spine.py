@@ -31,8 +31,8 @@ def drive(given: str) -> None:
     import msgspec
     from msgspec.structs import replace
 
+    from penstock.config.command_line import pipeline_from_arguments
     from penstock.config.home import Home
-    from penstock.config.quick import pipeline_from_arguments
     from penstock.engine.run import run_pipeline
 
     class Quiet:

@@ -22,19 +22,19 @@ import orjson
 import pyarrow as pa
 from messages import STREAM, prepare
 
-from penstock.codec import accounting
 from penstock.codec import bodies as shape
+from penstock.codec import key_accounting
 from penstock.codec.decode import RowDecoder, _Batch, _same, warm
-from penstock.codec.internal import row_ids
 from penstock.codec.json_schema import row_schema
-from penstock.codec.packed import Packed
-from penstock.codec.parts import write_part
+from penstock.codec.packed_bodies import Packed
+from penstock.codec.parquet_parts import write_part
+from penstock.codec.system_columns import row_ids
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch
 from penstock.model.names import clean_columns
 from penstock.protocols.airbyte import PACKAGE
-from penstock.protocols.airbyte.lines import Sorter, _one_a_line
 from penstock.protocols.airbyte.messages import PlainLine
+from penstock.protocols.airbyte.record_reader import Sorter, _one_a_line
 
 DATA = Path(__file__).resolve().parent / "data"
 CHUNK, PART = 1 << 20, 16 << 20
@@ -97,7 +97,7 @@ def decoding(table: Table, bodies: Packed, schema: Any) -> None:
     kinds = [f.type for f in schema.fields]
     pairs = [list(zip(t, kinds, strict=False)) for t in texts]
     table.time("keys accounted for", lambda: [
-        accounting.explained(c, p) for c, p in zip(columns, pairs, strict=True)])  # fmt: skip
+        key_accounting.explained(c, p) for c, p in zip(columns, pairs, strict=True)])  # fmt: skip
     batch = _Batch(decoder._plan, [])
     table.time("texts to typed columns", lambda: [
         batch._typed(t, f.type, f.source, _same)

@@ -29,8 +29,8 @@ def drive(config: str, place: str, home: str, profile: str) -> None:
 
     import msgspec
 
+    from penstock.config.command_line import pipeline_from_arguments
     from penstock.config.home import Home
-    from penstock.config.quick import pipeline_from_arguments
     from penstock.engine.run import run_pipeline
 
     began = time.monotonic()

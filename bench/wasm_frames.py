@@ -25,15 +25,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.checked import table_of
-from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.messages import StreamContext, StreamLimits
-from penstock.protocols.rapidbyte.permissions import Effective
-from penstock.protocols.rapidbyte.stage import Pressure, Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Told
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.declared.permissions import Effective
+from penstock.protocols.rapidbyte.guest import stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
+from penstock.protocols.rapidbyte.wire.frame_check import table_of
+from penstock.protocols.rapidbyte.wire.messages import StreamContext, StreamLimits
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "rapidbyte"))
 from rapidbyte_guests import c_guest
@@ -77,11 +77,11 @@ def run(loaded: Loaded, size: int, frames: int, piece: int) -> tuple[float, floa
     stage = Stage(loaded, config, ALLOWED, loaded.role)
     total = size * frames
     if loaded.role == "source":
-        times = timed(source.read(stage, CONTEXT), total)
+        times = timed(stream_run.read(stage, CONTEXT), total)
     elif loaded.role == "destination":
-        times = timed(destination.write(stage, CONTEXT, feed(size, frames)), None)
+        times = timed(stream_run.write(stage, CONTEXT, feed(size, frames)), None)
     else:
-        times = timed(transform.apply(stage, CONTEXT, feed(size, frames)), total)
+        times = timed(stream_run.apply(stage, CONTEXT, feed(size, frames)), total)
     return total / times[0] / 1e6, total / times[1] / 1e6
 
 
@@ -102,9 +102,9 @@ def chain(cache: CompileCache, megabytes: int) -> dict[str, Any]:
         return Stage(load(c_guest(role), role, cache), config, ALLOWED, role, pressure=pressure)
 
     first, second, third = stage("source"), stage("transform"), stage("destination")
-    read = frames_of(source.read(first, CONTEXT))
-    through = frames_of(transform.apply(second, CONTEXT, read))
-    seconds, cpu = timed(destination.write(third, CONTEXT, through), None)
+    read = frames_of(stream_run.read(first, CONTEXT))
+    through = frames_of(stream_run.apply(second, CONTEXT, read))
+    seconds, cpu = timed(stream_run.write(third, CONTEXT, through), None)
     return {
         "chained MB": megabytes,
         "MB/s": round(megabytes * size / seconds / 1e6),

@@ -1,5 +1,6 @@
 """What all tests of a process share: one Spark session that can write Delta."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Half the processor time of every Java that a test starts: none lives long enough to be tuned.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

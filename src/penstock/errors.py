@@ -6,6 +6,7 @@ from this tree; nothing else reaches a user. Exit codes are those of the command
     PenstockError
       ConfigError          2   a pipeline file, an option, a connector's config; usage
       SchemaError          3   a schema that cannot be read, a schema change that is refused
+      ConnectorError       4   a connector could not be installed or started; its role is not said
       SourceError          4   the source connector failed, or could not be started or installed
       DestinationError     5   the table or the destination connector refused
       StateError           6   the state store or a state
@@ -16,7 +17,12 @@ from this tree; nothing else reaches a user. Exit codes are those of the command
       Defect              70   a fault of ours
 """
 
-from typing import Any, ClassVar
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+Role = Literal["source", "destination", "transform"]
+"""What a connector is in a pipeline."""
 
 
 class PenstockError(Exception):
@@ -24,11 +30,13 @@ class PenstockError(Exception):
 
     ``message`` says what happened, ``where`` the place (a file and line, a stream, a path in a
     config), ``hint`` what to do next. ``code`` is stable and dotted (``source.exited``).
-    ``connector`` holds every field of a connector's own error.
+    ``connector`` holds every field of a connector's own error. ``fields``: what
+    :meth:`as_dict` carries; a class with more of them adds their names.
     """
 
     exit_code: ClassVar[int] = 70
     default_code: ClassVar[str] = "defect"
+    fields: ClassVar[tuple[str, ...]] = ("code", "message", "hint", "where", "stream", "connector")
 
     def __init__(
         self,
@@ -49,29 +57,32 @@ class PenstockError(Exception):
         self.connector = connector
 
     def as_dict(self) -> dict[str, Any]:
-        """The ``error`` object of a report: code, message, hint, where, stream, connector."""
-        return {
-            "code": self.code,
-            "message": self.message,
-            "hint": self.hint,
-            "where": self.where,
-            "stream": self.stream,
-            "connector": self.connector,
-            "exit_code": self.exit_code,
-        }
+        """JSON data from which :meth:`from_dict` makes the same error in another process.
+        ``class``: its own name, then those of its bases, for a reader that lacks the first."""
+        fields = {name: getattr(self, name) for name in self.fields}
+        bases = type(self).__mro__
+        names = [base.__name__ for base in bases[: bases.index(PenstockError)]]
+        return {"class": names, **fields, "exit_code": self.exit_code}
+
+    def as_report(self) -> dict[str, Any]:
+        """The ``error`` object of a report and of ``--json``, which is a contract with users: it
+        names no class."""
+        report = {name: getattr(self, name) for name in PenstockError.fields}
+        return {**report, "exit_code": self.exit_code}
 
     @staticmethod
     def from_dict(raw: dict[str, Any]) -> "PenstockError":
-        """The error that :meth:`as_dict` described, as a member of the same branch of the tree."""
-        branch = _BY_EXIT_CODE.get(int(raw.get("exit_code", 70)), Defect)
-        return branch(
-            str(raw.get("message", "")),
-            code=raw.get("code"),
-            hint=raw.get("hint"),
-            where=raw.get("where"),
-            stream=raw.get("stream"),
-            connector=raw.get("connector"),
-        )
+        """The error of :meth:`as_dict`, as its class, or the nearest base that this process has
+        loaded; where no class is named (:meth:`as_report`, older versions), by its exit code."""
+        known = {kind.__name__: kind for kind in _below(PenstockError)}
+        named = (known[name] for name in raw.get("class", ()) if name in known)
+        kind = next(named, None) or _BY_EXIT_CODE.get(int(raw.get("exit_code", 70)), Defect)
+        error = kind.__new__(kind)  # the constructor of a subclass may take something else
+        told = {name: raw.get(name) for name in PenstockError.fields}
+        PenstockError.__init__(error, str(told.pop("message") or ""), **told)
+        for name in kind.fields[len(PenstockError.fields) :]:
+            setattr(error, name, raw.get(name))
+        return error
 
 
 class ConfigError(PenstockError):
@@ -79,10 +90,14 @@ class ConfigError(PenstockError):
 
     exit_code = 2
     default_code = "config.invalid"
+    fields = (*PenstockError.fields, "problems")
 
     def __init__(self, message: str, *, problems: list[str] | None = None, **kw: Any) -> None:
         super().__init__(message, **kw)
         self.problems = problems or []
+
+    def as_report(self) -> dict[str, Any]:
+        return super().as_report() | ({"problems": self.problems} if self.problems else {})
 
 
 class SchemaError(PenstockError):
@@ -90,7 +105,17 @@ class SchemaError(PenstockError):
     default_code = "schema.invalid"
 
 
+class ConnectorError(PenstockError):
+    """A connector cannot be installed or started, as code that serves every role says it. Never
+    leaves that code: :func:`in_role` gives it its role."""
+
+    exit_code = 4
+    default_code = "connector.failed"
+
+
 class SourceError(PenstockError):
+    """Of a source, or of a transform."""
+
     exit_code = 4
     default_code = "source.failed"
 
@@ -132,6 +157,21 @@ class Defect(PenstockError):
     default_code = "defect"
 
 
+def error_class(role: Role) -> type[SourceError] | type[DestinationError]:
+    """Of which class the failures of a connector in this role are."""
+    return DestinationError if role == "destination" else SourceError
+
+
+@contextmanager
+def in_role(role: Role) -> Generator[None]:
+    """Make every ``ConnectorError`` that is raised inside the error of a connector in this role."""
+    try:
+        yield
+    except ConnectorError as e:
+        told = {name: getattr(e, name) for name in PenstockError.fields}
+        raise error_class(role)(told.pop("message"), **told) from e.__cause__
+
+
 _BY_EXIT_CODE: dict[int, type[PenstockError]] = {
     2: ConfigError,
     3: SchemaError,
@@ -141,3 +181,10 @@ _BY_EXIT_CODE: dict[int, type[PenstockError]] = {
     7: Cancelled,
     70: Defect,
 }
+
+
+def _below(kind: type[PenstockError]) -> Iterator[type[PenstockError]]:
+    """Every loaded class of the tree under ``kind``."""
+    for branch in kind.__subclasses__():
+        yield branch
+        yield from _below(branch)

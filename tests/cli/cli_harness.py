@@ -34,15 +34,22 @@ class Answer:
         return self.json["error"]
 
 
+KEPT = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS")
+
+
 class Cli:
-    def __init__(self, home: Path, pycache: Path, cwd: Path) -> None:
+    """The command with an environment of its own; what runs keep for later ones (jars, classes)
+    is the user's."""
+
+    def __init__(self, home: Path, cwd: Path) -> None:
         self.home, self.cwd = home, cwd
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "JAVA_HOME")}
+        kept = {k: v for k, v in os.environ.items() if k in KEPT}
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         self.environ = {
             **kept,
             "HOME": str(cwd),
             "PENSTOCK_HOME": str(home),
-            "PYTHONPYCACHEPREFIX": str(pycache),
+            "XDG_CACHE_HOME": cache,
         }
 
     def __call__(

@@ -7,23 +7,17 @@ import pytest
 from cli_harness import RUN, SOURCE, STATES, Cli, report
 
 from penstock.config.home import Home
-from penstock.engine.events_log import LogLine
-from penstock.engine.rejects import RejectLine, encode_rejects
+from penstock.engine.channel.connector_log import LogLine
+from penstock.engine.log.rejects import RejectLine, encode_rejects
 from penstock.model.catalog import StreamId
 from penstock.protocols import load
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 
-@pytest.fixture(scope="session")
-def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled modules, as an installed Penstock has them."""
-    return tmp_path_factory.mktemp("pycache")
-
-
 @pytest.fixture
-def cli(tmp_path: Path, pycache: Path) -> Cli:
-    return Cli(tmp_path / "home", pycache, tmp_path)
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "home", tmp_path)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from cli_harness import RUN, SCRIPT, SOURCE, STATES, Cli, report
 
-from penstock.cli.reports import report_text
+from penstock.cli.report_view import report_text
 from penstock.config.home import Home
 from penstock.model.report import StreamReport
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 TARGET = f"singer:{sys.executable} {Path(__file__).parents[1] / 'stubs' / 'stub_target.py'}"
@@ -77,6 +77,52 @@ def test_preview_gives_rows_and_keeps_nothing(cli: Cli) -> None:
     assert told.code == 0
     assert [row["id"] for row in told.json["rows"]] == [1, 2, 3]
     assert not (cli.home / "state.db").exists()
+
+
+ONE_KEY = """
+import json, sys
+def say(**m): print(json.dumps(m))
+schema = {"type": "object", "properties": {"id": {"type": "integer"},
+    "at": {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}}}
+word = next(w for w in sys.argv if w in ("spec", "check", "discover", "read"))
+if word == "spec":
+    count = {"count": {"type": "integer"}}
+    say(type="SPEC", spec={"connectionSpecification": {"type": "object", "properties": count}})
+if word == "check":
+    say(type="CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
+if word == "discover":
+    stream = {"name": "s", "json_schema": schema, "supported_sync_modes": ["full_refresh"]}
+    say(type="CATALOG", catalog={"streams": [stream]})
+if word == "read":
+    data = {"id": 1, "at": "2026-01-02T03:04:05.123456789Z"}
+    say(type="RECORD", record={"stream": "s", "data": data, "emitted_at": 1})
+"""
+
+
+def one_key(folder: Path) -> str:
+    (folder / "one_key.py").write_text(ONE_KEY)
+    return f"airbyte:{sys.executable} {folder / 'one_key.py'}"
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "parquet:./lake"), ("check", "parquet:./lake"), ("preview",), ("discover",)]
+)
+def test_a_key_that_the_schema_lacks_is_said_once(cli: Cli, tmp_path: Path, words: Any) -> None:
+    """Whatever asks for it, and however often it is looked at."""
+    verb, *place = words
+    told = cli(verb, one_key(tmp_path), *place, "--config", '{"cuont": 1}')
+    assert told.code == 0, told.err
+    assert (told.out + told.err).count("does not name it") == 1
+
+
+def test_preview_says_of_values_what_a_run_would(cli: Cli, tmp_path: Path) -> None:
+    told = cli("preview", one_key(tmp_path), "--json")
+    (note,) = told.json["notes"]
+    assert note == "times with more than 6 digits of a second, cut to the microsecond: s.at (1)"
+    assert told.json["changes"] == 0
+    assert f"note: {note}" in cli("preview", one_key(tmp_path)).out
+    basic = cli("preview", SOURCE, "--config", BASIC, "--stream", "s1", "--limit", "3", "--json")
+    assert basic.json["notes"] == []
 
 
 def test_a_configuration_that_nobody_keeps_is_said_and_not_shown(cli: Cli) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_harness import SCRIPT, Cli
 
-from penstock.cli import text
+from penstock.cli import format as text
 from penstock.cli.output import Output, encode_json
 from penstock.cli.progress import LineObserver, watching
 from penstock.errors import Cancelled, ConfigError, Defect, SourceError
@@ -144,6 +144,13 @@ def test_secrets_and_control_characters_do_not_reach_the_terminal() -> None:
     assert "s3cret" not in out.getvalue()
 
 
+def test_counts_are_never_masked_for_a_secret_that_is_a_number() -> None:
+    output, out, err = make()
+    output.hide(["3000", "true", "00042", "hunter2-3000"])
+    output.say("loaded users: 3000 records, true, 00042; hunter2-3000")
+    assert "loaded users: 3000 records, true, 00042; ****" in out.getvalue() + err.getvalue()
+
+
 def test_a_reader_that_goes_away_is_nobodys_error(cli: Cli) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -176,7 +183,28 @@ def test_sizes_times_and_counts() -> None:
     assert text.counted(1204, "row") == "1,204 rows"
 
 
+def test_a_rate_is_told_only_where_it_tells_something() -> None:
+    """Of a small run it is the time that Spark takes to start."""
+    assert [text.rate(*r) for r in ((10, 37), (999, 1), (5000, 0.5), (1500, 2000))] == [None] * 4
+    assert text.rate(300_000, 25) == "12,000 rows/s"
+
+
 # -- progress
+
+
+def test_what_a_source_expects_is_shown_beside_what_came() -> None:
+    output, _, err = make()
+    observer = LineObserver(output)
+    observer.expected(None, 1, None)
+    observer.expected(None, 2000, 5_000_000)
+    observer.expected("users", None, 40_000)
+    observer.stream("users", 1, 2000, 1, 0, None)
+    lines = [line.split("] ")[1] for line in err.getvalue().splitlines()]
+    assert lines == [
+        "expected about 1 row in all",
+        "expected about 2,000 rows, 5.0 MB in all",
+        "read     users: 1 row, 2.0 kB of about 40 kB, 1 state",
+    ]
 
 
 def test_progress_off_a_terminal_is_a_line_per_event() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cli_harness import Cli
 
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}

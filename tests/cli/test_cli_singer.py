@@ -10,7 +10,7 @@ from cli_harness import RUN, Cli
 
 from penstock.config.home import Home
 from penstock.protocols import load
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 TAP = """

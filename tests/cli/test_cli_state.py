@@ -8,7 +8,7 @@ from cli_harness import RUN, SOURCE, STATES, Cli, stream_state
 
 from penstock.config.home import Home
 from penstock.protocols import load
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 SHOWN = {
@@ -94,6 +94,17 @@ def test_reset_of_a_stream_of_a_legacy_state_is_refused_with_the_reason(shop: Cl
     assert "one blob" in told.error["message"]
     assert shop("state", "show", "old", "--json").json["shared"] == {"cursor": 3}
     assert shop("state", "reset", "old", "--json").json["shared"] is None
+
+
+def test_L3_adopt_takes_the_tables_as_they_are(shop: Cli) -> None:
+    told = shop("state", "adopt", "shop", "--json").json
+    names = [{"namespace": s["namespace"], "name": s["name"]} for s in SHOWN["streams"]]
+    assert told["pipeline"] == "shop"
+    assert sorted(map(str, told["adopted"])) == sorted(map(str, names))
+    one = shop("state", "adopt", "shop", "--stream", "users")
+    assert one.code == 0 and "users" in one.out
+    assert shop("state", "show", "shop", "--json").json == SHOWN
+    assert shop("state", "adopt", "shop", "--stream", "usres", "--json").code == 2
 
 
 def test_set_puts_a_state_over_the_saved_one(shop: Cli) -> None:

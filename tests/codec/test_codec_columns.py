@@ -75,8 +75,6 @@ def test_l9_every_arrow_type_is_one_of_ours_and_keeps_its_values(
         (pa.array([2**63, 1], pa.uint64()), DataType(Kind.integer), [None, 1], [0]),
         (pa.array([b"a", b"\xff"]), DataType(Kind.string), ["a", None], [1]),
         (pa.array(['{"a":1}', "{", None]), DataType(Kind.json), ['{"a":1}', None, None], [1]),
-        (pa.array([1001, 1000], pa.timestamp("ns")), DataType(Kind.timestamp_ntz),
-         [None, datetime(1970, 1, 1, 0, 0, 0, 1)], [0]),
         (pa.array([["1"], ["x", "2"], None]), DataType(Kind.array, item=DataType(Kind.integer)),
          [[1], [None, 2], None], [1]),
     ],
@@ -95,6 +93,46 @@ def test_l9_a_value_that_loses_something_is_null_and_listed(
     assert [r.index for r in strict.rejects] == lost
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_l9_nanoseconds_are_cut_to_microseconds_and_counted_by_column(zone: str | None) -> None:
+    """Before 1970 too the fraction of the second loses its last digits, and nothing else."""
+    array = pa.array([1001, 1000, -1, None], pa.timestamp("ns", tz=zone))
+    done = decode(pa.table({"x": array, "l": pa.array([[1], [1, 2], [], None],
+                                                     pa.list_(pa.timestamp("ns")))}))  # fmt: skip
+    micros = done.table.column("x").combine_chunks().cast(pa.int64()).to_pylist()
+    assert micros == [1, 1, -1, None]
+    assert done.cut == {"x": 2, "l[]": 3}
+    assert (done.misfits, done.table.column(CHANGES).to_pylist()) == (0, [[], [], [], []])
+    assert decode(pa.table({"x": array}), strict=True).rejects == []
+
+
+def test_l9_texts_in_frames_are_read_as_times_like_those_in_json() -> None:
+    schema = RowSchema((Field("x", "x", DataType(Kind.timestamp)),))
+    texts = pa.array(["2024-01-01 00:00:00.1234567Z", "2024-01-01T01:00:00+0100", "soon"])
+    done = decode(pa.table({"x": texts}), schema)
+    assert done.table.column("x").to_pylist() == [
+        datetime(2024, 1, 1, 0, 0, 0, 123456, UTC), datetime(2024, 1, 1, tzinfo=UTC), None,
+    ]  # fmt: skip
+    assert (done.cut, done.nulled) == ({"x": 1}, {"x": 1})
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([2**53 + 1, 2**53, None]),
+        pa.array([Decimal("99999999999999.999999"), Decimal("0.5"), None]),
+    ],
+)
+def test_l9_a_number_that_a_double_cannot_hold_is_rounded_and_listed(array: Any) -> None:
+    schema = RowSchema((Field("x", "x", DataType(Kind.number)),))
+    done = decode(pa.table({"x": array}), schema)
+    assert done.table.column("x").to_pylist()[0] == float(array[0].as_py())
+    assert (done.rounded, done.misfits) == ({"x": 1}, 0)
+    entry = {"field": "x", "change": "TRUNCATED", "reason": "TYPE_MISFIT"}
+    assert done.table.column(CHANGES).to_pylist() == [[entry], [], []]
+    assert [r.index for r in decode(pa.table({"x": array}), schema, strict=True).rejects] == [0]
+
+
 def test_l9_misfits_in_lists_that_share_their_values_are_listed_by_row() -> None:
     shared = pa.ListViewArray.from_arrays([0, 1, 0], [1, 1, 2], pa.array(["1", "x"]))
     wanted = DataType(Kind.array, item=DataType(Kind.integer))
@@ -111,12 +149,31 @@ def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:
     assert done.extra_fields == {"b": 1}
 
 
-def test_l8_a_row_whose_whole_key_is_null_is_a_reject() -> None:
-    table = pa.table({"id": [1, None], "s": [{"k": None}, {"k": None}]})
-    table = table.cast(pa.schema([("id", pa.int64()), ("s", pa.struct([("k", pa.int64())]))]))
+def test_l9_a_row_without_a_whole_key_is_a_reject() -> None:
+    table = pa.table({"id": [1, None, 3], "s": [{"k": 1}, {"k": None}, None]})
     done = decode(table, key=(("id",), ("s", "k")))
-    assert [(r.index, r.reason, r.field) for r in done.rejects] == [(1, NULL_KEY, "id, s.k")]
+    assert [(r.index, r.reason, r.field) for r in done.rejects] == [
+        (1, NULL_KEY, "id, s.k"),
+        (2, NULL_KEY, "s.k"),
+    ]
     assert done.table.column("id").to_pylist() == [1]
+
+
+def test_l9_what_is_declared_non_null_and_is_comes_out_so() -> None:
+    """A frame may deny its nulls; a cast may lose a value."""
+    fields = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("lie", pa.int64(), nullable=False),
+        pa.field("big", pa.uint64(), nullable=False),
+        pa.field("free", pa.int64()),
+    ]
+    table = pa.table([[1, 2], [1, None], [1, 2**64 - 1], [1, 2]], schema=pa.schema(fields))
+    whole = RowSchema(tuple(Field(n, n, DataType(Kind.integer)) for n in table.column_names))
+    done = decode(table, whole)
+    flags = {f.name: f.nullable for f in done.table.schema}
+    assert [flags[n] for n in table.column_names] == [False, True, True, True]
+    assert done.rejects == [] and done.misfits == 1
+    assert [flags[n] for n in (SEQ, RAW_ID, CHANGES)] == [True, True, True]
 
 
 def test_rows_are_cut_joined_and_shown_as_json() -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from penstock.codec.arrow import duckdb_type, part_schema
 from penstock.codec.decode import Decoded, RowDecoder, warm
-from penstock.codec.internal import row_ids
 from penstock.codec.json_schema import data_type, row_schema
+from penstock.codec.system_columns import row_ids
 from penstock.model.types import CHANGES, RAW_ID, SEQ, ChangeWords, DataType, Field, Kind, RowSchema
 
 MISFIT = object()
@@ -92,6 +92,12 @@ VALUES: list[tuple[DataType, str, Any]] = [
     (NUMBER, "1234.56", 1234.56),
     (NUMBER, "7", 7.0),
     (NUMBER, "5e-324", 5e-324),
+    (NUMBER, "0.10000000000000001", 0.1),
+    (NUMBER, "0.1000000000000000055511151231257827", 0.1),
+    (NUMBER, "9007199254740992", 2.0**53),
+    (NUMBER, "123456789012345680", 123456789012345680.0),
+    (NUMBER, "1.50000000000000000000", 1.5),
+    (NUMBER, "5.960464477539063e-08", 2.0**-24),
     (NUMBER, '"3.5"', 3.5),
     (NUMBER, '"1_0"', MISFIT),
     (NUMBER, '"NaN"', MISFIT),
@@ -132,7 +138,13 @@ VALUES: list[tuple[DataType, str, Any]] = [
     (INSTANT, '"2022-11-22T01:23:45+0500"', utc(2022, 11, 21, 20, 23, 45)),
     (INSTANT, '"2022-11-22T01:23:45.123456Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
     (INSTANT, '"2022-11-22T01:23:45.123456000Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
-    (INSTANT, '"2022-11-22T01:23:45.123456789Z"', MISFIT),
+    (INSTANT, '"2022-11-22T01:23:45.123456789Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22T01:23:45.9999999"', utc(2022, 11, 22, 1, 23, 45, 999999)),
+    (INSTANT, '"2022-11-22 01:23:45.1234567+02:00"', utc(2022, 11, 21, 23, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22T01:23:45,123456789Z"', utc(2022, 11, 22, 1, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22 01:23:45.123456789 +0100 CET"', utc(2022, 11, 22, 0, 23, 45, 123456)),
+    (INSTANT, '"2022-11-22 01:23:45.5 +0000 UTC"', utc(2022, 11, 22, 1, 23, 45, 500000)),
+    (INSTANT, '"2022-11-22T01:23:45.1+01:00[Europe/Paris]"', utc(2022, 11, 22, 0, 23, 45, 100000)),
     (INSTANT, '"2022-11-22 01:23:45Z"', utc(2022, 11, 22, 1, 23, 45)),
     (INSTANT, '"2022-11-22t01:23:45z"', utc(2022, 11, 22, 1, 23, 45)),
     (INSTANT, '"2022-11-22T01:23:45"', utc(2022, 11, 22, 1, 23, 45)),
@@ -341,26 +353,112 @@ def test_names_that_differ_by_case_and_awkward_names() -> None:
     assert done.misfits == len(names) and done.extra_fields == {}
 
 
-def test_l8_rows_without_any_key_are_rejected() -> None:
+def test_l9_a_row_without_a_whole_key_is_a_reject() -> None:
     of = schema(id=INTEGER, o=DataType(Kind.struct, fields=(Field("k", "k", STRING),)), v=STRING)
     bodies = [
-        '{"id":1}',
+        '{"id":1,"o":{"k":"x"}}',
         '{"o":{"k":"x"}}',
-        '{"v":"y"}',
+        '{"id":1,"v":"y"}',
         '{"id":null,"o":{"k":null}}',
-        '{"id":"bad"}',
+        '{"id":"bad","o":{"k":"x"}}',
+        '{"id":0,"o":{"k":""}}',
     ]
     done = decode(of, *bodies, key=(("id",), ("o", "k")))
-    assert [(r.index, r.reason) for r in done.rejects] == [
-        (i, "primary key is null") for i in (2, 3, 4)
+    assert [(r.index, r.reason, r.field) for r in done.rejects] == [
+        (1, "primary key is null", "id"),
+        (2, "primary key is null", "o.k"),
+        (3, "primary key is null", "id, o.k"),
+        (4, "primary key is null", "id"),
     ]
-    assert done.table.num_rows == 2 and done.misfits == 0
+    assert done.table.column("id").to_pylist() == [1, 0] and done.misfits == 0
+
+
+def test_l9_columns_are_non_null_as_far_as_it_holds() -> None:
+    """A key is, as rows without one are rejects; a value that was lost to its type is not denied,
+    and costs no row."""
+    of = schema(id=INTEGER, v=INTEGER, w=INTEGER).with_required({"id", "v"})
+    good = decode(of, '{"id":1,"v":1}', '{"v":2}', key=(("id",),)).table
+    assert [f.nullable for f in good.schema][:3] == [False, False, True]
+    lost = decode(of, '{"id":1,"v":"x"}', '{"id":2}', key=(("id",),))
+    assert [f.nullable for f in lost.table.schema][:3] == [False, True, True]
+    assert lost.table.num_rows == 2 and lost.rejects == []
+    assert lost.table.schema.equals(part_schema(of.with_required({"id"})), check_metadata=True)
 
 
 def test_strict_rejects_the_row_with_field_and_reason() -> None:
     done = decode(schema(a=INTEGER, b=BOOLEAN), '{"a":1}', '{"a":1.5,"b":1}', strict=True)
     assert [(r.index, r.reason, r.field) for r in done.rejects] == [(1, "TYPE_MISFIT", "a")]
     assert done.table["a"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "2024-03-01T10:20:30.{0}Z", "2024-03-01 10:20:30.{0}+00:00", "2024-03-01T10:20:30.{0}",
+        "2024-03-01T12:20:30.{0}+0200", "2024-03-01T10:20:30,{0}Z",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("digits", ["1234567", "123456789"])
+def test_l9_a_column_of_finer_times_keeps_its_microseconds_and_is_counted(
+    form: str, digits: str
+) -> None:
+    """100 ns from .NET, ns from Go and pandas: no value is lost, and no entry stands in a row."""
+    bodies = [f'{{"at":"{form.format(f)}"}}' for f in (digits, digits, "123456000", "5")]
+    done = decode(schema(at=INSTANT), *bodies, '{"at":null}')
+    at = utc(2024, 3, 1, 10, 20, 30, 123456)
+    assert done.table.column("at").to_pylist() == [
+        at, at, at, utc(2024, 3, 1, 10, 20, 30, 500000), None,
+    ]  # fmt: skip
+    assert (done.cut, done.misfits) == ({"at": 2}, 0)
+    assert done.table.column(CHANGES).to_pylist() == [[]] * 5
+    assert decode(schema(at=INSTANT), *bodies, strict=True).rejects == []
+    assert decode(schema(at=WALL), '{"at":"2024-03-01T10:20:30.1234567"}').cut == {"at": 1}
+
+
+@pytest.mark.parametrize("fraction", ["1234567", "123456789"])
+def test_l9_times_of_day_keep_all_their_digits(fraction: str) -> None:
+    for of, offset in ((TIME, ""), (TIME_TZ, "Z"), (TIME_TZ, "+02:00")):
+        text = f"10:20:30.{fraction}{offset}"
+        done = decode(schema(at=of), f'{{"at":"{text}"}}')
+        assert (done.table.column("at").to_pylist(), done.cut) == ([text], {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9007199254740993", "-9007199254740993", "99999999999999.999999", "99999999999999.99",
+        "12345678901234567890", "0.12345678901234567890", "900719925474099300000e-5",
+        '"9007199254740993"', '"99999999999999.999999"',
+    ],
+)  # fmt: skip
+def test_l9_a_number_that_a_double_cannot_hold_is_rounded_and_listed(text: str) -> None:
+    done = decode(schema(n=NUMBER), f'{{"n":{text}}}', '{"n":1.5}', f'{{"n":{text}}}')
+    rounded = float(text.strip('"'))
+    assert done.table.column("n").to_pylist() == [rounded, 1.5, rounded]
+    assert (done.rounded, done.misfits) == ({"n": 2}, 0)
+    entry = {"field": "n", "change": "TRUNCATED", "reason": "TYPE_MISFIT"}
+    assert done.table.column(CHANGES).to_pylist() == [[entry], [], [entry]]
+    assert [r.index for r in decode(schema(n=NUMBER), f'{{"n":{text}}}', strict=True).rejects]
+
+
+def test_l9_where_the_schema_asks_for_decimals_all_digits_are_kept() -> None:
+    asked = data_type({"type": "object", "properties": {"n": {"multipleOf": 0.000001,
+                                                              "type": "number"}}})  # fmt: skip
+    done = decode(row_schema(asked, {}), '{"n":99999999999999.999999}', '{"n":"9007199254740993"}')
+    assert done.table.column("n").to_pylist() == [
+        Decimal("99999999999999.999999"), Decimal("9007199254740993"),
+    ]  # fmt: skip
+    assert (done.rounded, done.misfits) == ({}, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_l9_no_double_that_a_source_wrote_is_called_rounded(numbers: list[float]) -> None:
+    """Neither in the shortest form nor with the 17 digits that some write."""
+    for form in ("{!r}", "{:.17g}", "{:.16e}"):
+        done = decode(schema(n=NUMBER), *('{"n":' + form.format(n) + "}" for n in numbers))
+        assert done.table.column("n").to_pylist() == numbers
+        assert done.rounded == {}
 
 
 def test_change_lists_of_the_source_come_first() -> None:

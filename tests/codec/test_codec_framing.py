@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.codec.framing import HEAD_BYTES, LineFramer, Lines, Oversized
+from penstock.errors import SourceError
 
 
 def frame(
@@ -108,3 +109,13 @@ def test_a_50_mb_line_in_small_blocks_takes_linear_time() -> None:
 
     small, large = seconds(5 << 20), seconds(50 << 20)
     assert large < 40 * max(small, 0.002), "ten times the bytes: far below a hundred times the time"
+
+
+def test_a_line_without_an_end_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """Issue 9: a bound on what is spooled; its file is gone."""
+    framer = LineFramer(10, tmp_path, longest=100)
+    with pytest.raises(SourceError) as caught:
+        for _ in range(20):
+            assert list(framer.feed(b"x" * 10)) == []
+    assert caught.value.code == "source.endless_line"
+    assert list(tmp_path.iterdir()) == []

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.codec import lines_out
+from penstock.codec import json_lines_encoder
 from penstock.codec.arrow import arrow_type, part_schema
 from penstock.codec.decode import RowDecoder
-from penstock.codec.lines_out import LineEncoder, Slot
+from penstock.codec.json_lines_encoder import LineEncoder, Slot
 from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema
 
 AT = datetime(2024, 2, 29, 12, 0, 0, 500, tzinfo=UTC)
@@ -206,7 +206,7 @@ def test_large_batches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [[f'"{i}'] * (i % 5) if i % 7 else None for i in range(1000)]
     batch = part(schema, [column(array(STRING), values)])
     whole = lines(schema, batch)
-    monkeypatch.setattr(lines_out, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(json_lines_encoder, "BLOCK_BYTES", 2000)
     assert lines(schema, batch) == whole
     assert [json.loads(line)["s"] for line in whole] == values
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.codec.bodies import pack
-from penstock.codec.packed import Packed
+from penstock.codec.packed_bodies import Packed
 from penstock.errors import Defect
 
 BODIES = st.lists(st.binary(max_size=6), max_size=8)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import data_type, row_schema
-from penstock.codec.parts import write_part
+from penstock.codec.parquet_parts import write_part
 from penstock.model.types import CHANGES, EXTRACTED_AT, SEQ
 
 SCHEMA = {

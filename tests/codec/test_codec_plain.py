@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.codec.columns import ColumnDecoder, Columns, row_schema
-from penstock.codec.plain import python_values, written_out
+from penstock.codec.python_values import python_values, written_out
 
 NS = pa.timestamp("ns")
 ONE, TWO = "1970-01-01T00:00:00.000000001", "1970-01-01T00:00:00.000000002"

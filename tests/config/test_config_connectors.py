@@ -117,7 +117,10 @@ def test_a_table_takes_no_acks() -> None:
 
 
 def test_only_a_singer_target_is_sent_activate_version() -> None:
-    assert parsed(destination="activate_version: never").destination.activate_version == "never"
+    assert parsed(destination="activate_version: never").destination.protocol_keys == {
+        "activate_version": "never"
+    }
+    assert parsed(destination="activate_version: auto").destination.protocol_keys == {}
     for into in ("parquet:./lake", "airbyte:destination-x"):
         told = fault(text(destination="activate_version: always", into=into))
         assert "7: destination: activate_version goes with a Singer target" in told
@@ -127,14 +130,37 @@ def test_only_a_singer_target_is_sent_activate_version() -> None:
 
 
 def test_only_a_tap_has_a_catalog_file() -> None:
-    assert parsed("catalog_argument: properties").source.catalog_argument == "properties"
-    assert parsed("catalog_argument: none").source.catalog_argument == "none"
-    assert parsed().source.catalog_argument == "auto"
+    told = parsed("catalog_argument: properties").source
+    assert told.protocol_keys == {"catalog_argument": "properties"}
+    assert parsed("catalog_argument: none").source.protocol_keys == {"catalog_argument": "none"}
+    assert parsed().source.protocol_keys == {}
     assert parsed("catalog: c.json").source.catalog == "c.json"
     for written in ("catalog: c.json", "catalog_argument: catalog"):
         told = fault(text(written).replace("singer:tap-x", "airbyte:source-x"))
         assert told.startswith("shop.yml:4: source: catalog")
         assert "goes with a Singer tap (use: singer:NAME)" in told
+
+
+def test_only_an_airbyte_source_has_attempts() -> None:
+    airbyte = text("attempts: 5").replace("singer:tap-x", "airbyte:source-x")
+    assert parse_pipeline(airbyte, {}).source.attempts == 5
+    assert (parsed().source.attempts, parsed().source.backoff) == (3, 10.0)
+    for written in ("attempts: 5", "backoff: 1m"):
+        told = fault(text(written))
+        assert "goes with an Airbyte source (use: airbyte:NAME)" in told
+        wasm = fault(text(written).replace("singer:tap-x", "./x.wasm"))
+        assert "resources.max_retries" in wasm
+    assert "attempts" in fault(text("attempts: 0").replace("singer:tap-x", "airbyte:source-x"))
+
+
+def test_only_an_airbyte_destination_has_attempts() -> None:
+    airbyte = parse_pipeline(text(destination="attempts: 5", into="airbyte:destination-x"), {})
+    assert airbyte.destination.attempts == 5
+    assert (parsed().destination.attempts, parsed().destination.backoff) == (3, 10.0)
+    for into in ("parquet:./lake", "singer:target-x", "./x.wasm"):
+        told = fault(text(destination="backoff: 1m", into=into))
+        assert "goes with an Airbyte destination (use: airbyte:NAME)" in told
+        assert ("resources.max_retries" in told) == (into == "./x.wasm")
 
 
 def test_a_catalog_file_is_looked_for_beside_the_pipeline_file(

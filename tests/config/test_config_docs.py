@@ -16,7 +16,9 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 DEFS = pipeline_json_schema()["$defs"]
 FORMS = {
     "cursor_field": "name or path",
+    "columns": "list of names or paths",
     "primary_key": "name, names or paths",
+    "max_rejected": "count or percentage",
     "streams": "list of streams",
     "transforms": "list of connectors",
     "mode": "mode word",
@@ -115,3 +117,59 @@ def test_every_dependency_has_its_reason() -> None:
     names = re.findall(r'^    "([a-z0-9-]+)', project.partition("[tool.")[0], re.MULTILINE)
     assert names
     assert [name for name in names if f"| `{name}` |" not in page] == []
+
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+MANY_TABLES = "kill-matrix.md"  # its rows are alike on purpose
+LONG = 50
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_said_twice(page: Path) -> None:
+    """What a merge doubles: a heading, a line, a row of a table with the same first cell."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    text = text.partition("\n## 0")[0]  # of the change log what is not released yet
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line.startswith("#") or len(line) > LONG]
+    cells = [
+        f"{number} {line.split('|')[1].strip()}"
+        for number, table in enumerate(re.split(r"\n\s*\n", text))
+        for line in table.splitlines()
+        if line.startswith("|") and not re.match(r"\|[\s|-]+$", line) and line.split("|")[1].strip()
+    ]
+    headings = [line for line in kept if line.startswith("#")]
+    said = headings if page.name == MANY_TABLES else [*kept, *cells]
+    assert sorted({one for one in said if said.count(one) > 1}) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_table_s_rows_stand_in_a_table(page: Path) -> None:
+    """Rows that a merge left behind have no rule above them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert [b[:80] for b in blocks if not re.search(r"^\|[\s|:-]+$", b, re.MULTILINE)] == []
+    glued = re.findall(r"^[^\n]+\n#+ [^\n]*$", text, re.MULTILINE)
+    assert glued == [], "a heading stands after an empty line"
+
+
+def test_links_within_the_pages_lead_somewhere() -> None:
+    def anchor(heading: str) -> str:
+        return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+
+    anchors = {
+        page.name: {anchor(h) for h in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)}
+        for page in PAGES
+    }
+    broken: list[str] = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            file, _, part = target.partition("#")
+            if "://" in target:
+                continue
+            if file and not (page.parent / file).exists():
+                broken.append(f"{page.name}: {target}")
+            name = Path(file).name if file else page.name
+            if part and name in anchors and part not in anchors[name]:
+                broken.append(f"{page.name}: {target}")
+    assert broken == []

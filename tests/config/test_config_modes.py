@@ -27,11 +27,18 @@ from penstock.model.catalog import SyncMode as S
         ("LOG_BASED", S.cdc, None),
         ("append-only", None, D.append),
         ("full_refresh_overwrite", S.full_refresh, D.overwrite),
-        ("incremental_deduped_history", S.incremental, D.append_dedup),
     ],
 )
 def test_every_word_has_one_meaning(word: str, sync: S | None, destination: D | None) -> None:
-    assert modes.mode(word) == (sync, destination)
+    assert modes.mode(word) == (sync, destination, False)
+
+
+def test_A6_a_deduped_overwrite_replaces_and_a_history_is_refused() -> None:
+    """Issue 9, A6: the first merged (rows gone at the source stayed), the second was type 1."""
+    assert modes.mode("full_refresh_overwrite_deduped") == (S.full_refresh, D.append_dedup, True)
+    for look_up in (modes.mode, modes.sync_mode):
+        with pytest.raises(modes.UnknownMode, match=r"type 2.* is not there yet.*append_dedup'"):
+            look_up("incremental-deduped-history")
 
 
 @pytest.mark.parametrize(

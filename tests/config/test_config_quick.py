@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config.command_line import Options, pipeline_from_arguments, with_options
 from penstock.config.load import parse_pipeline
-from penstock.config.quick import Options, pipeline_from_arguments, with_options
 from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 
@@ -39,8 +39,8 @@ def test_the_name_is_stable_and_tells_destinations_apart(
     assert first == name(FAKER, "parquet", destination_config='{"path": "lake"}')
     assert first != name(FAKER, "parquet:./lake2")
     assert first != name(FAKER, "delta:./lake").replace("delta", "parquet")
-    assert name(FAKER, "postgres://u:one@h/db/s") == name(FAKER, "postgres://u:two@h/db/s")
-    assert name(FAKER, "postgres://u@h/db/s") != name(FAKER, "postgres://u@h/db2/s")
+    assert name(FAKER, "delta:s3a://u:one@h/db/s") == name(FAKER, "delta:s3a://u:two@h/db/s")
+    assert name(FAKER, "delta:s3a://u@h/db/s") != name(FAKER, "delta:s3a://u@h/db2/s")
     assert name(FAKER, "parquet:./lake", name="mine") == "mine"
 
 
@@ -140,3 +140,25 @@ def test_a_stream_that_the_file_does_not_list() -> None:
 def test_options_show_no_values() -> None:
     """L10"""
     assert "hunter2" not in repr(Options(config='{"p": "hunter2"}'))
+
+
+def test_patterns_choose_among_the_entries_of_a_file_and_names_among_its_patterns() -> None:
+    """Issue 9, C."""
+    text = (
+        "pipeline: p\nsource:\n  use: airbyte:x\n  streams:\n"
+        "    - { name: 'log_*', mode: append }\n    - { name: users, mode: mirror }\n"
+        "    - { name: users_old, mode: upsert }\n"
+        "destination: { use: 'parquet:./lake' }\n"
+    )
+    pipeline = parse_pipeline(text, {})
+
+    def chosen(**given: str) -> list[tuple[str, str | None]]:
+        made = with_options(pipeline, Options(**given))
+        return [(s.name, s.mode) for s in made.source.streams or ()]
+
+    assert chosen(streams="user*") == [("users", "mirror"), ("users_old", "upsert")]
+    assert chosen(streams="log_web") == [("log_web", "append")]
+    excluded = with_options(pipeline, Options(exclude="users, log_*")).source.exclude
+    assert excluded == ("users", "log_*")
+    with pytest.raises(ConfigError, match="a stream's name is empty"):
+        with_options(pipeline, Options(exclude="a,,b"))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.sections import Resources
 from penstock.errors import ConfigError
@@ -79,9 +80,22 @@ def test_minimal_file_has_v4_defaults() -> None:
     assert wish.destination_sync_mode is DestinationSyncMode.append
 
 
+def test_a_postgres_state_without_a_connection_is_v4s() -> None:
+    text = MINIMAL.replace("backend: sqlite", "backend: postgres")
+    state = parse_pipeline(text, {"PGHOST": "db", "PGPORT": "1"}).state
+    assert (state.backend, state.connection) == (
+        "postgres", "host=localhost dbname=rapidbyte_state"
+    )  # fmt: skip
+    url = Home().state_url(state)
+    assert url.startswith("postgresql+psycopg://") and "rapidbyte_state" in url
+    told = text.replace("postgres\n", 'postgres\n  connection: "host=db dbname=mine"\n')
+    given = parse_pipeline(told, {"PGHOST": "db", "PGPORT": "1"}).state
+    assert given.connection == "host=db dbname=mine"
+
+
 def test_resources_have_v4_defaults() -> None:
     resources = Resources()
-    assert resources.max_memory == 256 << 20
+    assert resources.max_memory is None  # v4: 256mb, read nowhere; here it would be held
     assert resources.max_batch_bytes == resources.checkpoint_interval_bytes == 64 << 20
     assert (resources.checkpoint_interval_rows, resources.checkpoint_interval_seconds) == (0, 0)
     assert (resources.max_retries, resources.max_inflight_batches) == (3, 16)
@@ -93,8 +107,9 @@ def test_full_file() -> None:
     pipeline = parse_pipeline(FULL, {}, name="o.yml")
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
-        "limits, assume_manifest, namespace, prefix, acks, activate_version, stream, options, "
-        "write_mode, primary_key, schema_evolution, deletes, metadata_columns, on_data_error",
+        "limits, install, assume_manifest, namespace, prefix, acks, activate_version, "
+        "attempts, backoff, stream, options, write_mode, primary_key, schema_evolution, deletes, "
+        "metadata_columns, on_data_error",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

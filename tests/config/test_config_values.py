@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.values import parse_duration, parse_size, plain
+from penstock.config.scalars import parse_duration, parse_size, plain
 
 
 @pytest.mark.parametrize(

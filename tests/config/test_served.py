@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.config.served import about, read_settings, schema
+from penstock.config.serve_config import read_settings, schema
 from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode
+from penstock.protocols.singer.serve import about
 
 
 def settings(folder: Path, told: Any, to: str | None = None) -> Any:
@@ -36,6 +37,16 @@ def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
     assert made.source.defaults.destination_sync_mode is DestinationSyncMode.append_dedup
     assert (made.load.max_pending_bytes, made.load.max_pending_time) == (1000, 5.0)
     assert made.source.streams is None
+
+
+def test_a_target_fails_where_a_destination_puts_aside(tmp_path: Path) -> None:
+    """Issue 9, C: what a record does that cannot be taken."""
+    for told, target, destination in (({}, "fail", "dlq"), *(
+        ({"on_data_error": word}, word, word) for word in ("fail", "dlq")
+    )):  # fmt: skip
+        made = settings(tmp_path, {"destination": "delta:./a", **told})
+        assert made.pipeline_of("singer").destination.on_data_error == target
+        assert made.pipeline_of("airbyte").destination.on_data_error == destination
 
 
 def test_a_destination_beside_the_file_or_in_its_place(tmp_path: Path) -> None:
@@ -77,5 +88,17 @@ def test_the_schema_stands_alone_and_about_has_it() -> None:
     assert told["required"] == ["destination"]
     assert "$ref" not in json.dumps(told)
     assert all("description" in words for words in told["properties"].values())
-    said = about("1.2")
+    said = about("1.2", schema())
     assert (said["version"], said["settings"]) == ("1.2", told)
+
+
+def test_a_parquet_target_appends_unless_told_so_that_states_come_back_while_it_reads() -> None:
+    """Issue 9, A16: append_dedup into Parquet loads at the end of the input only."""
+
+    def mode(protocol: str, to: str) -> DestinationSyncMode | None:
+        made = read_settings(None, to).pipeline_of(protocol)
+        return made.source.defaults.destination_sync_mode
+
+    assert mode("singer", "parquet:./lake") is DestinationSyncMode.append
+    assert mode("singer", "delta:./lake") is None
+    assert mode("airbyte", "parquet:./lake") is None

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.connectors import uv_tool
+from penstock.connectors import uv
 from penstock.connectors.environments import installed, mark_ready, version_key
 from penstock.connectors.install import Wanted, ensure, remove
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.uv_tool import satisfies
+from penstock.connectors.uv import satisfies
 from penstock.errors import SourceError
 from penstock.runtimes.contract import Timeouts
 
@@ -74,6 +74,7 @@ def want(name: str, version: str | None = None, constraints: tuple[str, ...] = (
         package=f"airbyte-{name}",
         version=version,
         scripts=(f"airbyte-{name}", name),
+        prefixes=("source-", "destination-"),
         constraints=constraints,
     )
 
@@ -93,7 +94,9 @@ def test_built_once_and_then_used_without_the_index(index: Path, home: Path) -> 
     said: list[str] = []
     first = ensure(want("source-a"), home, said.append)
     assert first.environment.version == "1.1"
-    assert first.environment.lock.split() == ["airbyte-source-a==1.1", "dep==3.0"]
+    pins = [w for w in first.environment.lock.split() if "==" in w]
+    assert pins == ["airbyte-source-a==1.1", "dep==3.0"]
+    assert first.environment.lock.count("--hash=sha256:") == 2 and first.environment.sources == ()
     assert answer(first.executable) == "1.1 spec"
     assert any("resolving" in line for line in said) and any("ready" in line for line in said)
     shutil.rmtree(index)
@@ -228,9 +231,9 @@ def test_python_that_is_not_here_is_named_and_never_downloaded(index: Path, home
 def test_another_installed_python_is_taken_where_ours_is_excluded(
     index: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = uv_tool.our_python()
-    other = uv_tool.Python(ours.path, (3, 9, 1))  # ours under another number: none is installed
-    monkeypatch.setattr(uv_tool, "other_pythons", lambda: [other])
+    ours = uv.our_python()
+    other = uv.Python(ours.path, (3, 9, 1))  # ours under another number: none is installed
+    monkeypatch.setattr(uv, "other_pythons", lambda: [other])
     wheel(index, "airbyte-source-a", "1.0", requires_python=">=3.8,<3.10", scripts=("source-a",))
     assert ensure(want("source-a"), home, quiet).environment.python == "3.9"
 

@@ -7,9 +7,10 @@ import pytest
 from test_install import home, index, wheel
 
 from penstock.connectors.install import ensure, remove
+from penstock.connectors.package_request import Wanted
 from penstock.connectors.reference import parse_ref
-from penstock.connectors.source import resolve_source, wanted
-from penstock.connectors.wanted import Wanted
+from penstock.connectors.resolve import wanted
+from penstock.connectors.source import resolve_source
 from penstock.errors import ConfigError, SourceError
 from penstock.protocols import load
 

@@ -51,8 +51,6 @@ def test_paths_and_commands(text: str, kind: RefKind, command: tuple[str, ...]) 
         ("parquet:./lake", "parquet", "./lake"),
         ("delta:s3a://bucket/lake", "delta", "s3a://bucket/lake"),
         ("parquet", "parquet", None),
-        ("iceberg:cat.ns", "iceberg", "cat.ns"),
-        ("postgres://u@h/db/schema", "postgres", "postgres://u@h/db/schema"),
     ],
 )
 def test_tables(text: str, format: str, target: str | None) -> None:
@@ -105,7 +103,9 @@ def test_text_is_kept() -> None:
         ("./stub.py", "connector.reference", "airbyte:"),
         ("airbyte:python 'x", "connector.reference", "quote"),
         ("airbyte:docker:airbyte/source-faker:7", "connector.docker_later", "package"),
-        ("syncmaven:x", "connector.protocol_later", "airbyte"),
+        ("syncmaven:x", "connector.reference", "known: airbyte, singer, rapidbyte, parquet"),
+        ("iceberg:cat.ns", "connector.reference", "known: airbyte, singer, rapidbyte, parquet"),
+        ("postgres://u:p@h/db", "connector.reference", "known: airbyte"),
         ("tap-postgres", "connector.reference", "singer:tap-postgres"),
         ("meltanolabs-target-x", "connector.reference", "singer:meltanolabs-target-x"),
         ("parquet:", "connector.reference", "parquet:./lake"),

@@ -27,10 +27,7 @@ HERE = Path(__file__).parent
 STUB = HERE.parent / "stubs" / "stub_source.py"
 TAG = "PENSTOCK_E2E_TAG"
 RUN_SECONDS = 240.0
-QUICK_JVM = {  # half the processor time of a run of seconds: nothing lives long enough to be tuned
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-}
+FEW_PARTITIONS = {"spark.sql.shuffle.partitions": "2"}
 
 
 @dataclass
@@ -111,7 +108,7 @@ class Place:
                 **self.options,
             },
             "master": "local[2]",
-            "conf": QUICK_JVM,
+            "conf": FEW_PARTITIONS,
             **self.told,
         }
         told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}

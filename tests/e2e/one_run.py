@@ -2,26 +2,28 @@
 
 Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that what
 a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
-``options`` (of ``config.quick.Options``), ``master``, ``conf``, ``load`` (the pipeline's sections),
-``shards`` (pinned), ``timeouts``, ``bounds`` (of ``engine.sealer.Bounds``) and ``plan`` (of
-``engine.sync.SyncPlan``): the last two make segments and loads small enough for a test of seconds.
-The answer is the report, or ``{"error": ...}``; the exit code is the run's.
+``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
+sections), ``shards`` (pinned), ``timeouts``, ``bounds`` (of ``engine.worker.sealer.Bounds``) and
+``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
+test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
 import json
 import signal
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.config.quick import pipeline_from_arguments
 from penstock.config.sections import Autotune, LoadBounds, Resources, SparkSettings
-from penstock.engine import assembly, lane_jobs, run
-from penstock.engine.buffers import Bounds
+from penstock.engine import run, wiring
+from penstock.engine.plan import lane_jobs
+from penstock.engine.specs.lane import Bounds
 from penstock.errors import PenstockError
 
 
@@ -39,6 +41,9 @@ class Told:
 
     def stream(self, *about: object) -> None:
         self._say("stream", *about)
+
+    def expected(self, *about: object) -> None:
+        self._say("expected", *about)
 
     def log(self, level: str, origin: str, message: str) -> None:
         self._say(level, origin, message[:300])
@@ -65,13 +70,13 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
 
 def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
     """Smaller segments and loads than a user has a reason to ask for."""
-    whole = assembly.sync_plan
+    whole = wiring.sync_plan
 
     def sync_plan(*args: Any, **kw: Any) -> Any:
         return msgspec.structs.replace(whole(*args, **kw), **plan)
 
-    lane_jobs.Bounds = lambda: Bounds(**bounds)  # type: ignore[assignment]
-    assembly.sync_plan = sync_plan
+    lane_jobs.Bounds = partial(Bounds, **bounds)  # type: ignore[misc]
+    wiring.sync_plan = sync_plan
 
 
 def main() -> int:

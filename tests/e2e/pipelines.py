@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
-from penstock.engine.history import rejects
+from penstock.engine.inspect.runs import rejects
 from penstock.engine.run import run_pipeline
 from penstock.model.report import Report, StreamReport
 from penstock.protocols import load as load_protocol
@@ -48,6 +48,9 @@ class Heard:
         self.phases.append((name, detail))
 
     def stream(self, *about: object) -> None:
+        del about
+
+    def expected(self, *about: object) -> None:
         del about
 
     def log(self, level: str, origin: str, message: str) -> None:
@@ -124,11 +127,13 @@ class Site:
         streams: list[dict[str, Any]] | None = None,
         defaults: dict[str, Any] | None = None,
         destination: dict[str, Any] | None = None,
+        source_keys: dict[str, Any] | None = None,
         **sections: Any,
     ) -> dict[str, Any]:
         source: dict[str, Any] = {
             "use": use or self.connector(**(stub or {})),
             "config": config or {},
+            **(source_keys or {}),
         }
         if streams is not None:
             source["streams"] = streams
@@ -161,6 +166,7 @@ class Site:
         dry_run: bool = False,
         limit: int | None = None,
         full_refresh: bool = False,
+        recreate: bool = False,
         **parts: Any,
     ) -> Ran:
         """One run in this process. Holds L8 against its report, and the report against what the
@@ -174,6 +180,7 @@ class Site:
             dry_run=dry_run,
             limit=limit,
             full_refresh=full_refresh,
+            recreate=recreate,
         )
         assert_adds_up(report)
         if not dry_run and limit is None:

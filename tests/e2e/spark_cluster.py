@@ -1,11 +1,13 @@
 """A standalone Spark cluster on loopback: one master, workers of one core each, from the classes
-that the pip package brings. Ended with everything that it started.
+that the pip package brings. Ended with everything that it started. Its ports ask for a secret,
+which no command line bears; ``conf`` is what a session needs for it.
 
 Executors run in folders below the cluster's own; their Java is the one that a session would use.
 """
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import time
@@ -20,18 +22,26 @@ from penstock.spark.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 REGISTER_SECONDS = 90.0
-EXECUTOR_CONF = {"spark.executor.memory": "1g"}
 
 
 class Cluster:
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
         self.address = ""
+        self.conf = {
+            "spark.executor.memory": "1g",
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": secrets.token_hex(16),
+            "spark.network.crypto.enabled": "true",
+        }
         self._workers = workers
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._properties = self.folder / "cluster.properties"
+        self._properties.touch(0o600)
+        self._properties.write_text("".join(f"{k} {v}\n" for k, v in self.conf.items()))
         try:
             master = self._start("master", "master.Master", "--port", "0")
             port = self._found(master, r"'sparkMaster' on port (\d+)")
@@ -71,6 +81,7 @@ class Cluster:
         log = self.folder / f"{name}.log"
         command: list[Any] = [SPARK_HOME / "bin" / "spark-class"]
         command += [f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", "--webui-port", "0"]
+        command += ["--properties-file", str(self._properties)]
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*command, *arguments],

@@ -18,7 +18,7 @@ import pytest
 from pipelines import NAME, Answer, Site
 
 from penstock.model.catalog import StreamId
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 
 pytestmark = pytest.mark.timeout(300)
 

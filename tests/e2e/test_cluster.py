@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from e2e_harness import Place, assert_adds_up, end_all
-from spark_cluster import EXECUTOR_CONF, Cluster
+from spark_cluster import Cluster
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -47,17 +47,18 @@ def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_pa
     """The executor's JVM dies under a connector that is reading. Spark retries its task on the
     other worker, where CLAIM refuses it; a new epoch reads what no state covers."""
     place = hung(tmp_path)
-    place.told |= {"master": cluster.address, "conf": EXECUTOR_CONF}
+    place.told |= {"master": cluster.address, "conf": cluster.conf}
     running = place.start()
     await_hang(place, 180)
     await_rows(place, 60)
-    child = place.process("penstock.engine.child")
+    child = place.process("penstock.engine.worker.lane")
     above = ancestors(child)
     assert running.process.pid not in above, "the connector runs under the driver"
     executors = {
         pid: command for pid in above if "CoarseGrainedExecutorBackend" in (command := line(pid))
     }
     assert len(executors) == 1, executors
+    assert not [c for c in executors.values() if cluster.conf["spark.authenticate.secret"] in c]
     os.kill(next(iter(executors)), signal.SIGKILL)
     ended = running.wait()
     assert ended.code == 0, (ended.report, ended.told[-3000:])
@@ -79,7 +80,7 @@ def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> Non
         "parquet",
         config={"count": 1000},
         source="airbyte:source-faker@7.2.1",
-        told={"master": None, "conf": EXECUTOR_CONF},
+        told={"master": None, "conf": cluster.conf},
     )
     ended = place.run(environ={"PENSTOCK_SPARK_MASTER": cluster.address})
     assert ended.code == 0, (ended.report, ended.told[-3000:])

@@ -69,7 +69,13 @@ SMALL = {
 def hung(folder: Path, **config: object) -> Place:
     """A parquet append whose source hangs, once, at record 120 of 200."""
     faults = {"once": str(folder / "hung"), "journal": str(folder / "journal.jsonl")}
-    return Place(folder, "parquet", config={**SLOW, **faults, **config}, told=dict(SMALL))
+    return Place(
+        folder,
+        "parquet",
+        config={**SLOW, **faults, **config},
+        options={"destination_sync_mode": "append"},  # the default would load at the end only
+        told=dict(SMALL),
+    )
 
 
 def await_hang(place: Place, seconds: float = 90.0) -> None:
@@ -110,7 +116,7 @@ def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
     place.told["master"] = "local[2,3]"
     running = place.start()
     await_hang(place)
-    child = place.process("penstock.engine.child")
+    child = place.process("penstock.engine.worker.lane")
     worker = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(worker, signal.SIGKILL)
     ended = running.wait()
@@ -187,6 +193,42 @@ def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path, how: str) -> None:
     ]
     assert not orphans
     assert_whole_after(place)
+
+
+@pytest.mark.parametrize("when", ["extract", "load"])
+def test_a_java_that_dies_is_told_as_that_L11(when: str, tmp_path: Path) -> None:
+    """Killed while the source reads, and while a load is committed: exit 5 and one error that says
+    so, no trace, no source begun again on a dead Java; the next run completes exactly."""
+    place = hung(tmp_path)
+    place.options["destination_sync_mode"] = "append"  # loads while the source reads
+    running = place.start()
+    if when == "extract":
+        await_hang(place)
+    else:
+        await_told(running, "phase load")
+    os.kill(place.process("java", "SparkSubmit"), signal.SIGKILL)
+    at = time.monotonic()
+    ended = running.wait(60)
+    assert time.monotonic() - at < 30
+    assert ended.code == 5 and ended.error["code"] == "spark.java_died", ended.told[-2000:]
+    assert "SIGKILL" in ended.error["message"] and "memory" in ended.error["message"]
+    assert "Traceback" not in ended.told and "ConnectionRefused" not in ended.told
+    assert reads(place) == 1
+    assert not place.left_after(45)
+    (place.folder / "hung").touch()
+    assert_whole_after(place)
+
+
+def test_a_start_of_spark_is_given_up_at_once_L11(tmp_path: Path) -> None:
+    place = Place(tmp_path, "parquet", config={"records": 10})
+    running = place.start()
+    pid = place.process("java", "SparkSubmit")
+    at = time.monotonic()
+    os.kill(running.process.pid, signal.SIGINT)
+    ended = running.wait(30)
+    assert time.monotonic() - at < 5, ended.told[-2000:]
+    assert ended.code == 7 and ended.error["code"] == "cancelled", ended.told[-2000:]
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def assert_whole_after(place: Place) -> None:

@@ -7,6 +7,7 @@ ahead of its ack, and that the report says what was sent again.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from connector_sites import Push, TapSite
 from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
-from penstock.engine import assembly, lane_jobs
-from penstock.engine.buffers import Bounds
-from penstock.engine.contract import SyncPlan
+from penstock.engine import wiring
+from penstock.engine.plan import lane_jobs
+from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.plan import SyncPlan
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,15 +51,15 @@ def push(tmp_path: Path, shared_spark: "SparkSession") -> MakePush:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every state seals, and what is sealed is delivered while the source is still reading."""
-    whole = assembly.sync_plan
+    whole = wiring.sync_plan
 
     def sync_plan(*args: Any, **kw: Any) -> SyncPlan:
         told = {"load_bytes": 1, "load_seconds": 0.0, "scan_seconds": 0.1, "poll_seconds": 0.05}
         return msgspec.structs.replace(whole(*args, **kw), **told)
 
-    bounds = Bounds(part_bytes=1, seal_bytes=1, seal_seconds=0)
-    monkeypatch.setattr(lane_jobs, "Bounds", lambda: bounds)
-    monkeypatch.setattr(assembly, "sync_plan", sync_plan)
+    bounds = partial(Bounds, part_bytes=1, seal_bytes=1, seal_seconds=0)
+    monkeypatch.setattr(lane_jobs, "Bounds", bounds)
+    monkeypatch.setattr(wiring, "sync_plan", sync_plan)
 
 
 def halves(there: Push) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def test_an_airbyte_destination_is_told_everything_in_order(push: MakePush) -> N
     (heard,) = there.runs()
     assert heard.seqs("s0") == heard.seqs("s1") == FULL
     entry = heard.catalog["s0"]
-    assert entry["destination_sync_mode"] == "append"
+    assert entry["destination_sync_mode"] == "append_dedup"
     assert (entry["generation_id"], entry["minimum_generation_id"]) == (0, 0)
     assert entry["primary_key"] == [["id"]]
     assert heard.records("s0")[2] == {
@@ -247,8 +249,8 @@ def test_acks_that_count(push: MakePush) -> None:
         ran = there.run({"records": number * 10}, told={"acks": kind}, destination=section)
         assert ran.counts("s1") == ("complete", 10, 10, 0), (kind, ran.error)
         assert positions(there) == {"s0": number * 10, "s1": number * 10}, kind
-        warned = any("without their envelope" in text for _, _, text in ran.heard.lines)
-        assert warned == (kind in ("bare", "mangled", "changed")), (kind, ran.heard.lines)
+        noted = any("without their envelope" in text for text in ran.report.notes)
+        assert noted == (kind in ("bare", "mangled", "changed")), (kind, ran.report.notes)
     assert there.all().seqs("s0") == list(range(1, 71))
 
 
@@ -258,7 +260,6 @@ def test_acks_that_count(push: MakePush) -> None:
     [
         ("none", {}, "destination.no_ack"),
         ("bare", {"acks": "strict"}, "destination.no_ack"),
-        ("skip_first", {}, "destination.state_skipped"),
         ("wrong_stream", {}, "destination.state_unknown"),
     ],
 )
@@ -284,16 +285,19 @@ def test_l1_what_is_not_acked_moves_no_state_and_is_sent_again(
 
 
 @pytest.mark.usefixtures("eager")
-def test_acks_out_of_order_count_once_all_are_there_and_are_an_error(push: MakePush) -> None:
+@pytest.mark.parametrize("told", [{"acks": "newest"}, {"acks": "final", "form": ["no_id"]}])
+def test_l1_a_destination_that_gives_back_its_newest_state_only_goes_on(
+    push: MakePush, told: dict[str, Any]
+) -> None:
+    """Its echo acks every state before it, so that the next run sends nothing again."""
     there = push("airbyte", **ONE)
-    failed(there.run(halves(there), told={"acks": "reversed"}), "destination.state_skipped")
+    ran = there.run(halves(there), told=told)
+    assert (ran.status, ran.exit_code) == ("succeeded", 0), ran.error
     assert positions(there) == {"s0": 100}
-    late = push("airbyte", **ONE)
-    failed(late.run(halves(late), told={"acks": "newest"}), "destination.state_skipped")
-    assert positions(late) == {}
-    at_end = late.run(told={"acks": "newest"}, destination={"acks": "at_end"})
-    assert (at_end.status, at_end.stream("s0").sent_again) == ("succeeded", 100), at_end.error
-    assert positions(late) == {"s0": 100}
+    again = there.run({"records": 110}, told=told)
+    assert again.counts("s0") == ("complete", 10, 10, 0), again.error
+    assert again.stream("s0").sent_again == 0
+    assert there.all().seqs("s0") == list(range(1, 111))
 
 
 @pytest.mark.usefixtures("eager")
@@ -439,6 +443,13 @@ def test_a_mode_that_is_refused_is_a_problem_of_the_plan(push: MakePush) -> None
     assert allowed.code == 0, allowed.out
     assert allowed.json["guarantee"] == "at-least-once"
     assert any("at least once" in note for note in allowed.json["notes"])
+    here = push("airbyte", streams=1)  # by default it is what the destination can (issue 9, A16)
+    here.site.write(destination={"use": here.destination(modes=["append"]), "config": {}})
+    (stream,) = here.site.cli("plan", str(here.site.folder / "pipeline.yaml"), "--json").json[
+        "streams"
+    ]
+    assert stream["destination_sync_mode"] == "append"
+    assert "does not support destination_sync_mode append_dedup" in stream["mode_reason"]
 
 
 # -- around it

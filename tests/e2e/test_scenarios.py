@@ -20,6 +20,7 @@ MakeSite = Callable[..., Site]
 FULL = list(range(1, 101))
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 DEDUP = {"destination_sync_mode": "append_dedup"}
+APPEND = {"destination_sync_mode": "append"}
 
 
 # -- states
@@ -84,6 +85,23 @@ def test_control_config_is_used_until_the_user_changes_theirs(site: MakeSite) ->
 
 
 # -- sources that fail
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "GLOBAL"])
+def test_l4_a_transient_error_is_tried_again_in_the_same_run(
+    site: MakeSite, tmp_path: Path, kind: str
+) -> None:
+    """Twice it fails 25 records further on, of which a state covers 20; it goes on from there."""
+    here = site(records=100, state_every=10, state_type=kind, streams=1, crash_after=25)
+    here.stub |= {"crash_trace": True, "failure_type": "transient_error", "times": 2}
+    ran = here.run({"once": str(tmp_path / "once")}, source_keys={"backoff": "100ms"})
+    assert (ran.status, ran.exit_code, ran.guarantee) == ("succeeded", 0, "exactly-once"), ran.error
+    assert ran.counts("s0") == ("complete", 100, 100, 0) and ran.stream("s0").attempts == 3
+    assert here.seqs("s0") == FULL
+    given = [call["state"] for call in here.journal() if call["command"] == "read"]
+    assert len(given) == 3 and given[0] is None and given[1] and given[2]
+    for attempt in (2, 3):
+        ran.noted(f"the source is tried again (attempt {attempt}", "crashed as asked")
 
 
 def test_l7_late_crash_is_partial_and_the_next_run_completes_exactly(site: MakeSite) -> None:
@@ -205,16 +223,29 @@ def test_odd_lines_and_values_lose_nothing(site: MakeSite) -> None:
 
 def test_a_key_that_comes_twice_and_records_after_the_last_state(site: MakeSite) -> None:
     here = site(special="duplicate_keys", trailing=10, streams=1)
-    first = here.run()
+    first = here.run(defaults=APPEND)
     assert (first.status, first.guarantee) == ("succeeded", "at-least-once")
     first.noted("at least once", "s0")
     assert first.counts("s0") == ("complete", 100, 100, 0)
     assert here.saved() == {"s0": {"seq": 90}}
     assert here.seqs("s0") == FULL
     assert all(row["name"] for row in here.rows("s0"))  # of two values the last one
-    second = here.run({"trailing": 0})
+    second = here.run({"trailing": 0}, defaults=APPEND)
     assert second.guarantee == "exactly-once"
     assert here.seqs("s0") == sorted([*FULL, *range(91, 101)])
+
+
+def test_a16_by_default_a_key_that_comes_again_is_one_row(site: MakeSite) -> None:
+    """What came after the last state comes again: appended by default, it was there twice."""
+    here = site(trailing=10, streams=1)
+    assert here.run().counts("s0") == ("complete", 100, 100, 0)
+    assert here.run({"trailing": 0}).counts("s0") == ("complete", 10, 10, 0)
+    assert here.seqs("s0") == FULL
+    here.run({"records": 40}, defaults={"destination_sync_mode": "overwrite"})  # A3: reads all
+    assert here.seqs("s0") == list(range(1, 41))
+    gone = {"mode": "full_refresh_overwrite_deduped"}
+    assert here.run({"records": 30}, defaults=gone).stream("s0").written == 30  # A6
+    assert here.seqs("s0") == list(range(1, 31))
 
 
 def test_a_line_of_50_mb_lands(site: MakeSite) -> None:
@@ -290,7 +321,7 @@ def test_l9_misfits_are_null_and_told_extra_fields_counted(site: MakeSite) -> No
         set(),
     ]
     assert {reason for row in rows for _, _, reason in changes_of(row)} == {why}
-    ran.noted("did not fit", "4")
+    ran.noted("did not fit", "t.amount (2)")
     ran.noted("field not in the schema", "t.extra", "2")
     ran.noted("stream_not_configured:elsewhere", "1")
     assert "extra" not in rows[0]

@@ -24,7 +24,6 @@ from pipelines import SCRIPT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "NO_COLOR": "1"}
 SECONDS = 150.0
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -107,7 +106,7 @@ class Place:
         (folder / "conf" / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         self.environ |= {"PENSTOCK_HOME": str(self.home), "SPARK_CONF_DIR": str(folder / "conf")}
-        self.environ |= QUICK
+        self.environ["NO_COLOR"] = "1"
         self._running: list[Served] = []
 
     def write(self, name: str, value: Any) -> str:
@@ -260,6 +259,27 @@ def test_l1_a_target_gives_states_back_in_order_and_nothing_else(place: Place) -
     silent = place.target()
     assert (silent.end(), silent.lines) == (0, []), silent.err
     assert len(place.rows("s0")) == 105
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        ({"type": "RECORD", "stream": "s0", "record": {"seq": 4}}, "source.data"),
+        ({"type": "RECORD", "stream": "s1", "record": {"id": 4}}, "source.record_before_schema"),
+    ],
+)
+def test_l8_a_host_hears_what_a_target_cannot_take(place: Place, bad: Row, code: str) -> None:
+    """Though its rows are only appended; and no state that comes after it goes back."""
+    given = [schema(), *records(1, 3), state(3), bad, *records(5, 6), state(6)]
+    served = place.target(destination_sync_mode="append")
+    served.feed(*given)
+    assert served.end() == 4, served.err
+    assert state(6)["value"] not in served.states
+    assert place.report()["error"]["code"] == code, served.err
+    aside = place.target(on_data_error="dlq", pipeline="aside", destination_sync_mode="append")
+    aside.feed(*given)
+    assert aside.end() == 0, aside.err
+    assert aside.states == [state(3)["value"], state(6)["value"]]
 
 
 @in_delta

@@ -10,18 +10,20 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from connector_sites import Push
-from e2e_harness import HERE, QUICK_JVM
+from e2e_harness import FEW_PARTITIONS, HERE
 from pipelines import MASTER, Ran, Site
 
-from penstock.engine import assembly, lane_jobs
-from penstock.engine.buffers import Bounds
-from penstock.engine.contract import SyncPlan
+from penstock.engine import wiring
+from penstock.engine.plan import lane_jobs
+from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.plan import SyncPlan
 from penstock.errors import ConfigError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -50,15 +52,15 @@ def written(ran: Ran, stream: str) -> tuple[str, int, int, int]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every state is a segment with parts of its own, and whatever may load does so at once."""
-    whole = assembly.sync_plan
+    whole = wiring.sync_plan
 
     def sync_plan(*args: Any, **kw: Any) -> SyncPlan:
         eager = {"load_bytes": 1, "load_seconds": 0.0, "scan_seconds": 0.05, "poll_seconds": 0.05}
         return msgspec.structs.replace(whole(*args, **kw), **eager)
 
-    bounds = Bounds(part_bytes=1, seal_bytes=1, seal_seconds=0)
-    monkeypatch.setattr(lane_jobs, "Bounds", lambda: bounds)
-    monkeypatch.setattr(assembly, "sync_plan", sync_plan)
+    bounds = partial(Bounds, part_bytes=1, seal_bytes=1, seal_seconds=0)
+    monkeypatch.setattr(lane_jobs, "Bounds", bounds)
+    monkeypatch.setattr(wiring, "sync_plan", sync_plan)
 
 
 # -- exact over the stream
@@ -304,7 +306,7 @@ class Killed:
                 "sync_mode": "full_refresh" if self.mode == "overwrite" else "incremental",
             },
             "master": MASTER,
-            "conf": QUICK_JVM,
+            "conf": FEW_PARTITIONS,
             "bounds": {"part_bytes": 1, "seal_bytes": 1, "seal_seconds": 0.0},
             "plan": {"scan_seconds": 0.2, "poll_seconds": 0.05},
         }

@@ -29,7 +29,7 @@ from wasm_ends import (
 from wasm_sites import MANIFEST, Told, component
 
 from penstock.config.load import load_pipeline
-from penstock.engine.asked import plan_pipeline
+from penstock.engine.inspect.plan_check import plan_pipeline
 
 import built  # isort: skip  (its folder is on the path now)
 

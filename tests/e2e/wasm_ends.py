@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import pytest
 from pipelines import Ran
 from wasm_sites import WasmSite, section, wasm_name
 
-from penstock.engine import lane_jobs
-from penstock.engine.buffers import Bounds
-from penstock.protocols.rapidbyte.manifest import MANIFEST_SECTION
+from penstock.engine.plan import lane_jobs
+from penstock.engine.specs.lane import Bounds
+from penstock.protocols.rapidbyte.declared.manifest import MANIFEST_SECTION
 
 import built  # isort: skip  (its folder is on the path now)
 import rapidbyte_guests  # isort: skip
@@ -40,7 +41,7 @@ def share_compiled(home: Path) -> None:
 
 def seal_each_state(patch: pytest.MonkeyPatch) -> None:
     """Each state of a source makes a segment, and each segment goes out by itself."""
-    patch.setattr(lane_jobs, "Bounds", lambda: Bounds(seal_bytes=1, seal_seconds=0.01))
+    patch.setattr(lane_jobs, "Bounds", partial(Bounds, seal_bytes=1, seal_seconds=0.01))
 
 
 class Ends(WasmSite):

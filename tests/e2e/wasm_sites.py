@@ -28,9 +28,9 @@ sys.path += [str(ROOT / "tests" / "protocols" / "rapidbyte"), str(ROOT / "tests"
 import built  # noqa: E402
 import rapidbyte_guests  # noqa: E402
 
-from penstock.protocols.rapidbyte.binary import name as wasm_name  # noqa: E402
-from penstock.protocols.rapidbyte.binary import section  # noqa: E402
-from penstock.protocols.rapidbyte.manifest import MANIFEST_SECTION, SCHEMA_SECTION  # noqa: E402
+from penstock.protocols.rapidbyte.declared.manifest import MANIFEST_SECTION, SCHEMA_SECTION  # noqa: E402
+from penstock.protocols.rapidbyte.wire.wasm_binary import name as wasm_name  # noqa: E402
+from penstock.protocols.rapidbyte.wire.wasm_binary import section  # noqa: E402
 
 COMPILED = built.COMPILED
 MANIFEST: dict[str, Any] = {

@@ -7,7 +7,7 @@ from itertools import product
 from scripted import rows_of
 from simulation import Crash, Fault, Scenario, Tally, World, ids, run_once, saved_positions
 
-from penstock.engine.pending import visible
+from penstock.engine.deliver.load_plan import visible
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Consumed

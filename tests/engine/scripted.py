@@ -1,8 +1,8 @@
 """A source and its lane in memory: what it holds is a script of records and of what it says between
 them.
 
-Real: ``engine.lane_events`` (schemas, versions, activations), the sealer, the planner's versions.
-Twins: the source, the mailbox, planning. Neighbour: ``simulation``.
+Real: ``engine.worker.lane_events`` (schemas, versions, activations), the sealer, the planner's
+versions. Twins: the source, the mailbox, planning. Neighbour: ``simulation``.
 """
 
 import json
@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
-from penstock.engine.buffers import Bounds, LaneStream
-from penstock.engine.contract import Planned
-from penstock.engine.decoding import Streams
-from penstock.engine.epochs import LaneStart, SyncStream
-from penstock.engine.job import LaneEnd, LaneResult, StreamJob
-from penstock.engine.lane_events import LaneEvents
-from penstock.engine.mailbox import Ask
-from penstock.engine.planner import Planner
-from penstock.engine.sealer import Sealer
+from penstock.codec.columns import Columns
+from penstock.engine.plan.replan import Planner
+from penstock.engine.specs.lane import Ask, Bounds, LaneEnd, LaneResult, LaneStream, StreamJob
+from penstock.engine.specs.plan import LaneStart, Planned, SyncStream
+from penstock.engine.worker.lane_events import LaneEvents
+from penstock.engine.worker.lane_failures import Failures
+from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.sealer import Sealer
 from penstock.errors import LogError, PenstockError, SchemaError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -31,7 +31,16 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Activate, Batch, Event, Schema, State, Status, StreamStatus
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Error,
+    Event,
+    Schema,
+    State,
+    Status,
+    StreamStatus,
+)
 from penstock.model.segments import Shape
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
@@ -71,6 +80,14 @@ class Act:
 
 
 @dataclass(frozen=True)
+class Declares:
+    """Records from here on come as columns that say whether ``x`` is never null; it is null in all
+    of them where not."""
+
+    x: bool
+
+
+@dataclass(frozen=True)
 class Bad:
     """A record that no row can be made of."""
 
@@ -97,8 +114,8 @@ class SimDecoded:
 
 
 class SimPlanner(Planner):
-    """``engine.planner.Planner`` but for the planning of a schema. ``current``, ``schemas``: what a
-    prepared run holds."""
+    """``engine.plan.replan.Planner`` but for the planning of a schema. ``current``, ``schemas``:
+    what a prepared run holds."""
 
     def __init__(self, scenario: Any, store: Store, lease: Lease) -> None:
         prepared = SimpleNamespace(sync_id=1)
@@ -111,17 +128,23 @@ class SimPlanner(Planner):
         self.schemas: dict[StreamId, RowSchema] = {}
 
     def remember(self) -> tuple[SyncStream, ...]:
-        """The plan, as discovery has it."""
+        """The plan, as discovery has it, and what the last rows had."""
         scenario = self._scenario
         names = () if scenario.open else scenario.records
         for index, name in enumerate(names):
-            stream = StreamId(None, name)
-            self._keep(stream, _schema(scenario.first), index % scenario.lanes, scenario.first)
+            stream, schema = StreamId(None, name), _schema(scenario.first)
+            before = self._store.newest_schemas(self._lease.pipeline, [stream]).get(stream)
+            schema = schema if before is None else schema.with_required(before.required)
+            self._keep(stream, schema, index % scenario.lanes, scenario.first)
         return tuple(self.current.values())
 
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
         if ask.stream.name in self._scenario.unwanted:
             return None
+        if ask.required is not None:
+            told = tuple(self.current[ask.stream].configured.stream.json_schema["columns"])
+            proved = self.schemas[ask.stream].with_required(ask.required)
+            return self._keep(ask.stream, proved, lane, told)
         columns = tuple((ask.json_schema or {})["columns"])
         schema, before = _schema(columns), self.schemas.get(ask.stream)
         if filling and before is not None:
@@ -214,6 +237,7 @@ class SimSource:
 
     def __init__(self, scenario: Any, start: LaneStart, known: Mapping[StreamId, Any]) -> None:
         self._scenario, self._epoch, self._lane = scenario, start.epoch, start.lane
+        self._tries = start.tries
         names = scenario.records if scenario.open else [s.id.name for s in start.streams]
         self._streams = [StreamId(None, n) for n in names]
         self._known = known
@@ -248,6 +272,7 @@ class SimSource:
 
     def events(self) -> Iterator[Event | int]:
         scenario = self._scenario
+        fails_after = self._fails_after()
         since = dict.fromkeys(self._streams, 0)
         said = dict.fromkeys(self._streams, 0)
         for stream in self._streams:
@@ -257,6 +282,14 @@ class SimSource:
                 item = self._items(stream)[self._at[stream]]
                 record = isinstance(item, tuple | Bad)
                 if record and sum(said.values()) == scenario.fail_after:
+                    yield 1
+                    return
+                if record and sum(said.values()) == fails_after:
+                    of = scenario.transient_of
+                    named = None if of is None else StreamId(None, of)
+                    yield Error("reset by peer", "transient_error", named, retry=0.01)
+                    if named is not None:
+                        yield Error("some streams failed", "config_error")
                     yield 1
                     return
                 self._at[stream] += 1
@@ -276,6 +309,11 @@ class SimSource:
                 yield StreamStatus(stream, Status.complete)
         yield 0
 
+    def _fails_after(self) -> int | None:
+        tried = max((n for _, n in self._tries), default=0)
+        after = self._scenario.transient
+        return after[tried] if tried < len(after) else None
+
     def _announced(self, stream: StreamId) -> Iterator[Event]:
         new = self._in_force(stream, New)
         columns = self._scenario.first if new is None else new.columns
@@ -292,6 +330,10 @@ class SimSource:
             case Act(number):
                 version = self._version[stream] if number is None else self._number(number)
                 yield Activate(stream, version or 0)
+            case Declares():
+                pass
+            case _ if not isinstance(item, Bad) and (shows := self._in_force(stream, Declares)):
+                yield Batch(stream, _columns(item, shows), [0], {}, 10, self._version[stream])
             case _:
                 body = b"!" if isinstance(item, Bad) else json.dumps(item).encode()
                 yield Batch(stream, [body], [0], {}, len(body), self._version[stream])
@@ -316,6 +358,13 @@ class SimSource:
             return
         shared = {"shared_state": {}, "stream_states": [*map(one, at)]}
         yield State(StateScope(kind), json.dumps({"type": "GLOBAL", "global": shared}))
+
+
+def _columns(record: tuple[int, int], shows: Declares) -> Columns:
+    names = ("id", "version", "x")
+    fields = [pa.field(n, pa.int64(), nullable=n != "x" or not shows.x) for n in names]
+    values = (*record, record[0] if shows.x else None)
+    return Columns(pa.table([[v] for v in values], schema=pa.schema(fields)))
 
 
 def positions(blobs: Sequence[str]) -> dict[str, int]:
@@ -363,6 +412,9 @@ class _Lane(LaneEvents):
         self._counted: dict[str, int] = {}
         self._versions: dict[StreamId, int] = {}
         self._states = None
+        self._shown: set[StreamId] = set()
+        self._said: Any = SimpleNamespace(log=lambda level, text: None)
+        self.failures = Failures()
         self._asked = 0
         self.waits_for: Ask | None = None
         self.told: list[StreamJob | PenstockError | None] = []
@@ -387,8 +439,8 @@ class _Lane(LaneEvents):
             return False
         return True
 
-    def schema_of(self, stream: StreamId) -> int:
-        return self._streams.jobs[stream].schema.version
+    def schema(self, stream: StreamId) -> RowSchema:
+        return self._streams.jobs[stream].schema
 
 
 class SimHandle:
@@ -468,11 +520,14 @@ class SimHandle:
         self, sealer: Sealer, end: LaneEnd, errors: list[dict[str, Any]] | None = None
     ) -> LaneResult:
         complete = sealer.finish(clean=end is LaneEnd.finished)
+        settled = self._lane.failures.settle([s for s, c in complete.items() if not c])
         return LaneResult(
             end=end,
             complete=sorted(s for s, c in complete.items() if c),
             read=sorted(self._lane.read.items()),
-            errors=errors or [],
+            errors=[*(errors or []), *(e.as_dict() for e in settled.errors)],
+            passing=[e.as_dict() for e in settled.passing],
+            retries=settled.retries,
         )
 
     def _decode(
@@ -484,7 +539,12 @@ class SimHandle:
         changes: Mapping[int, bytes],
     ) -> SimDecoded:
         first = (self._start.epoch << 40) + seq
-        good = Rows((*json.loads(b), first + i) for i, b in enumerate(bodies) if bytes(b) != b"!")
-        good.schema = self._lane.schema_of(stream)
+        found = [None if bytes(b) == b"!" else json.loads(b) for b in bodies]
+        schema = self._lane.schema(stream)
+        for claimed in schema.required:
+            assert all(b is None or b[claimed] is not None for b in found), (stream, schema)
+        pairs = [(b["id"], b["version"]) if isinstance(b, dict) else b for b in found]
+        good = Rows((*pair, first + i) for i, pair in enumerate(pairs) if pair is not None)
+        good.schema = schema.version
         bad = tuple((i, "bad", None) for i, b in enumerate(bodies) if bytes(b) == b"!")
         return SimDecoded(good, bad)

@@ -1,7 +1,9 @@
-"""A destination connector in memory that is fed by ``engine.push``, and that acks as it is told to.
+"""A destination connector in memory that is fed by ``engine.deliver.connector_delivery``, and that
+acks as it is told to.
 
-Real: ``PushDelivery`` and what an ack covers (``engine.push_cover``). Twins: the push task and the
-destination. Each row that is given, each order and each ack is a step. Neighbour: ``simulation``.
+Real: ``PushDelivery`` and what an ack covers (``engine.worker.ack_tracker``). Twins: the push task
+and the destination. Each row that is given, each order and each ack is a step. Neighbour:
+``simulation``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,12 +13,12 @@ import msgspec
 from scripted import Rows
 from simulation import Outcome, Scenario, Tally, World, run_once
 
-from penstock.engine.delivery import Delivery, Gate, Verdicts
-from penstock.engine.mailbox import NewConfig
-from penstock.engine.push import PushDelivery
-from penstock.engine.push_cover import Cover
-from penstock.engine.push_job import Acked, Order, PushEnd, PushResult
-from penstock.engine.sent import SentMarks
+from penstock.engine.deliver.connector_delivery import PushDelivery
+from penstock.engine.deliver.delivery import Delivery, Gate, Verdicts
+from penstock.engine.deliver.unacked import SentMarks
+from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
+from penstock.engine.specs.lane import NewConfig
+from penstock.engine.worker.ack_tracker import Cover
 from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Segment
@@ -84,7 +86,8 @@ class SimSent(SentMarks):
 
 
 class SimConversation:
-    """``engine.push.Conversation``: its destination takes ``quantum`` items at each poll."""
+    """``engine.deliver.connector_delivery.Conversation``: its destination takes ``quantum`` items
+    at each poll."""
 
     def __init__(
         self, world: World, target: Target, lease: Lease, told: dict[StreamId, set[int]]
@@ -263,7 +266,7 @@ class SimConversation:
 
 
 class SimFeeder:
-    """``engine.push.Feeder``."""
+    """``engine.deliver.connector_delivery.Feeder``."""
 
     def __init__(self, world: World, target: Target, lease: Lease, scenario: Scenario) -> None:
         self._world, self._target, self._lease = world, target, lease

@@ -1,10 +1,10 @@
 """A whole sync in memory, stopped wherever a test likes: the harness of the exhaustive crash tests.
 
-Real: ``engine.sync``, ``engine.pending``, ``engine.sealer``, the lane's way with events, the
-protocols' state rules. In-memory twins: store, log, tables, source (``scripted``) and clock. Every
-durable write of a twin calls ``World.step``, which may raise :class:`Crash` (the program is
-killed), :class:`LaneLost` (the lane's process is killed) or run a second program to its end (a
-driver that was paused and lost its lease).
+Real: ``engine.sync.sync``, ``engine.deliver.load_plan``, ``engine.worker.sealer``, the lane's way
+with events, the protocols' state rules. In-memory twins: store, log, tables, source (``scripted``)
+and clock. Every durable write of a twin calls ``World.step``, which may raise :class:`Crash` (the
+program is killed), :class:`LaneLost` (the lane's process is killed) or run a second program to its
+end (a driver that was paused and lost its lease).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,30 +13,30 @@ from typing import Any
 
 from scripted import LaneLost, SimHandle, SimPlanner, positions
 
-from penstock.engine.contract import Outcome, SyncPlan
-from penstock.engine.delivery import (
+from penstock.engine.deliver.delivery import (
     Committed,
     Delivery,
     Gate,
     TableDelivery,
     Verdicts,
 )
-from penstock.engine.epochs import LaneStart
-from penstock.engine.job import LaneResult
-from penstock.engine.memory import MemoryLog
-from penstock.engine.pending import visible
-from penstock.engine.push_job import PushResult
-from penstock.engine.sync import Sync
+from penstock.engine.deliver.load_plan import visible
+from penstock.engine.log.memory import MemoryLog
+from penstock.engine.specs.feeder import PushResult
+from penstock.engine.specs.lane import LaneResult
+from penstock.engine.specs.plan import LaneStart, Outcome, SyncPlan
+from penstock.engine.sync.sync import Sync
 from penstock.errors import DestinationError, PenstockError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
+from penstock.model.rejected import MaxRejected
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import SavedState, StateType
-from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import StateRole
-from penstock.protocols.singer import PACKAGE as SINGER
+from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.state.contract import Holder, Lease
 from penstock.state.memory import MemoryStore
-from penstock.tables.contract import LoadResult
+from penstock.tables.contract import Held, LoadResult, judge
 
 
 class Crash(BaseException):
@@ -73,6 +73,8 @@ class Scenario:
     last_state: bool = True
     load_while_reading: bool = True
     fail_after: int | None = None  # the source exits 1 after so many records of its lane
+    transient: tuple[int, ...] = ()  # after how many records each attempt fails, and may pass
+    transient_of: str | None = None  # the stream that it names; None: none
     open: bool = False
     dynamic: bool = False
     first: tuple[str, ...] = ("id", "version")
@@ -81,6 +83,7 @@ class Scenario:
     renumber: bool = False
     no_states: bool = False
     seal_bytes: int = 1
+    max_rejected: MaxRejected = field(default_factory=MaxRejected)
 
     @property
     def states(self) -> StateRole:
@@ -101,7 +104,7 @@ class World:
         self.tables: dict[StreamId, Table] = {}
         self.names: list[str] = []
         self.sealed: dict[SegmentId, Segment] = {}
-        self.sent: set[SegmentId] = set()  # engine.sent's file
+        self.sent: set[SegmentId] = set()  # engine.deliver.unacked's file
         self.holder = ""  # the token of the lease that was given last
         self.loads: dict[tuple[str, int], Load] = {}
         self.commits = 0
@@ -132,11 +135,10 @@ class World:
 
 @dataclass
 class Table:
-    """Rows by arrival, with Delta's way of remembering: of each key the highest number; a lower or
-    equal one is skipped without a word."""
+    """Rows by arrival, and what it remembers of each key, as every format does."""
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)  # id, version, seq
-    applied: dict[str, int] = field(default_factory=dict)
+    applied: dict[str, Held] = field(default_factory=dict)
 
 
 class SimLoader:
@@ -154,7 +156,13 @@ class SimLoader:
         return self._commit(loads)
 
     def _commit(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
-        return [self._one(load) for load in loads]
+        outcomes: list[LoadResult | PenstockError] = []
+        for load in loads:
+            try:
+                outcomes.append(self._one(load) if load.reaches_table else LoadResult(0))
+            except PenstockError as e:
+                outcomes.append(e)
+        return outcomes
 
     def _one(self, load: Load) -> LoadResult:
         world = self._world
@@ -167,9 +175,10 @@ class SimLoader:
         assert world.loads.setdefault((load.key, load.number), load) == load  # L3
         world.step("table.commit.before")
         table = world.tables.setdefault(load.stream, Table())
-        if table.applied.get(load.key, 0) >= load.number:
-            return LoadResult(0, repeated=True)
-        table.applied[load.key] = load.number
+        known = judge(load, table.applied.get(load.key))
+        if known is not None:
+            return known
+        table.applied[load.key] = Held(load.number, load.token)
         kept = [] if load.replaces else table.rows
         if load.mode is DestinationSyncMode.append_dedup:
             best: dict[int, tuple[int, int, int]] = {r[0]: r for r in kept}
@@ -200,13 +209,14 @@ class SimTime:
 
 
 class Tally:
-    """``engine.sync.Observer``: committed and read rows, for L8."""
+    """``engine.sync.sync.Observer``: committed and read rows, for L8."""
 
     def __init__(self) -> None:
         self.committed: dict[StreamId, int] = {}
         self.notes: list[str] = []
         self.again: dict[StreamId, int] = {}
         self.pushes: list[PushResult] = []
+        self.refusals: dict[StreamId, int] = {}
 
     def fed(self, result: PushResult) -> None:
         self.pushes.append(result)
@@ -223,6 +233,9 @@ class Tally:
         self.committed[load.stream] = self.committed.get(load.stream, 0) + load.rows
 
     def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
+    def refused(self, stream: StreamId, rejected: int) -> None:
+        self.refusals[stream] = self.refusals.get(stream, 0) + rejected
+
     def lane_started(self, start: LaneStart) -> None: ...
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
     def segments(self, segments: Sequence[Segment]) -> None: ...
@@ -239,6 +252,7 @@ def plan_of(scenario: Scenario, planner: SimPlanner) -> SyncPlan:
         streams=planner.remember(),
         open=scenario.open,
         lanes=scenario.lanes,
+        max_rejected=scenario.max_rejected,
         load_bytes=0 if scenario.load_while_reading else 1 << 60,
         load_seconds=0.0 if scenario.load_while_reading else 1e9,
         scan_seconds=0.0,

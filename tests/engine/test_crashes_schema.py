@@ -15,7 +15,7 @@ from schedules import (
     pairs,
     stopped,
 )
-from scripted import Bad, New
+from scripted import Bad, Declares, New
 from simulation import Crash, Fault, Scenario, World, ids, run_once
 
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
@@ -28,6 +28,7 @@ APPEND, OVERWRITE, DEDUP = (
 )
 A, B = StreamId(None, "a"), StreamId(None, "b")
 WIDER, WIDEST = New(("id", "version", "x")), New(("id", "version", "x", "y"))
+X = ("id", "version", "x")
 PLAIN_B = [(7, 1), (8, 1), (7, 3)]
 
 BEFORE_A_STATE = {"a": [(1, 1), WIDER, (2, 1), (1, 2), (3, 1), (2, 0)], "b": PLAIN_B}
@@ -35,6 +36,10 @@ AFTER_A_STATE = {"a": [(1, 1), (2, 1), WIDER, (1, 2), (3, 1), (2, 0)], "b": PLAI
 NO_ROWS_AFTER = {"a": [(1, 1), (2, 1), (1, 2), WIDER], "b": PLAIN_B}
 BOTH = {"a": [(1, 1), WIDER, (2, 1), (1, 2)], "b": [(7, 1), WIDEST, (8, 1), (7, 3)]}
 TWICE = {"a": [(1, 1), WIDER, (2, 1), WIDEST, (1, 2), WIDER, (3, 1)], "b": PLAIN_B}
+SHOWN = {
+    "a": [Declares(x=True), (1, 1), (2, 1), Declares(x=False), (1, 2), Declares(x=True), (3, 1)],
+    "b": [(7, 1), Declares(x=True), (8, 1), (7, 3)],
+}
 AT_ONCE = {"a": [WIDER, WIDEST, (1, 1), (2, 1)], "b": [WIDER, (7, 1), Bad()]}
 
 
@@ -62,12 +67,16 @@ SCENARIOS = {
     "twice-legacy-at-the-end": dynamic(TWICE, load_while_reading=False, **LEGACY),
     "twice-held": dynamic(TWICE, held=True, **LEGACY),
     "at-once-legacy": dynamic(AT_ONCE, **LEGACY),
+    "shown-stream": dynamic(SHOWN, first=X),
+    "shown-dedup-every-record": dynamic(SHOWN, DEDUP, every=1, first=X),
+    "shown-legacy-seldom": dynamic(SHOWN, seal_bytes=1000, every=3, first=X, **LEGACY),
     "open-before": dynamic(BEFORE_A_STATE, **OPEN),
     "open-twice-dedup": dynamic(TWICE, DEDUP, every=3, **OPEN),
     "open-both-at-the-end": dynamic(BOTH, load_while_reading=False, quantum=100, **OPEN),
     "open-no-last-state": dynamic(BOTH, last_state=False, every=1, **OPEN),
     "refresh-before-stream": dynamic(BEFORE_A_STATE, **REFRESH),
     "refresh-resumable": dynamic(BEFORE_A_STATE, resumable=True, **REFRESH),
+    "refresh-shown": dynamic(SHOWN, resumable=True, every=1, first=X, **REFRESH),
     "refresh-both-global": dynamic(BOTH, **SHARED, **REFRESH),
     "refresh-twice-legacy": dynamic(TWICE, **LEGACY, **REFRESH),
     "refresh-twice-two-lanes": dynamic(TWICE, lanes=2, resumable=True, **REFRESH),

@@ -13,10 +13,10 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.engine import run
-from penstock.engine.load import NoLoader
-from penstock.engine.progress import NullObserver
+from penstock.engine.deliver.table_loader import NoLoader
+from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock.config.quick import pipeline_from_arguments
-from penstock.engine.buffers import LaneStream
-from penstock.engine.memory import MemoryLog
-from penstock.engine.pending import decide
-from penstock.engine.plan import PlannedStream, StreamsPlan
-from penstock.engine.sealer import Sealer
+from penstock.config.command_line import pipeline_from_arguments
+from penstock.engine.deliver.load_plan import decide
+from penstock.engine.log.memory import MemoryLog
+from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.serve import Echo, Served, input_pipe, refuse_remote
+from penstock.engine.specs.lane import LaneStream
+from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.worker.sealer import Sealer
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
@@ -27,11 +28,11 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Reject
+from penstock.model.events import Reject, Status, StreamStatus
 from penstock.model.segments import Load, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
 from penstock.tables.contract import TableName
 
@@ -304,6 +305,30 @@ def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:
     ready = {load.stream.name: load.replaces for g in found.ready for load in g.loads}
     assert ready == {"said": True, "free": True}
     assert [s.name for s in found.waiting] == ["unsaid"]
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_l6_a_host_that_says_that_it_began_has_a_word_for_the_end(served: bool) -> None:
+    """The end of an input is no exit code 0: a source behind the host may have died."""
+    name = StreamId(None, "s")
+    info = LaneStream(
+        stream=name,
+        shape=Shape(mode=DestinationSyncMode.overwrite),
+        schema_version=1,
+        generation=1,
+        fills_generation=True,
+    )
+    sealer = Sealer(
+        MemoryLog(),
+        epoch=1,
+        lane=0,
+        streams=[info],
+        decode=lambda *_: None,  # type: ignore[arg-type, return-value]
+        clock=lambda: 0.0,
+        any_status=served,
+    )
+    sealer.status(StreamStatus(name, Status.started))
+    assert sealer.finish(clean=True) == {name: not served}
 
 
 def test_l6_a_load_of_an_earlier_run_is_no_refresh_of_this_one(tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ import built
 import pyarrow as pa
 
 from penstock.config.sections import Permissions
-from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.manifest import Found, read_manifest
-from penstock.protocols.rapidbyte.messages import CursorInfo, CursorValue, StreamContext
-from penstock.protocols.rapidbyte.permissions import effective
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Told
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.declared.manifest import Found, read_manifest
+from penstock.protocols.rapidbyte.declared.permissions import effective
+from penstock.protocols.rapidbyte.guest import stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
+from penstock.protocols.rapidbyte.wire.messages import CursorInfo, CursorValue, StreamContext
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 FULL = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
@@ -55,8 +55,8 @@ def run(
 ) -> list[Told]:
     made = stage(name, config, permissions)
     if role_of(name) == "source":
-        return list(source.read(made, context))
-    takes = destination.write if role_of(name) == "destination" else transform.apply
+        return list(stream_run.read(made, context))
+    takes = stream_run.write if role_of(name) == "destination" else stream_run.apply
     return list(takes(made, context, feed))
 
 

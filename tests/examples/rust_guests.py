@@ -22,14 +22,19 @@ from typing import Any
 
 import psycopg
 
-from penstock.protocols.rapidbyte import destination, source
-from penstock.protocols.rapidbyte.lifecycle import load
-from penstock.protocols.rapidbyte.manifest import read_manifest
-from penstock.protocols.rapidbyte.messages import CursorInfo, CursorValue, StreamContext, WriteMode
-from penstock.protocols.rapidbyte.permissions import effective
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Told
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.declared.manifest import read_manifest
+from penstock.protocols.rapidbyte.declared.permissions import effective
+from penstock.protocols.rapidbyte.guest import stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.session import load
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire.messages import (
+    CursorInfo,
+    CursorValue,
+    StreamContext,
+    WriteMode,
+)
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 ROOT = Path(__file__).parents[2]
 RUST = ROOT / "examples" / "rapidbyte" / "rust"
@@ -216,8 +221,8 @@ def pump(
 ) -> tuple[list[Told], list[Told]]:
     """Source into destination, a thread each. What each told beside the frames."""
     said: list[Told] = []
-    feed = frames(source.read(read, reading), said)
-    return said, list(destination.write(write, writing or reading, feed))
+    feed = frames(stream_run.read(read, reading), said)
+    return said, list(stream_run.write(write, writing or reading, feed))
 
 
 def ended(told: list[Told]) -> Ended:

@@ -14,14 +14,14 @@ import rapidbyte_guests
 import running
 from running import arrow, counts, ended, frames, incremental, run, table
 
-from penstock.protocols.rapidbyte import source, transform
-from penstock.protocols.rapidbyte.lifecycle import load
-from penstock.protocols.rapidbyte.manifest import role_problems
-from penstock.protocols.rapidbyte.messages import StreamLimits
-from penstock.protocols.rapidbyte.permissions import effective
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Checkpoint, Logged
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.declared.manifest import role_problems
+from penstock.protocols.rapidbyte.declared.permissions import effective
+from penstock.protocols.rapidbyte.guest import probe, stream_run
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, Logged
+from penstock.protocols.rapidbyte.guest.session import load
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire.messages import StreamLimits
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 
 def marks(told: list[Any]) -> list[Checkpoint]:
@@ -55,7 +55,7 @@ def test_its_manifest_names_its_role_and_no_other(name: str):
 
 
 def test_the_source_describes_what_it_sends():
-    (stream,) = source.discover(running.stage("c-source", {}), lambda _: None).streams
+    (stream,) = probe.discover(running.stage("c-source", {}), lambda _: None).streams
     sent = table(run("c-source", {"rows": 25, "batch_rows": 10}))
     words = {"int64": "Int64", "string": "Utf8", "double": "Float64", "bool": "Boolean",
              "timestamp[us]": "TimestampMicros", "date32[day]": "Date32"}  # fmt: skip
@@ -230,7 +230,7 @@ def test_the_c_sdk_reads_columns_and_writes_them_again():
     found = load(rapidbyte_guests.c_guest("transform", "columns.c"), "transform",
                  CompileCache(built.COMPILED))  # fmt: skip
     made = Stage(found, {}, running.stage("c-transform", {}).allowed, "transform:0")
-    told = list(transform.apply(made, running.FULL, [bytes(running.frame_of(b)) for b in given]))
+    told = list(stream_run.apply(made, running.FULL, [bytes(running.frame_of(b)) for b in given]))
     assert counts(told)["records_in"] == 15
     back = table(told)
     assert back.schema == batch.schema

@@ -23,10 +23,14 @@ from rust_guests import PASSWORD, Server, loopback_postgres
 
 from penstock.config.sections import NetworkPermissions, Permissions
 from penstock.errors import DestinationError
-from penstock.protocols.rapidbyte import destination, source
-from penstock.protocols.rapidbyte.manifest import config_schema, mode_problems, role_problems
-from penstock.protocols.rapidbyte.messages import Policies, WriteMode
-from penstock.protocols.rapidbyte.told import Checkpoint, PutAside
+from penstock.protocols.rapidbyte.declared.manifest import (
+    config_schema,
+    mode_problems,
+    role_problems,
+)
+from penstock.protocols.rapidbyte.guest import probe
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, PutAside
+from penstock.protocols.rapidbyte.wire.messages import Policies, WriteMode
 
 pytestmark = pytest.mark.slow
 NAMES = ("python-source", "python-destination", "python-postgres", "python-transform")
@@ -94,7 +98,7 @@ def test_the_python_source_sends_what_the_c_source_sends():
         (m.frames, m.payload and m.payload.cursor_value) for m in marks(theirs)
     ]
     assert {**counts(ours), "bytes_read": 0} == {**counts(theirs), "bytes_read": 0}
-    known, same = (source.discover(running.stage(f"{kind}-source", {}), lambda _: None)
+    known, same = (probe.discover(running.stage(f"{kind}-source", {}), lambda _: None)
                    for kind in ("python", "c"))  # fmt: skip
     assert known == same
     shard = msgspec.structs.replace(running.FULL, partition_count=4, partition_index=2)
@@ -164,7 +168,7 @@ def listening(answer: Callable[[int], bytes | None] = lambda _: b"ok\n", slow: f
 
 def test_lines_arrive_and_each_batch_is_acknowledged_before_its_checkpoint():
     with listening() as peer:
-        report = destination.check(running.stage("python-destination", peer.config), lambda _: None)
+        report = probe.check(running.stage("python-destination", peer.config), lambda _: None)
         assert report.status == "success"
         told = run("python-destination", peer.config, [arrow(**TYPED), arrow(i64=[7])])
         assert [m.frames for m in marks(told)] == [1, 2]
@@ -210,7 +214,7 @@ def test_it_reaches_the_host_of_its_config_and_no_other():
         stage = running.stage("python-destination", peer.config, blocked())
         assert stage.allowed.hosts == ()
         with pytest.raises(DestinationError) as caught:
-            destination.check(stage, lambda _: None)
+            probe.check(stage, lambda _: None)
         assert "NETWORK_DENIED" in str(caught.value)
         told = run("python-destination", peer.config, [arrow(id=[1])], permissions=blocked())
         assert ended(told).error is not None and not peer.rows
@@ -232,11 +236,11 @@ def writing(stream: str, key: list[str] | None = None) -> Any:
 
 def test_it_logs_in_with_a_password_and_not_without(postgres: Server):
     """SCRAM-SHA-256, over the host's socket."""
-    report = destination.check(running.stage("python-postgres", postgres.config()), lambda _: None)
+    report = probe.check(running.stage("python-postgres", postgres.config()), lambda _: None)
     assert report.status == "success"
     with pytest.raises(DestinationError) as caught:
         wrong = postgres.config(password="wrong")
-        destination.check(running.stage("python-postgres", wrong), lambda _: None)
+        probe.check(running.stage("python-postgres", wrong), lambda _: None)
     assert caught.value.connector is not None and caught.value.connector["category"] == "auth"
     assert PASSWORD not in str(caught.value)
 

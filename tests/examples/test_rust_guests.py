@@ -16,24 +16,24 @@ import rust_guests as rust
 from rust_guests import Server, checksum, context, ended, make_rows, pump, stage
 
 from penstock.config.sections import Limits, NetworkPermissions, Permissions
-from penstock.protocols.rapidbyte import destination, source
-from penstock.protocols.rapidbyte.binary import custom_sections
-from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.protocols.rapidbyte.manifest import (
+from penstock.protocols.rapidbyte.declared.manifest import (
     MANIFEST_SECTION,
     config_schema,
     mode_problems,
     read_manifest,
     role_problems,
 )
-from penstock.protocols.rapidbyte.messages import (
+from penstock.protocols.rapidbyte.guest import probe, stream_run
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged, Told
+from penstock.protocols.rapidbyte.guest.stage import Pressure
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
+from penstock.protocols.rapidbyte.wire.messages import (
     Policies,
     SchemaEvolution,
     StreamContext,
     StreamLimits,
 )
-from penstock.protocols.rapidbyte.stage import Pressure
-from penstock.protocols.rapidbyte.told import Checkpoint, Frame, Logged, Told
+from penstock.protocols.rapidbyte.wire.wasm_binary import custom_sections
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -54,12 +54,12 @@ def server(built: None) -> Iterator[Server]:
 
 
 def read(server: Server, asked: StreamContext, **config: Any) -> list[Told]:
-    return list(source.read(stage("source", server.config(**config)), asked))
+    return list(stream_run.read(stage("source", server.config(**config)), asked))
 
 
 def write(server: Server, asked: StreamContext, feed: Any, **config: Any) -> list[Told]:
     config = {"schema": "landed", **config}
-    return list(destination.write(stage("destination", server.config(**config)), asked, feed))
+    return list(stream_run.write(stage("destination", server.config(**config)), asked, feed))
 
 
 def moved(server: Server, asked: StreamContext, **config: Any) -> tuple[list[Told], list[Told]]:
@@ -108,7 +108,7 @@ def test_manifest_and_schema_lie_in_the_inner_module():
 
 
 def test_check_says_whether_the_server_answers(server: Server):
-    for role, ask in (("source", source.check), ("destination", destination.check)):
+    for role, ask in (("source", probe.check), ("destination", probe.check)):
         assert ask(stage(role, server.config()), lambda _: None).status == "success"
         report = ask(stage(role, server.config(password="wrong")), lambda _: None)
         assert report.status == "failed" and "28P01" in report.message
@@ -119,7 +119,7 @@ def test_discover_tells_tables_columns_and_keys(server: Server):
     server.ask("CREATE TABLE public.described (a int2 NOT NULL, b int4, c int8, d real, e float8, "
                "f bool, g varchar(9), h timestamptz, i date, j bytea, k numeric, l jsonb, m uuid, "
                "PRIMARY KEY (c, a))")  # fmt: skip
-    catalog = source.discover(stage("source", server.config()), lambda _: None)
+    catalog = probe.discover(stage("source", server.config()), lambda _: None)
     (found,) = (s for s in catalog.streams if s.name == "described")
     assert [c.data_type for c in found.schema] == [
         "Int16", "Int32", "Int64", "Float32", "Float64", "Boolean", "Utf8", "TimestampMicros",
@@ -435,9 +435,9 @@ def test_a_denied_host_is_what_is_shown(server: Server):
         narrowed = stage(role, server.config(), allow=allow)
         asked = context("many")
         run = (
-            source.read(narrowed, asked)
+            stream_run.read(narrowed, asked)
             if role == "source"
-            else destination.write(narrowed, asked, [])
+            else stream_run.write(narrowed, asked, [])
         )
         last = ended(list(run))
         assert last.told is not None and last.told.code == "NETWORK_DENIED"
@@ -457,14 +457,14 @@ def test_faults_keep_their_category(server: Server):
     assert closed.retryable and closed.safe_to_retry
     config = server.config()
     del config["user"]
-    broken = ended(list(source.read(stage("source", config), context("many")))).fault
+    broken = ended(list(stream_run.read(stage("source", config), context("many")))).fault
     assert broken is not None and broken.code == "INVALID_CONFIG"
 
 
 def test_a_server_that_goes_away_in_the_middle_is_no_end_of_stream(server: Server):
     make_rows(server, "public.torn", 1, 200_000)
     held = replace(stage("source", server.config()), pressure=Pressure(outbox_bytes=1 << 20))
-    told = source.read(held, context("torn"))
+    told = stream_run.read(held, context("torn"))
     seen: list[Told] = []
     for item in told:
         if isinstance(item, Frame) and not any(isinstance(t, Frame) for t in seen):

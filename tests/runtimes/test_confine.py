@@ -19,10 +19,11 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
+from penstock.connectors.launch import Launch, given_secrets, runtime_for
 from penstock.errors import ConfigError, SourceError
-from penstock.runtimes.confine import Confinement, confinement, no_namespace, unenforceable
 from penstock.runtimes.contract import Timeouts
-from penstock.runtimes.environ import BASE
+from penstock.runtimes.env import BASE
+from penstock.runtimes.limits import Confinement, confinement, no_namespace, unenforceable
 from penstock.runtimes.process import ProcessRuntime
 
 PY = [sys.executable, "-S", "-c"]
@@ -65,7 +66,7 @@ def test_a_list_of_hosts_and_folders_are_refused_with_what_to_do_instead() -> No
         "permissions.network.allowed_hosts",
         "permissions.fs.allowed_preopens",
     ]
-    assert all("use a container or a WebAssembly connector" in p for p in problems)
+    assert all("use a WebAssembly connector (containers: not yet)" in p for p in problems)
     with pytest.raises(ConfigError) as caught:
         confinement(said, None)
     assert caught.value.code == "config.unsupported"
@@ -95,6 +96,39 @@ def test_an_allowed_variable_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> No
     seen = output(["env"], confinement(said, None)).splitlines()
     assert "TOKEN=given" in seen
     assert not [line for line in seen if "leak" in line or "not_set" in line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH",
+     "SPARK_AUTH_SECRET", "_SPARK_AUTH_SECRET", "PENSTOCK_STATE_URL"],
+)  # fmt: skip
+def test_sparks_secrets_and_ours_are_given_to_no_connector(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whoever names them (L10). Its parent's environment is as open to it as its own."""
+    monkeypatch.setenv(name, "of-the-lane")
+    said = Permissions(env=EnvironmentPermissions(allowed_vars=(name,)))
+    held = confinement(said, None)
+    look = "cat /proc/self/environ /proc/$PPID/environ | tr '\\0' '\\n'"
+    assert "of-the-lane" not in output(["sh", "-c", look], held)
+    launch = Launch(protocol="singer", command=("sh",), env_keys=(name,), permissions=said)
+    assert name not in runtime_for(launch)._env  # type: ignore[attr-defined]
+
+
+def test_a_variable_that_is_given_by_name_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L10: as a secret of its configuration; what every connector gets is none."""
+    monkeypatch.setenv("MY_TOKEN", "hunter2-token")
+    said = Permissions(env=EnvironmentPermissions(allowed_vars=("MY_TOKEN", "HOME", "NOT_SET")))
+    launch = Launch(
+        protocol="singer", command=("sh", "-c", "echo $MY_TOKEN in $HOME >&2"), permissions=said
+    )
+    assert given_secrets(launch) == ["hunter2-token"]
+    lines: list[str] = []
+    with runtime_for(launch, log_stderr=lines.append).open((), Timeouts()) as channel:
+        channel.wait(30)
+        assert channel.stderr_tail().strip() == f"**** in {os.environ['HOME']}"
+    assert lines == [f"**** in {os.environ['HOME']}"]
 
 
 # -- network
@@ -164,12 +198,79 @@ def test_a_loopback_of_its_own_works_without_a_network() -> None:
     assert output([*PY, LOOPBACK], confinement(NO_NETWORK, None)) == "connected\n"
 
 
+# What a hostile connector tries: every namespace of every process that it can name, by the call and
+# by the tool, and a debugger's way into a process that is outside.
+LEAVE = """
+import ctypes, glob, os, shutil, socket, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+port, own = int(sys.argv[1]), os.readlink("/proc/self/ns/net")
+def reaches():
+    try:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+    except OSError:
+        return False
+    return True
+left = []
+for place in sorted(glob.glob("/proc/[0-9]*/ns/net")):
+    child = os.fork()
+    if child == 0:
+        try:
+            fd = os.open(place, os.O_RDONLY)
+            if libc.setns(fd, 0x40000000) == 0 and os.readlink("/proc/self/ns/net") != own:
+                os._exit(7 if reaches() else 8)
+        finally:
+            os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        left.append(place)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) == os.getppid() and shutil.which("nsenter"):
+        tried = ["nsenter", "-t", pid, "-n", sys.executable, "-S", "-c", "print('outside')"]
+        if b"outside" in subprocess.run(tried, capture_output=True).stdout:
+            left.append("nsenter " + pid)
+PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
+if libc.ptrace(PTRACE_SEIZE, os.getppid(), None, None) == 0:
+    libc.ptrace(PTRACE_DETACH, os.getppid(), None, None)
+    left.append("ptrace")
+status = dict(line.split(":\t", 1) for line in open("/proc/self/status") if ":\t" in line)
+print(left, reaches(), status["CapEff"].strip(), status["NoNewPrivs"].strip())
+"""
+
+
+def test_no_other_process_s_network_can_be_entered_L10(
+    server: tuple[int, list[str]],
+) -> None:
+    """Not as root either, whose supervisor and whose Penstock are outside."""
+    need_namespaces()
+    port, came = server
+    told = output([*PY, LEAVE, str(port)], confinement(NO_NETWORK, None))
+    assert told.split() == ["[]", "False", "0" * 16, "1"]
+    assert came == []
+
+
+NEST = """
+import ctypes, os
+setting = "/proc/sys/user/max_user_namespaces"
+made = ctypes.CDLL(None).unshare(0x10000000)
+print(open(setting).read().strip(), made, os.statvfs(setting).f_flag & 1)
+"""
+
+
+def test_no_capabilities_are_found_in_a_namespace_within_L10() -> None:
+    """A user namespace of its own making would give it all of them over whatever is in that."""
+    need_namespaces()
+    most, made, read_only = output([*PY, NEST], confinement(NO_NETWORK, None)).split()
+    if read_only == "1":
+        pytest.skip("this machine's settings cannot be written")
+    assert (most, made) == ("0", "-1")
+    assert int(Path("/proc/sys/user/max_user_namespaces").read_text()) > 0, "it is of that one only"
+
+
 # Runs in a process of its own, under what the test took away from it.
 OTHER = """
 import json, sys
 from penstock.config.sections import NetworkPermissions, Permissions
 from penstock.errors import PenstockError
-from penstock.runtimes.confine import Confinement, confinement, unenforceable
+from penstock.runtimes.limits import Confinement, confinement, unenforceable
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.process import ProcessRuntime
 said = Permissions(network=NetworkPermissions(allowed_hosts=()))

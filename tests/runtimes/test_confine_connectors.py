@@ -19,13 +19,13 @@ from penstock.config.sections import (
 from penstock.connectors.destination import resolve_destination
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.source import SourceConnector, resolve_source
-from penstock.engine.preview import preview
-from penstock.engine.refusals import permissions_asked
+from penstock.engine.inspect.preview import preview
+from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
 from penstock.protocols.contract import ReadRequest, StreamWish
-from penstock.runtimes.confine import no_namespace
 from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.limits import no_namespace
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 MB = 1024**2

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtimes.enclosure import Memory, places
+from penstock.runtimes.linux_sandbox import Memory, places
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="memory is bounded on Linux only"
@@ -25,9 +25,9 @@ MB = 1024**2
 OWNER = """
 import json, sys, time
 from penstock.errors import PenstockError
-from penstock.runtimes.confine import Confinement
+from penstock.runtimes.limits import Confinement
 from penstock.runtimes.contract import Timeouts
-from penstock.runtimes.enclosure import places
+from penstock.runtimes.linux_sandbox import places
 from penstock.runtimes.process import ProcessRuntime
 command, limit = [sys.executable, "-S", "-c", *sys.argv[2:]], int(sys.argv[1])
 out, code, error, began = b"", None, None, time.monotonic()
@@ -165,7 +165,7 @@ def test_group_goes_with_its_connector_and_that_of_a_killed_supervisor_with_the_
         pytest.skip("no control group can be made here")
     before = groups()
     killed = (
-        "import os, sys\nfrom penstock.runtimes.enclosure import Memory\n"
+        "import os, sys\nfrom penstock.runtimes.linux_sandbox import Memory\n"
         "print(Memory(64 << 20).group.folder, flush=True)\nos.kill(os.getpid(), 9)"
     )
     died = subprocess.run([sys.executable, "-c", killed], stdout=subprocess.PIPE, text=True)

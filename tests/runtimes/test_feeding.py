@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.meter import MeteredRuntime
+from penstock.engine.worker.meter import MeteredRuntime
 from penstock.runtimes.contract import ByteChannel, PrivateFile, Runtime, Timeouts
 from penstock.runtimes.memory import CloseInput, Exit, MemoryRuntime, NextLine, Step
 from penstock.runtimes.process import ProcessRuntime

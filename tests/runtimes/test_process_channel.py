@@ -166,7 +166,7 @@ def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> No
     owner = (
         "import os, sys\nfrom penstock.runtimes.contract import PrivateFile, Timeouts\n"
         "from penstock.runtimes.process import ProcessRuntime\n"
-        "from penstock.runtimes.private import PrivateFolder\n"
+        "from penstock.runtimes.private_files import PrivateFolder\n"
         "print(PrivateFolder([PrivateFile('c', b'x')]).arguments[0], flush=True)\n"
         "os.kill(os.getpid(), 9)"
     )

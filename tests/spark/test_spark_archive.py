@@ -8,8 +8,8 @@ import pytest
 from java_free import without_java
 
 from penstock.errors import ConfigError
-from penstock.spark.archive import archive_path, keeps_archives, use_options
-from penstock.spark.archiving import make_archive
+from penstock.spark.class_archive import archive_path, keeps_archives, use_options
+from penstock.spark.class_archive_build import make_archive
 from penstock.spark.java import JavaHome, find_java
 
 JAVA = JavaHome(Path("/usr/lib/jvm/x"), "17.0.1")
@@ -17,7 +17,7 @@ USE = """
 import sys
 from pathlib import Path
 from penstock.spark import session
-from penstock.spark.archiving import make_archive
+from penstock.spark.class_archive_build import make_archive
 from penstock.tables.contract import SessionNeeds
 cache, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 made = make_archive(cache)

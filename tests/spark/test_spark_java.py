@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.spark.failures import start_failure, summary
+from penstock.spark.certificates import proxy_options, trust_options
+from penstock.spark.error_text import start_failure, summary
 from penstock.spark.jars import file_name, find_jars, keep_jars
 from penstock.spark.java import find_java
 from penstock.spark.session import base_conf, choose_master
-from penstock.spark.trust import proxy_options, trust_options
 
 
 def fake_java(home: Path, version: str, release: bool = True) -> Path:
@@ -135,7 +135,7 @@ def test_only_the_start_up_reaches_below_the_session_api() -> None:
     import re
 
     root = Path(__file__).parents[2] / "src" / "penstock"
-    allowed = {root / "spark" / "gateway.py", root / "spark" / "session.py"}
+    allowed = {root / "spark" / "jvm.py", root / "spark" / "session.py"}
     words = re.compile(r"sparkContext|SparkContext|\b_jvm\b|\b_jsc\b|\.rdd\b|_jdf\b|_jsparkSession")
     found = [
         f"{path.relative_to(root)}: {match[0]}"

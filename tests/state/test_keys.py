@@ -15,7 +15,6 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Group, SegmentId, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Reset, Store
-from penstock.state.holder import this_holder
 from penstock.state.keys import (
     SHARED,
     Covered,
@@ -27,9 +26,10 @@ from penstock.state.keys import (
     lane_task,
     push_task,
 )
-from penstock.state.keys_store import keys_url, open_keys
+from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
+from penstock.state.task_keys import keys_url, open_keys
 
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
 COUNT = Place("pipeline", "", "count")

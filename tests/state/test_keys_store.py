@@ -15,11 +15,11 @@ from sqlalchemy import Connection, text
 from penstock.errors import ConfigError, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Group, SegmentId
-from penstock.state import database, keys_store, links, schema
-from penstock.state.holder import this_holder
+from penstock.state import database, database_url, schema, task_keys
 from penstock.state.keys import SHARED, KeyPort, Place
-from penstock.state.keys_store import keys_url, open_keys
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
+from penstock.state.task_keys import keys_url, open_keys
 
 SECRET = "hunter2-very-secret"
 KEY = Place("pipeline", "", SECRET)
@@ -56,7 +56,7 @@ def test_a_lane_imports_it_in_150_ms_and_no_driver(tmp_path: Path) -> None:
     code = """
     import sys, time
     began = time.process_time()
-    import penstock.state.keys_store
+    import penstock.state.task_keys
     taken = time.process_time() - began
     assert not {"sqlalchemy", "psycopg"} & set(sys.modules)
     print(taken)
@@ -106,7 +106,7 @@ def test_a_missing_driver_says_what_to_install() -> None:
     sys.modules["psycopg"] = None
     from penstock.errors import StateError
     from penstock.state.keys import Place
-    from penstock.state.keys_store import open_keys
+    from penstock.state.task_keys import open_keys
     try:
         open_keys("postgresql://me:{SECRET}@h/d", "shop", "t").get(Place("pipeline", "", "k"))
     except StateError as error:
@@ -141,7 +141,7 @@ def test_l10_no_key_and_no_value_reaches_an_error(port: KeyPort, place: str) -> 
 def test_l11_a_store_that_stays_busy_is_reported_in_bounded_time(
     port: KeyPort, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(database_url, "BUSY_SECONDS", 1)
     db = database_of(place)
     with db.writing() as conn:
         conn.execute(text("UPDATE penstock_key_tasks SET marks = marks"))
@@ -167,7 +167,7 @@ def test_a_connection_that_was_cut_while_it_was_quiet_is_made_again(
         port.put(KEY, "2")
     port.put(KEY, "2")
     cut(postgres_url)
-    monkeypatch.setattr(keys_store, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(task_keys, "_QUIET_SECONDS", 0)
     port.put(KEY, "3")
     assert port.get(KEY) == "3"
     port.close()

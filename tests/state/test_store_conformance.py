@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.errors import LeaseLost, Locked, StateError
@@ -15,8 +16,16 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Group, PartRef, SegmentId, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.state.contract import GroupIntent, Holder, Lease, LoadIntent, SourceOf, Store
-from penstock.state.holder import this_holder
+from penstock.state.contract import (
+    GroupIntent,
+    Holder,
+    Lease,
+    LoadIntent,
+    Reset,
+    SourceOf,
+    Store,
+)
+from penstock.state.lock_holder import this_holder
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
 PART = PartRef("e1/a.parquet", 3, 30, 20, 0xDEADBEEF)
@@ -222,6 +231,20 @@ def test_fence_is_closed_once_and_for_good(store: Store, lease: Lease) -> None:
     assert store.closed_epochs("never") == {} and store.open_epochs("never") == set()
 
 
+def test_what_a_closed_epoch_held_is_known_until_it_is_forgotten(
+    store: Store, lease: Lease
+) -> None:
+    for _ in range(3):
+        store.new_epoch(lease, 0)
+    store.close_epochs(lease, {1: 5, 2: 0}, {1: 7, 3: 9})
+    assert store.shares("shop") == {1: 7}
+    store.close_epochs(lease, {1: 5, 3: 2}, {1: 8, 3: 4})
+    assert store.shares("shop") == {1: 7, 3: 4} and store.shares("never") == {}
+    store.forget(lease, [1, 2])
+    assert store.shares("shop") == {3: 4}
+    assert store.closed_epochs("shop") == {1: 5, 2: 0, 3: 2}
+
+
 def test_generations_grow_per_stream(store: Store, lease: Lease) -> None:
     assert store.new_generation(lease, [A, B]) == {A: 1, B: 1}
     assert store.new_generation(lease, [A]) == {A: 2}
@@ -258,6 +281,65 @@ def test_l3_numbers_never_restart_whatever_reset_or_run(store: Store, lease: Lea
     (later,) = store.intend(again, [group(2, 1, [A])], merge)
     assert (later.id, later.loads[0].number) == (2, 2)
     assert later.loads[0].key == f"{lease.state_id}/{A.key}"
+
+
+def follows(store: Store, lease: Lease, *groups: GroupIntent) -> list[tuple[int, int | None]]:
+    return [(x.number, x.follows) for g in store.intend(lease, groups, merge) for x in g.loads]
+
+
+def test_l3_a_load_names_the_one_that_its_table_must_have(store: Store, lease: Lease) -> None:
+    assert follows(store, lease, group(1, 1, [A]), group(1, 2, [A])) == [(1, 0), (2, 1)]
+    bare = group(1, 3, [A])
+    nothing = msgspec.structs.replace(bare.loads[0], parts=(), rejected=3)
+    bare = msgspec.structs.replace(bare, loads=(nothing,))
+    assert follows(store, lease, bare, group(1, 4, [A])) == [(3, 2), (4, 2)]
+    finish(store, lease, *store.open_groups("shop"))
+    reset = Reset((A,), lambda states: [])
+    store.replace_states(lease, [], reset)
+    assert follows(store, lease, group(1, 5, [A, B])) == [(5, None), (1, 0)]
+    store.replace_states(lease, [])
+    assert follows(store, lease, group(1, 6, [A, B])) == [(6, None), (2, None)]
+    tokens = [x.token for g in store.open_groups("shop") for x in g.loads]
+    assert all(tokens) and len(set(tokens)) == len(tokens)
+
+
+def test_l3_only_adopted_loads_are_renumbered_and_a_commit_ends_it(
+    store: Store, lease: Lease
+) -> None:
+    first = store.intend(lease, [group(1, 1, [A, B]), group(1, 2, [A])], merge)
+    store.loaded(lease, [(first[0].id, first[0].loads[1])], merge)
+    assert store.renumber(lease, {A: 9}) == set()
+    assert store.open_groups("shop") == list(first)
+    store.adopt(lease, [A])
+    assert store.renumber(lease, {A: 9, B: 9}) == {A}
+    loads = [x for g in store.open_groups("shop") for x in g.loads]
+    assert [(x.stream, x.number, x.follows) for x in loads] == [
+        (A, 10, None),
+        (B, 1, 0),
+        (A, 11, 10),
+    ]
+    with pytest.raises(StateError):  # the old number is no load any more
+        finish(store, lease, first[1])
+    assert store.committed_loads("shop", first[0].id) == {(loads[1].key, 1)}
+    again = store.open_groups("shop")
+    store.loaded(lease, [(again[0].id, again[0].loads[0])], merge)
+    assert store.renumber(lease, {A: 20}) == set()
+    finish(store, lease, *store.open_groups("shop"))
+    assert store.open_groups("shop") == []
+    assert follows(store, lease, group(1, 5, [A])) == [(12, 11)]
+
+
+def test_l3_what_is_made_anew_is_replaced_by_what_was_read_since(
+    store: Store, lease: Lease
+) -> None:
+    before = store.new_epoch(lease, 0)
+    reset = Reset((A,), lambda states: [])
+    store.replace_states(lease, [], reset)
+    store.adopt(lease, [A], anew=True)
+    after = store.new_epoch(lease, 0)
+    intents = [group(before, 1, [A]), group(after, 1, [A]), group(after, 2, [A])]
+    loads = [x for g in store.intend(lease, intents, merge) for x in g.loads]
+    assert [x.replaces for x in loads] == [False, True, False]
 
 
 def test_l1_state_is_saved_only_with_the_groups_last_load(store: Store, lease: Lease) -> None:
@@ -583,6 +665,16 @@ def test_history_keeps_the_newest_thousand(store: Store, lease: Lease) -> None:
     assert [h["blob"] for h in history[:10]] == ["2"] * 10 and history[10]["blob"] is None
 
 
+def test_history_is_bounded_in_bytes(store: Store, lease: Lease) -> None:
+    big = "x" * (10 << 20)
+    for n in range(6):
+        store.replace_states(lease, [stream_state(A, f"{n}{big}")])
+    kept = [h["blob"][0] for h in store.state_history("shop")]
+    assert kept == ["5", "4", "3"]
+    store.replace_states(lease, [stream_state(A, "x" * (40 << 20))])  # the newest is kept
+    assert [len(h["blob"]) for h in store.state_history("shop")] == [40 << 20]
+
+
 def test_two_states_for_one_stream_are_refused(store: Store, lease: Lease) -> None:
     with pytest.raises(StateError) as refused:
         store.replace_states(lease, [stream_state(A, "1"), stream_state(A, "2")])
@@ -623,6 +715,16 @@ def test_schema_versions_grow_with_every_change_and_return(store: Store, lease: 
         3: RowSchema(one.fields, 3),
     }
     assert store.schemas("shop", B) == {}
+
+
+def test_l9_which_columns_are_never_null_is_part_of_a_version(store: Store, lease: Lease) -> None:
+    one = RowSchema((Field("id", "id", DataType(Kind.integer)),))
+    store.schema_version(lease, A, one)
+    proved = store.schema_version(lease, A, one.with_required({"id", "gone"}))
+    assert (proved.version, proved.required) == (2, {"id"})
+    assert store.schemas(lease.pipeline, A) == {1: RowSchema(one.fields, 1), 2: proved}
+    assert store.newest_schemas(lease.pipeline, [A, B]) == {A: proved}
+    assert store.newest_schemas("another", [A]) == {}
 
 
 def test_schema_versions_of_many_streams_at_once(store: Store, lease: Lease) -> None:

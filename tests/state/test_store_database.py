@@ -15,7 +15,7 @@ from sqlalchemy import Connection, inspect, text
 from penstock.errors import ConfigError, Locked, StateError
 from penstock.state import database, schema
 from penstock.state.contract import SourceOf
-from penstock.state.holder import this_holder
+from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 from penstock.state.sql import SqlStore
 

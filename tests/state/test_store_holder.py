@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.state.contract import Holder
-from penstock.state.holder import boot, is_dead, iso_time, start_mark, this_holder
+from penstock.state.lock_holder import boot, is_dead, iso_time, start_mark, this_holder
 
 
 def changed(**values: Any) -> Holder:

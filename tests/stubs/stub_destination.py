@@ -23,10 +23,14 @@ OPTIONS
                       changed         a whole STATE message with another content, and no id
                       reversed        all, in reverse order, after the end of input
                       newest          the last one of each stream only, after the end of input
+                      final           the last one of all only, after the end of input
+                      every_third     the newest at every third state, and the last one
                       skip_first      all but the first of the run, at once
                       wrong_stream    under another stream's name
                       unasked         a state that was never sent, before each echo
                       twice           each echo two times
+    form            what else is done to a state that comes back, some of: no_id, reordered (keys),
+                    destination_stats (added), no_source_stats, empty_namespace, additions
     ack_every       rows: an echo is given only once so many records were written (default 0)
     exit_at         exit once so many records came; exit_code (default 1)
     kill_at         SIGKILL itself once so many records came
@@ -41,7 +45,7 @@ OPTIONS
                     a stream without a status there: TRACE ERROR and exit 1, nothing is given back;
                     an INCOMPLETE one: all is given back, then TRACE ERROR and exit 1
     trace           text of a TRACE ERROR that comes before an exit with a code that is not 0, or
-                    always where ``trace_always``
+                    always where ``trace_always``; trace_type: its failure_type (system_error)
     say             text on stderr at the start; log: text of a LOG message at the start
     control         a new config, sent as CONTROL at the start, before anything else
     noise           text lines, JSON that is no message, a RECORD, an unknown type
@@ -65,6 +69,34 @@ def log(text):
     say({"type": "LOG", "log": {"level": "INFO", "message": text}})
 
 
+def formed(state, form):
+    """As real destinations give states back: typed models drop what they do not know and add what
+    they do."""
+    if "no_id" in form:
+        state.pop("id", None)
+    if "no_source_stats" in form:
+        state.pop("sourceStats", None)
+    if "destination_stats" in form:
+        state["destinationStats"] = {"recordCount": 3.0, "rejectedRecordCount": 0.0}
+    if "additions" in form:
+        state["checkpoint_index"] = 7
+    if "empty_namespace" in form and "stream" in state:
+        state["stream"]["stream_descriptor"].setdefault("namespace", "")
+    if "empty_namespace" in form and "global" in state:
+        for entry in state["global"]["stream_states"]:
+            entry["stream_descriptor"].setdefault("namespace", "")
+        state["global"]["stream_states"].reverse()
+    if "reordered" in form:
+        state = backwards(state)
+    return state
+
+
+def backwards(value):
+    if isinstance(value, dict):
+        return {k: backwards(v) for k, v in reversed(value.items())}
+    return value
+
+
 class Write:
     def __init__(self, options, config, catalog):
         self.o, self.rows, self.held = options, 0, []
@@ -78,7 +110,7 @@ class Write:
         self.names = [
             (s["stream"]["name"], s["stream"].get("namespace")) for s in catalog["streams"]
         ]
-        self.first = True
+        self.first, self.seen = True, 0
         self.newest = {}
         self.statuses = {}
         self.owed = []
@@ -88,7 +120,8 @@ class Write:
         if self.sink:
             self.sink.flush()
         if self.o.get("trace") and (code or self.o.get("trace_always")):
-            error = {"message": self.o["trace"], "failure_type": "system_error"}
+            kind = self.o.get("trace_type", "system_error")
+            error = {"message": self.o["trace"], "failure_type": kind}
             say({"type": "TRACE", "trace": {"type": "ERROR", "emitted_at": 1.5, "error": error}})
         sys.stdout.flush()
         os._exit(code)
@@ -141,6 +174,13 @@ class Write:
         how = self.o.get("acks", "echo")
         if how in ("late", "reversed") or self.o.get("statuses"):
             self.held.append(state)
+        elif how == "final":
+            self.held = [state]
+        elif how == "every_third":
+            self.seen += 1
+            self.held = [state]
+            if self.seen % 3 == 0:
+                self.answer(self.held.pop())
         elif how == "newest":
             self.newest[json.dumps(state.get("stream", {}).get("stream_descriptor"))] = state
         elif self.o.get("ack_every") and self.rows < self.next_ack:
@@ -150,6 +190,7 @@ class Write:
 
     def answer(self, state):
         how = self.o.get("acks", "echo")
+        state = formed(state, self.o.get("form", ()))
         whole = {"type": "STATE", "state": state}
         if how == "bare":
             say(state)
@@ -202,7 +243,7 @@ class Write:
             self.leave(1)
         held = self.held[::-1] if self.o.get("acks") == "reversed" else self.held
         for state in [*held, *self.newest.values()]:
-            say({"type": "STATE", "state": state})
+            say({"type": "STATE", "state": formed(state, self.o.get("form", ()))})
         if self.o.get("statuses") and "INCOMPLETE" in told:
             self.o["trace"] = "some streams are incomplete"
             self.leave(1)

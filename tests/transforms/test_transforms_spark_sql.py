@@ -172,7 +172,7 @@ def test_a_batch_transform_after_it_is_refused_with_every_other_fault() -> None:
 def test_nothing_of_it_loads_pyspark() -> None:
     code = (
         "import sys; from penstock.transforms.spark_sql import queries; queries([]);"
-        "import penstock.engine.queries, penstock.engine.load;"
+        "import penstock.engine.deliver.stream_queries, penstock.engine.deliver.table_loader;"
         "sys.exit(any(m in sys.modules for m in ('pyspark', 'py4j')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from datafusion import SessionContext
 
 from penstock.codec.arrow import arrow_type
+from penstock.config.sections import Limits
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.transforms.contract import Applied, BatchTransform
@@ -416,3 +418,104 @@ def test_datafusion_is_loaded_for_a_query_only() -> None:
         "sys.exit('datafusion' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+# -- nullability
+
+
+def flags(done: Applied) -> dict[str, bool]:
+    return {f.name: f.nullable for f in done.table.schema}
+
+
+def declared(*names: str) -> pa.Table:
+    """:func:`table`, of which these are declared non-null."""
+    found = table()
+    fields = [f.with_nullable(f.name not in names) for f in found.schema]
+    return pa.Table.from_arrays(found.columns, schema=pa.schema(fields))
+
+
+def test_l9_what_a_query_leaves_as_it_is_stays_non_null() -> None:
+    query = 'SELECT id AS key, name, upper(name) AS up, "Big" + 1 AS more FROM input WHERE id > 1'
+    assert flags(applied(query, declared("id", "Big"))) == {
+        "key": False, "name": True, "up": True, "more": True
+    }  # fmt: skip
+    assert flags(applied("SELECT id FROM input", table())) == {"id": True}, "not for having no null"
+
+
+def test_l9_what_the_query_makes_is_non_null_where_datafusion_knows_it() -> None:
+    done = applied("SELECT 1 AS one, count(*) AS n, max(id) AS m FROM input", declared("id"))
+    assert flags(done) == {"one": False, "n": False, "m": True}
+    named = applied("SELECT coalesce(name, '') AS name FROM input", table())
+    assert flags(named) == {"name": False} and named.table.column("name").null_count == 0
+
+
+def test_l9_what_a_batch_declares_decides_not_whether_a_query_runs() -> None:
+    query = "SELECT id FROM input UNION ALL SELECT CAST(NULL AS BIGINT) AS id FROM input"
+    done = applied(query, declared("id"))
+    assert flags(done) == {"id": True} and done.table.column("id").null_count == 4
+
+
+# -- bounds (issue 9; L10, L11)
+
+_ENDLESS = "SELECT count(*) AS n FROM generate_series(1, 4000000000000) s CROSS JOIN input"
+
+
+def bounded(query: str, **limits: int) -> BatchTransform:
+    held = Limits(**limits)
+    return open_transform("transform-sql", {"query": query}, where="transforms[0]", limits=held)
+
+
+def batch_of(rows: int) -> tuple[RowSchema, pa.Table]:
+    schema = RowSchema((Field("id", "id", DataType(Kind.integer)),))
+    return schema, pa.table({"id": pa.array(range(rows), pa.int64())})
+
+
+def test_a_query_without_an_end_is_given_up() -> None:
+    schema, batch = batch_of(10)
+    made = bounded(_ENDLESS, timeout_seconds=1)
+    made.output(schema)
+    began = time.monotonic()
+    with pytest.raises(SourceError) as caught:
+        made.apply(batch)
+    assert time.monotonic() - began < 20
+    assert caught.value.code == "transform.failed"
+    assert "took longer than 1 s" in caught.value.message
+    assert "limits.timeout_seconds" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a.id, b.id AS other FROM input a CROSS JOIN input b",  # what comes out
+        "SELECT a.id FROM input a, input b, input c ORDER BY a.id + b.id * c.id LIMIT 4000000",
+    ],
+)
+def test_a_query_that_grows_beyond_its_memory_fails_the_batch(query: str) -> None:
+    schema, batch = batch_of(2000)
+    made = bounded(query, max_memory=16 << 20, timeout_seconds=60)
+    made.output(schema)
+    with pytest.raises(SourceError) as caught:
+        made.apply(batch)
+    assert f"needs more than {16 << 20} bytes of memory" in caught.value.message
+    assert "limits.max_memory" in (caught.value.hint or "")
+    small = bounded("SELECT sum(id) AS n FROM input", max_memory=16 << 20)
+    small.output(schema)
+    assert small.apply(batch).table.column("n").to_pylist() == [1999000]
+
+
+def test_a_query_ends_where_its_lane_is_told_to() -> None:
+    """Ctrl-C, a lost lease: whoever works is asked every second."""
+
+    class Told(Exception):
+        pass
+
+    def tick() -> None:
+        raise Told
+
+    schema, batch = batch_of(10)
+    made = open_transform("transform-sql", {"query": _ENDLESS}, where="transforms[0]", tick=tick)
+    made.output(schema)
+    began = time.monotonic()
+    with pytest.raises(Told):
+        made.apply(batch)
+    assert time.monotonic() - began < 20

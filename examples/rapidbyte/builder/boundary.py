@@ -1,12 +1,13 @@
-"""Penstock's own modules for the outer form of binaries (``binary``) and the names of the boundary
-(``abi``), taken by their files: the package around them needs more than the building of guests."""
+"""Penstock's own modules for the outer form of binaries (``wasm_binary``) and the names of the
+boundary (``wit``), taken by their files: the package around them needs more than the building of
+guests."""
 
 import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
-_FOLDER = Path(__file__).parents[3] / "src" / "penstock" / "protocols" / "rapidbyte"
+_FOLDER = Path(__file__).parents[3] / "src" / "penstock" / "protocols" / "rapidbyte" / "wire"
 
 
 def _module(name: str) -> ModuleType:
@@ -18,5 +19,5 @@ def _module(name: str) -> ModuleType:
     return module
 
 
-abi = _module("abi")
-binary = _module("binary")
+abi = _module("wit")
+binary = _module("wasm_binary")

@@ -2,7 +2,7 @@
 contract).
 
 :func:`main` finds the verb's module and imports nothing else: ``penstock --version`` costs a start
-of Python. Each verb module holds Typer apps made by ``cli.command``; all printing goes through
+of Python. Each verb module holds Typer apps made by ``cli.app``; all printing goes through
 ``cli.output``.
 """
 
@@ -21,21 +21,21 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "run": Verb("running", "run", "One sync: from a source to a destination"),
-    "plan": Verb("running", "plan", "What `run` would do; nothing is read or written"),
-    "check": Verb("connector", "check", "Are the credentials good?"),
-    "spec": Verb("connector", "spec", "A connector's configuration and abilities"),
-    "discover": Verb("connector", "discover", "A source's streams"),
-    "preview": Verb("connector", "preview", "Some rows; no state is saved"),
-    "state": Verb("state", "state", "show | set | reset | export | import | history"),
-    "runs": Verb("history", "runs", "Past runs, or one run's report and log"),
-    "rejects": Verb("history", "rejects", "Rows that were rejected, with the reason"),
+    "run": Verb("run", "run", "One sync: from a source to a destination"),
+    "plan": Verb("run", "plan", "What `run` would do; nothing is read or written"),
+    "check": Verb("inspect_connector", "check", "Are the credentials good?"),
+    "spec": Verb("inspect_connector", "spec", "A connector's configuration and abilities"),
+    "discover": Verb("inspect_connector", "discover", "A source's streams"),
+    "preview": Verb("inspect_connector", "preview", "Some rows; no state is saved"),
+    "state": Verb("state", "state", "show | set | reset | adopt | export | import | history"),
+    "runs": Verb("runs", "runs", "Past runs, or one run's report and log"),
+    "rejects": Verb("runs", "rejects", "Rows that were rejected, with the reason"),
     "serve": Verb("serve", "serve", "Be a Singer target or an Airbyte destination"),
     "add": Verb("environments", "add", "Build a connector's environment"),
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
-    "doctor": Verb("machine", "doctor", "Is this machine able? How is it mended?"),
-    "schema": Verb("machine", "schema", "JSON Schema of the pipeline file"),
+    "doctor": Verb("doctor", "doctor", "Is this machine able? How is it mended?"),
+    "schema": Verb("doctor", "schema", "JSON Schema of the pipeline file"),
 }
 
 _EXAMPLES = """\
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first in ("--help", "-h", "help") or first is None:
         (sys.stderr if first is None else sys.stdout).write(_help())
         return 2 if first is None else 0
-    from penstock.cli.command import dispatch
+    from penstock.cli.app import dispatch
 
     return dispatch(first, arguments[1:])
 

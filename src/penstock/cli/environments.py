@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import text
-from penstock.cli.command import Surface, verb
-from penstock.cli.ends import End, end_of
+from penstock.cli import arguments
+from penstock.cli import format as text
+from penstock.cli.app import Surface, verb
 from penstock.cli.progress import watching
-from penstock.config.suggest import hint
+from penstock.cli.role_option import End, end_of
+from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,13 +30,8 @@ def add(
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Ask the package index, even where one is built.")
     ] = False,
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--constraint", metavar="REQUIREMENT", show_default=False,
-            help="Bounds a dependency of an old connector, as in 'pydantic<2'. May be repeated.",
-        ),
-    ] = None,
+    constraint: arguments.Constraint = None,
+    no_builds: arguments.NoBuilds = False,
 ) -> None:  # fmt: skip
     """Build a connector's environment now; `run` does it by itself when it is needed."""
     from penstock.connectors.destination import resolve_destination
@@ -51,6 +47,7 @@ def add(
             progress=lambda told: observer.phase("install", told),
             upgrade=upgrade,
             constraints=constraint or (),
+            builds=not no_builds,
         )
     answer = built.describe()
     surface.output.answer(answer, lambda: [_environments([answer])])
@@ -59,10 +56,11 @@ def add(
 @verb("penstock remove airbyte:source-faker", "penstock remove airbyte:source-faker@7.2.1")
 def remove(surface: Surface, connector: Connector) -> None:
     """Drop a connector's environment, or one version of it."""
+    from penstock.connectors.connector import describe_installed
     from penstock.connectors.environments import installed
     from penstock.connectors.install import remove as drop
     from penstock.connectors.reference import RefKind, parse_ref
-    from penstock.connectors.source import describe_installed, wanted
+    from penstock.connectors.resolve import wanted
     from penstock.protocols import load
 
     ref = parse_ref(connector)
@@ -92,8 +90,8 @@ def remove(surface: Surface, connector: Connector) -> None:
 @verb("penstock list", "penstock list --json")
 def list_(surface: Surface) -> None:
     """The connectors whose environments are built."""
+    from penstock.connectors.connector import describe_installed
     from penstock.connectors.environments import installed
-    from penstock.connectors.source import describe_installed
 
     answer = [describe_installed(entry) for entry in installed(surface.home.connectors)]
     surface.output.answer(answer, lambda: _listed(answer))

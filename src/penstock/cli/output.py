@@ -3,8 +3,8 @@
 The answer goes to stdout and nothing else does; progress, log lines, notes and errors go to stderr
 (with ``--json`` an error is the document on stdout). Colours only on a terminal and without
 ``NO_COLOR``. What a connector said is stripped of control characters; known secrets are masked in
-every line (L10). Neighbours: ``text`` formats, ``faults`` describes errors, ``progress`` shows a
-run.
+every line (L10). Neighbours: ``format`` formats, ``error_view`` describes errors, ``progress``
+shows a run.
 """
 
 import os
@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from penstock.config.variables import is_plain
 from penstock.runtimes.masking import Masker
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ class Output:
     # -- what is hidden
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these values in everything printed from now on, but for the answer's data."""
-        self._secrets |= set(secrets)
+        """Mask these values in everything printed from now on, but for the answer's data. A number
+        or a truth value is none of them: it would be found in counts and cursors."""
+        self._secrets |= {s for s in secrets if not is_plain(s)}
         self._masker = Masker(self._secrets)
 
     def safe(self, text: str) -> str:
@@ -114,13 +116,13 @@ class Output:
 
     def error(self, error: BaseException, *, log: str | None = None) -> int:
         """Show an error; gives the exit code."""
-        from penstock.cli.faults import Fault
+        from penstock.cli.error_view import Fault
 
         fault = Fault.of(error, self)
         return self.fault(fault, log=log)
 
     def fault(self, fault: Any, *, log: str | None = None) -> int:
-        """A described error (``faults.Fault``), on stderr or as JSON."""
+        """A described error (``error_view.Fault``), on stderr or as JSON."""
         if self.as_json:
             self.document({"error": self._masker.mask_data(fault.as_dict(log))})
         else:

@@ -1,7 +1,7 @@
 """How a run is shown while it goes on, on stderr: bars on a terminal, one line per event elsewhere.
 
-Both are ``engine.progress.RunObserver`` and are called from several threads. Neighbours: ``output``
-owns the streams; ``engine.run`` calls.
+Both are ``engine.specs.observer.RunObserver`` and are called from several threads. Neighbours:
+``output`` owns the streams; ``engine.run`` calls.
 """
 
 import threading
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import text
+from penstock.cli import format as text
 from penstock.cli.output import Output
-from penstock.engine.progress import RunObserver
+from penstock.cli.traces import Trace, without_trace
+from penstock.engine.specs.observer import RunObserver
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -31,6 +32,7 @@ class _Counts:
     states: int = 0
     rejected: int = 0
     estimate: int | None = None
+    estimated_bytes: int | None = None
     shown_at: float = 0.0
     began_at: float = 0.0
 
@@ -49,12 +51,32 @@ def watching(output: Output) -> Generator[RunObserver]:
         bars.close()
 
 
+class _Traces:
+    """What is shown of connectors' lines. Tracebacks come line by line where they come on
+    stderr."""
+
+    def __init__(self, verbosity: int) -> None:
+        self._all = verbosity >= 2
+        self._open: dict[str, Trace] = {}
+
+    def shown(self, origin: str, message: str) -> str | None:
+        """None: nothing."""
+        if self._all:
+            return message
+        if "\n" in message:
+            return without_trace(message)
+        if self._open.setdefault(origin, Trace()).holds(message):
+            return None
+        return message
+
+
 class LineObserver:
     """One line per event, each with the seconds since the start."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._began = time.monotonic()
+        self._traces = _Traces(output.verbosity)
         self._streams: dict[str, _Counts] = {}
         self._lock = threading.Lock()
         self._all_at = 0.0
@@ -87,8 +109,18 @@ class LineObserver:
             line = self._total() if many else f"{stream}: {_figures(counts, now)}"
         self._line(f"{'read':<8} {line}")
 
+    def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None:
+        if stream is None:
+            self._line(f"{'expected':<8} {_expected(rows, bytes)} in all")
+            return
+        with self._lock:
+            counts = self._streams.setdefault(stream, _Counts(began_at=time.monotonic()))
+            counts.estimate, counts.estimated_bytes = rows, bytes
+
     def log(self, level: str, origin: str, message: str) -> None:
-        self._line(f"{level:<8} {origin}: {message}", _SHOWN_FROM.get(level, 2))
+        shown = self._traces.shown(origin, message)
+        if shown is not None:
+            self._line(f"{level:<8} {origin}: {shown}", _SHOWN_FROM.get(level, 2))
 
     def note(self, text: str) -> None:
         self._line(f"{'note':<8} {text}")
@@ -99,15 +131,24 @@ class LineObserver:
     def _total(self) -> str:
         rows = sum(c.rows for c in self._streams.values())
         size = text.size(sum(c.bytes for c in self._streams.values()))
-        return f"{len(self._streams):,} streams: {text.counted(rows, 'row')}, {size}"
+        streams = text.counted(len(self._streams), "stream")
+        return f"{streams}: {text.counted(rows, 'row')}, {size}"
+
+
+def _expected(rows: int | None, size: int | None) -> str:
+    told = [text.counted(rows, "row")] if rows is not None else []
+    told += [text.size(size)] if size is not None else []
+    return f"about {', '.join(told)}"
 
 
 def _figures(counts: _Counts, now: float) -> str:
     shown = [text.counted(counts.rows, "row"), text.size(counts.bytes)]
     if counts.estimate:
         shown[0] += f" of about {counts.estimate:,}"
-    if now - counts.began_at >= 1:
-        shown.append(f"{counts.rows / (now - counts.began_at):,.0f} rows/s")
+    if counts.estimated_bytes:
+        shown[1] += f" of about {text.size(counts.estimated_bytes)}"
+    rate = text.rate(counts.rows, now - counts.began_at)
+    shown += [rate] if rate else []
     shown.append(text.counted(counts.states, "state"))
     if counts.rejected:
         shown.append(f"{counts.rejected:,} rejected")
@@ -122,8 +163,10 @@ class BarObserver:
 
         self._output = output
         self._lock = threading.Lock()
+        self._traces = _Traces(output.verbosity)
         self._tasks: dict[str, TaskID] = {}
         self._counts: dict[str, _Counts] = {}
+        self._estimated_bytes: dict[str, int | None] = {}
         self._progress: Progress = progress.Progress(
             progress.SpinnerColumn(),
             progress.TextColumn("{task.description}", markup=False),
@@ -157,12 +200,14 @@ class BarObserver:
         with self._lock:
             began = self._counts[stream].began_at if stream in self._counts else now
             counts = _Counts(rows, bytes, states, rejected, estimate, began_at=began)
+            counts.estimated_bytes = self._estimated_bytes.get(stream)
             self._counts[stream] = counts
             task = self._task(stream)
         fields: dict[str, Any] = {"total": estimate, "completed": rows}
         if task is None:  # too many to show each
             total = sum(c.rows for c in self._counts.values())
-            shown = f"{len(self._counts):,} streams, {text.counted(total, 'row')}"
+            streams = text.counted(len(self._counts), "stream")
+            shown = f"{streams}, {text.counted(total, 'row')}"
             self._progress.update(self._phase, figures=shown)
             return
         self._progress.update(task, figures=_figures(counts, now), **fields)
@@ -175,9 +220,16 @@ class BarObserver:
             self._tasks[stream] = self._progress.add_task(shown, total=None, figures="")
         return self._tasks[stream]
 
+    def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None:
+        if stream is None:
+            self._above(f"expected: {_expected(rows, bytes)} in all")
+        else:
+            self._estimated_bytes[stream] = bytes
+
     def log(self, level: str, origin: str, message: str) -> None:
-        if self._output.verbosity >= _SHOWN_FROM.get(level, 2):
-            self._above(f"{level} {origin}: {message}")
+        shown = self._traces.shown(origin, message)
+        if shown is not None and self._output.verbosity >= _SHOWN_FROM.get(level, 2):
+            self._above(f"{level} {origin}: {shown}")
 
     def note(self, text: str) -> None:
         self._above(f"note: {text}")

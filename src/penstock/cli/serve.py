@@ -2,8 +2,8 @@
 
 Its stdout belongs to that platform; what is said beside the messages goes to stderr.
 
-Neighbours: ``engine.run.serve_input`` does the work; ``config.served`` reads the configuration that
-the platform gives; ``protocols.airbyte.serving`` words what an Airbyte host hears.
+Neighbours: ``engine.run.serve_input`` does the work; ``config.serve_config`` reads the
+configuration that the platform gives; a protocol's ``serve`` module words what its hosts hear.
 """
 
 import re
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.command import Surface, group, verb
-from penstock.cli.faults import Fault
+from penstock.cli.app import Surface, group, verb
+from penstock.cli.error_view import Fault
 from penstock.cli.progress import watching
-from penstock.cli.running import stoppable
+from penstock.cli.run import stoppable
 from penstock.config.pipeline import Pipeline, StreamOptions
-from penstock.config.served import AIRBYTE, SINGER, about, read_settings, schema
+from penstock.config.protocol_spec import specs
+from penstock.config.serve_config import read_settings, schema
 from penstock.errors import ConfigError, PenstockError
+from penstock.protocols import serving
 
 if TYPE_CHECKING:
     from penstock.model.catalog import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         StreamId,
     )
     from penstock.model.report import Report
+    from penstock.protocols.contract import DestinationHost, TargetHost
 
 _ASKS_A_CONNECTOR = re.compile(r"penstock (?:check|discover|plan|preview|run|spec)\b")
 
@@ -36,9 +39,18 @@ serve = group(
     "penstock serve destination --as airbyte spec",
 )
 
-AsSinger = Annotated[str, typer.Option("--as", metavar="PROTOCOL", help="Whose target: singer.")]
-AsAirbyte = Annotated[
-    str, typer.Option("--as", metavar="PROTOCOL", help="Whose destination: airbyte.")
+_TARGETS, _DESTINATIONS = (
+    [s.name for s in specs().values() if s.served is not None and s.served.verb == verb]
+    for verb in ("target", "destination")
+)
+AsTarget = Annotated[
+    str, typer.Option("--as", metavar="PROTOCOL", help=f"Whose target: {', '.join(_TARGETS)}.")
+]
+AsDestination = Annotated[
+    str,
+    typer.Option(
+        "--as", metavar="PROTOCOL", help=f"Whose destination: {', '.join(_DESTINATIONS)}."
+    ),
 ]
 ConfigFile = Annotated[
     str | None,
@@ -67,7 +79,7 @@ To = Annotated[
 )
 def target(
     surface: Surface,
-    protocol: AsSinger = SINGER,
+    protocol: AsTarget = _TARGETS[0],
     config: ConfigFile = None,
     to: To = None,
     tell: Annotated[
@@ -77,16 +89,17 @@ def target(
 ) -> int:
     """Messages on stdin; on stdout each state, once everything before it is committed."""
     del form  # runners ask for `--about --format=json`; there is no other
-    _must_be(protocol, SINGER, "target")
+    _must_be(protocol, _TARGETS, "target")
+    host: TargetHost = serving(protocol)
     if tell:
         from penstock import __version__
 
-        surface.output.document(about(__version__))
+        surface.output.document(host.about(__version__, schema()))
         return 0
     from penstock.model.catalog import Catalog
 
-    pipeline = read_settings(config, to).pipeline_of(SINGER)
-    report = _run(surface, pipeline, SINGER, Catalog((), open=True), "{}")
+    pipeline = read_settings(config, to).pipeline_of(protocol)
+    report = _run(surface, pipeline, protocol, Catalog((), open=True), host.STATE)
     _tell(surface, report)
     return report.exit_code
 
@@ -100,20 +113,19 @@ def target(
 def destination(
     surface: Surface,
     command: Annotated[str, typer.Argument(metavar="spec|check|write")],
-    protocol: AsAirbyte = AIRBYTE,
+    protocol: AsDestination = _DESTINATIONS[0],
     config: ConfigFile = None,
     catalog: CatalogFile = None,
 ) -> int:
     """An Airbyte destination that writes Penstock's tables."""
-    _must_be(protocol, AIRBYTE, "destination")
-    from penstock.protocols.airbyte import serving
-
+    _must_be(protocol, _DESTINATIONS, "destination")
+    host: DestinationHost = serving(protocol)
     out = surface.output.line
     if command == "spec":
-        out(serving.spec(schema()))
+        out(host.spec(schema()))
         return 0
     if command == "check":
-        out(serving.status(_check(config)))
+        out(host.status(_check(config, protocol)))
         return 0
     if command != "write":
         raise ConfigError(
@@ -122,52 +134,52 @@ def destination(
             hint="spec, check or write",
         )
     try:
-        known, streams = serving.configured(_catalog(catalog))
-        pipeline = read_settings(config, None).pipeline_of(AIRBYTE, _options(streams))
-        refreshes = serving.refreshes(streams)
-        report = _run(surface, pipeline, AIRBYTE, known, serving.STATE, refreshes)
+        known, streams = host.configured(_catalog(catalog))
+        pipeline = read_settings(config, None).pipeline_of(protocol, _options(streams))
+        refreshes = host.refreshes(streams)
+        report = _run(surface, pipeline, protocol, known, host.STATE, refreshes)
     except Exception as e:
         fault = Fault.of(e, surface.output)
-        out(_trace(fault))
+        out(_failed(host, fault))
         surface.output.fault(fault)
         return 1
     if report.exit_code:
         error = report.error or {"message": report.status}
-        out(_trace(Fault.reported(error, report.exit_code)))
+        out(_failed(host, Fault(error, report.exit_code)))
     _tell(surface, report)
     return 1 if report.exit_code else 0
 
 
-def _must_be(given: str, wanted: str, role: str) -> None:
-    if given != wanted:
+def _must_be(given: str, served: list[str], role: str) -> None:
+    if given not in served:
         raise ConfigError(
             f"Penstock is no {role} of {given!r}",
             code="config.usage",
-            hint=f"penstock serve {role} --as {wanted}",
+            hint=f"penstock serve {role} --as {' or '.join(served)}",
         )
 
 
-def _check(config: str | None) -> str | None:
+def _check(config: str | None, protocol: str) -> str | None:
     """Why it would not work, or None."""
-    from penstock.engine.preparation import table_of
+    from penstock.engine.plan.prepare import table_of
 
     try:
-        table_of(read_settings(config, None).pipeline_of(AIRBYTE)).check()
+        table_of(read_settings(config, None).pipeline_of(protocol)).check()
     except PenstockError as e:
         fault = _in_full(e.message, e.problems if isinstance(e, ConfigError) else [])
         return f"{fault}; {e.hint}" if e.hint else fault
     return None
 
 
-def _trace(fault: Fault) -> str:
-    """What an Airbyte host is told of a failed write: it sees nothing else."""
-    from penstock.protocols.airbyte import serving
-
+def _failed(host: "DestinationHost", fault: Fault) -> str:
+    """What a host is told of a failed write: it sees nothing else."""
     error = fault.error
-    kind = serving.failure_type(
-        str(error.get("code", "")), int(error.get("exit_code", fault.exit_code))
+    return host.failed(
+        _in_full(str(error["message"]), fault.problems),
+        error.get("hint"),
+        str(error.get("code", "")),
+        int(error.get("exit_code", fault.exit_code)),
     )
-    return serving.error(_in_full(str(error["message"]), fault.problems), error.get("hint"), kind)
 
 
 def _in_full(message: str, problems: list[str]) -> str:
@@ -238,12 +250,12 @@ def _run(
 
 def _tell(surface: Surface, report: "Report") -> None:
     """The report, on stderr."""
-    from penstock.cli.reports import report_text
+    from penstock.cli.report_view import report_text
 
     for part in report_text(report):
         surface.output.say(part)
     if report.error is not None:
-        fault = Fault.reported(report.error, report.exit_code)
+        fault = Fault(report.error, report.exit_code)
         for line in fault.lines(
             surface.output.verbosity, str(surface.home.path / report.log), surface.output.safe
         ):

@@ -1,4 +1,5 @@
-"""The verb ``state``: show, set, reset, export, import, history. ``engine.states`` does it all."""
+"""The verb ``state``: show, set, reset, adopt, export, import, history. ``engine.inspect.states``
+does it all."""
 
 import json
 import sys
@@ -8,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import inputs, text
-from penstock.cli.command import Surface, group, verb
+from penstock.cli import arguments
+from penstock.cli import format as text
+from penstock.cli.app import Surface, group, verb
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
-from penstock.engine import states
-from penstock.engine.known import open_known
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import open_known
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 
@@ -54,8 +56,8 @@ def show(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """The saved state, stream by stream."""
     with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
@@ -67,8 +69,8 @@ def export(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """What the source would be given, as JSON."""
     with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
@@ -81,8 +83,8 @@ def history(
     words: Words,
     stream: Stream = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Entries.")] = 100,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """What was saved when, newest first."""
     with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
@@ -104,12 +106,29 @@ def reset(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
     with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
         _show(surface, states.reset(known, _selector(stream)))
+
+
+@verb("penstock state adopt shop", "penstock state adopt shop --stream users", app=state)
+def adopt(
+    surface: Surface,
+    words: Words,
+    stream: Stream = None,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
+) -> None:
+    """Take the tables as they are: for a restored or copied home, or a table that was changed."""
+    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+        answer = states.adopt(known, _selector(stream))
+    names = ", ".join(text.stream_name(s) for s in answer["adopted"]) or "no stream"
+    surface.output.answer(
+        answer, lambda: [f"pipeline {answer['pipeline']}: the next run takes as it is: {names}"]
+    )
 
 
 @verb("penstock state set shop @users.json --stream users", app=state, name="set")
@@ -119,8 +138,8 @@ def set_(
     given: Given,
     stream: Stream = None,
     force: Force = False,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """Put a state over the saved one. Streams that it does not name keep theirs."""
     origin = given[1:] if given.startswith("@") else "STATE"
@@ -136,8 +155,8 @@ def import_(
     words: Words,
     file: File,
     force: Force = False,
-    env_file: inputs.EnvFile = None,
-    lenient: inputs.Lenient = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
 ) -> None:
     """Replace the saved state by what `state export` wrote."""
     if file == "-" and "-" in words:
@@ -153,7 +172,9 @@ def import_(
 def _pipeline(
     surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
 ) -> Pipeline | str:
-    return inputs.pipeline_or_name(words, inputs.Reading.of(env_file, lenient), surface.output)
+    return arguments.pipeline_or_name(
+        words, arguments.Reading.of(env_file, lenient), surface.output
+    )
 
 
 def _selector(stream: str | None) -> StreamOptions | None:

@@ -4,11 +4,12 @@ Shapes only: values are ``codec.decode``'s business. Neighbours: ``spark.types``
 Spark. Kinds that are kept as their text (string, time, time_tz, json) are strings everywhere.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType
+from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType, Table
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -116,8 +117,32 @@ def json_structure(data_type: DataType) -> Any:
 def part_schema(schema: RowSchema) -> ArrowSchema:
     """The columns of a part: the schema's by cleaned name, then SEQ, RAW_ID, EXTRACTED_AT and
     CHANGES of ``model.types``."""
-    columns = [_field(f.name, f.source, arrow_type(f.type)) for f in schema.fields]
+    columns = [
+        _field(f.name, f.source, arrow_type(f.type)).with_nullable(f.nullable)
+        for f in schema.fields
+    ]
     return pa.schema([*columns, *INTERNAL_FIELDS])
+
+
+def proved(table: Table, declared: Collection[str] = ()) -> Table:
+    """The same rows, whose columns are non-null where their field or ``declared`` (names) says so
+    and no value is null."""
+    names = {f.name for f in table.schema if not f.nullable} | {*declared}
+    if not names:
+        return table
+    fields = [
+        f.with_nullable(f.name not in names or column.null_count > 0)
+        for f, column in zip(table.schema, table.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(
+        table.columns, schema=pa.schema(fields, metadata=table.schema.metadata)
+    )
+
+
+def required(table: Table) -> frozenset[str]:
+    """Columns that are declared non-null and hold no null."""
+    pairs = zip(table.schema, table.columns, strict=True)
+    return frozenset(f.name for f, column in pairs if not f.nullable and not column.null_count)
 
 
 def _item(data_type: DataType) -> DataType:

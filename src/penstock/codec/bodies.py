@@ -1,19 +1,18 @@
 """JSON bodies as one Arrow column, and what DuckDB can say of them: texts, keys, value types.
 
 A body is looked at as a whole here; a single value is ``codec.values``' business, a body that needs
-mending ``codec.repair``'s. Neighbours: ``codec.decode`` puts the answers together.
+mending ``codec.body_repair``'s. Neighbours: ``codec.decode`` puts the answers together.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
 from penstock.codec.arrow import json_structure
-from penstock.codec.duck import RAW_NUMBERS, ask
-from penstock.codec.packed import Packed, too_much
+from penstock.codec.duckdb_call import RAW_NUMBERS, ask, refuses
+from penstock.codec.packed_bodies import Packed, too_much
 from penstock.codec.untyped import Array, ChunkedArray
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind, RowSchema
@@ -83,7 +82,7 @@ class Texts:
             return []
         try:
             answer = ask(self._sql, bodies)
-        except duckdb.InvalidInputException as e:
+        except refuses() as e:
             raise Malformed(str(e)) from None
         groups = [_whole(c).flatten() for c in answer.columns]
         return [groups[g][i] for g, i in self._places]

@@ -2,7 +2,7 @@
 
 The columnar twin of ``codec.decode``, which reads JSON: the same answer, the same rule for a value
 that does not fit (L9). A column that has its type already is not copied. Neighbours: ``protocols``
-wrap what they are given in :class:`Columns`; ``engine.decoding`` asks for rows.
+wrap what they are given in :class:`Columns`; ``engine.worker.row_decoding`` asks for rows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,17 +11,29 @@ from typing import Any, overload
 import msgspec
 import pyarrow as pa
 
-from penstock.codec import duck
-from penstock.codec.arrow import arrow_type, part_schema
-from penstock.codec.decode import NULL_KEY, Decoded, RowReject
-from penstock.codec.internal import ascending, change_lists, row_ids
-from penstock.codec.plain import python_values, written_out
+from penstock.codec import duckdb_call
+from penstock.codec.arrow import arrow_type, part_schema, proved, required
+from penstock.codec.decode import (
+    Decoded,
+    by_field,
+    note_losses,
+    null_keys,
+    strict_rejects,
+)
+from penstock.codec.python_values import python_values, written_out
+from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
+from penstock.codec.values import Fit, fit
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
 _DIGITS = 38
+_READ = {
+    Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.date, Kind.timestamp,
+    Kind.timestamp_ntz, Kind.binary,
+}  # fmt: skip
+_EXACT = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
 Rows = Callable[[Array], Array]
 
 
@@ -118,9 +130,19 @@ def _is_binary(arrow: ArrowType) -> bool:
     )  # fmt: skip
 
 
+class _Losses:
+    """By row, the paths of values that are NULL and of numbers that lost digits; by field, how many
+    timestamps lost some."""
+
+    def __init__(self) -> None:
+        self.nulled: dict[int, list[str]] = {}
+        self.rounded: dict[int, list[str]] = {}
+        self.cut: dict[str, int] = {}
+
+
 class ColumnDecoder:
     """``codec.decode.RowDecoder`` for columns; parameters as there. Columns are looked for by their
-    original names."""
+    original names. One that is declared non-null, and is, comes out so."""
 
     def __init__(
         self,
@@ -145,7 +167,7 @@ class ColumnDecoder:
     ) -> Decoded:
         """As ``RowDecoder.decode``."""
         table, count = rows.table.combine_chunks(), len(rows)
-        misfits: dict[int, list[str]] = {}
+        losses = _Losses()
         columns: list[Array] = []
         for known in self._schema.fields:
             given = _column(table, known.source)
@@ -153,11 +175,11 @@ class ColumnDecoder:
             if given is None:
                 columns.append(pa.nulls(count, target))
                 continue
-            columns.append(_fitted(given, known.type, known.source, misfits, _same))
-        rejects = self._null_keys(columns, count)
+            columns.append(_fitted(given, known.type, known.source, losses, _same))
+        keys = {path: self._at(path, columns) for path in self._key}
+        rejects = {r.index: r for r in null_keys(keys)}
         if self._strict:
-            for index, paths in misfits.items():
-                rejects.setdefault(index, RowReject(index, self._words.reason, paths[0]))
+            rejects = strict_rejects(losses.nulled, losses.rounded, self._words) | rejects
         times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         part = pa.Table.from_arrays(
             [
@@ -165,29 +187,27 @@ class ColumnDecoder:
                 ascending(first_seq, count),
                 row_ids(count),
                 times.cast(pa.timestamp("us", tz="UTC")),
-                change_lists(count, changes, misfits, self._words.change, self._words.reason),
+                change_lists(count, changes, losses.nulled, losses.rounded, self._words),
             ],
             schema=self._part,
         )
         if rejects:
             part = part.filter(pa.array([i not in rejects for i in range(count)]))
-        lost = sum(len(p) for i, p in misfits.items() if i not in rejects)
-        return Decoded(part, [rejects[i] for i in sorted(rejects)], lost, self._extra(table))
+        declared = required(table)
+        part = proved(part, [f.name for f in self._schema.fields if f.source in declared])
+        return Decoded(
+            part,
+            [rejects[i] for i in sorted(rejects)],
+            by_field(losses.nulled, rejects),
+            by_field(losses.rounded, rejects),
+            losses.cut,
+            self._extra(table),
+        )
 
     def _extra(self, table: Table) -> dict[str, int]:
         names = (n for n in table.column_names if n not in self._known)
         counts = {n: table.num_rows - (_column(table, n) or table).null_count for n in names}
         return {name: count for name, count in counts.items() if count}
-
-    def _null_keys(self, columns: list[Array], count: int) -> dict[int, RowReject]:
-        found = [self._at(path, columns) for path in self._key]
-        if not found or any(c is None for c in found):
-            return {}
-        missing = pa.repeat(pa.scalar(True), count)
-        for column in found:
-            missing = pc.and_(missing, pc.is_null(column))
-        name = ", ".join(".".join(path) for path in self._key)
-        return {i: RowReject(i, NULL_KEY, name) for i in pc.indices_nonzero(missing).to_pylist()}
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
         level, found = self._schema.fields, None
@@ -211,36 +231,75 @@ def _column(table: Table, name: str) -> Array | None:
     return pa.concat_arrays(chunks) if chunks else pa.nulls(0, table.schema.field(place).type)
 
 
-def _fitted(
-    given: Array, wanted: DataType, path: str, misfits: dict[int, list[str]], rows: Rows
-) -> Array:
+def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
     """The column in its type. ``rows``: the row numbers of positions in it."""
-    target = arrow_type(wanted)
     types = pa.types
     if types.is_dictionary(given.type) or types.is_run_end_encoded(given.type):
         given = written_out(given)
     if wanted.kind is Kind.struct and types.is_struct(given.type):
-        return _struct(given, wanted, path, misfits, rows)
+        return _struct(given, wanted, path, losses, rows)
     if wanted.kind is Kind.array and _is_list(given.type):
-        return _list(given, wanted, path, misfits, rows)
-    if wanted.kind is Kind.json and not _is_text(given.type):
+        return _list(given, wanted, path, losses, rows)
+    nested = wanted.kind is Kind.string and types.is_nested(given.type)
+    if nested or (wanted.kind is Kind.json and not _is_text(given.type)):
         texts = [None if v is None else _json(v) for v in python_values(given)]
         return pa.array(texts, pa.string())
-    found = _cast(given, target)
+    found = _cast(given, wanted)
+    values = found.values
     if wanted.kind is Kind.json:
-        valid = duck.ask("SELECT json_valid(b) AS ok FROM bodies", found).column(0)
-        found = pc.if_else(valid.combine_chunks(), found, pa.scalar(None, pa.string()))
-    if found.null_count > given.null_count:
-        lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(found)))
-        for index in rows(lost.cast(pa.int64())).to_pylist():
-            misfits.setdefault(index, []).append(path)
-    return found
+        valid = duckdb_call.ask("SELECT json_valid(b) AS ok FROM bodies", values).column(0)
+        values = pc.if_else(valid.combine_chunks(), values, pa.scalar(None, pa.string()))
+    lost = None
+    if values.null_count > given.null_count:
+        lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
+    found = Fit(values, lost, found.rounded, found.cut)
+    note_losses(found, path, rows, losses.nulled, losses.rounded, losses.cut)
+    return values
 
 
-def _cast(given: Array, target: ArrowType) -> Array:
-    """Value by value where the whole does not cast; what loses something is NULL."""
+def _cast(given: Array, wanted: DataType) -> Fit:
+    """Value by value where the column as a whole does not cast; what loses something is NULL, but
+    for digits after the microsecond, and of numbers (L9). A column of another kind is read as its
+    text would be."""
+    types, target = pa.types, arrow_type(wanted)
     if given.type == target:
-        return given
+        return Fit(given)
+    if wanted.kind in _READ and (other := _as_text(given, wanted.kind)) is not None:
+        return fit(other, wanted)
+    if types.is_timestamp(target) and types.is_timestamp(given.type) and given.type.unit == "ns":
+        nanos = given.view(pa.timestamp("ns"))
+        floor = pc.floor_temporal(nanos, unit="microsecond")
+        cut = pc.sum(pc.not_equal(floor, nanos)).as_py() or 0
+        return Fit(_exactly(floor.view(given.type), target), cut=cut)
+    if types.is_timestamp(target) and _is_text(given.type):
+        return fit(given.cast(pa.string()), wanted)
+    if wanted.kind is Kind.number and types.is_decimal(given.type):
+        return fit(given.cast(pa.string()), wanted)
+    try:
+        return Fit(pc.cast(given, target))
+    except pa.ArrowInvalid:
+        if wanted.kind is Kind.number and types.is_integer(given.type):
+            return fit(given.cast(pa.string()), wanted)
+    except pa.ArrowNotImplementedError:
+        pass
+    return Fit(_exactly(given, target))
+
+
+def _as_text(given: Array, wanted: Kind) -> Array | None:
+    """The values as JSON would have them, where Arrow's own cast has other rules (an integer as
+    microseconds, half a day cut off, text as bytes); None: it has not."""
+    types, kind = pa.types, data_type(given.type).kind
+    if wanted is kind or (kind, wanted) in _EXACT:
+        return None
+    if types.is_nested(given.type) or types.is_null(given.type) or _is_binary(given.type):
+        return None
+    texts = given.cast(pa.string())
+    if wanted is Kind.binary and kind is Kind.string:
+        return pc.binary_join_element_wise('"', texts, '"', "")
+    return texts
+
+
+def _exactly(given: Array, target: ArrowType) -> Array:
     try:
         return pc.cast(given, target)
     except pa.ArrowNotImplementedError:
@@ -259,9 +318,7 @@ def _one(value: Array, target: ArrowType) -> Array:
         return pa.nulls(1, target)
 
 
-def _struct(
-    given: Array, wanted: DataType, path: str, misfits: dict[int, list[str]], rows: Rows
-) -> Array:
+def _struct(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
     names = [given.type.field(i).name for i in range(given.type.num_fields)]
     children: list[Array] = []
     for known in wanted.fields:
@@ -270,22 +327,20 @@ def _struct(
             children.append(pa.nulls(len(given), arrow_type(known.type)))
             continue
         child = given.flatten()[names.index(known.source)]
-        children.append(_fitted(child, known.type, below, misfits, rows))
+        children.append(_fitted(child, known.type, below, losses, rows))
     target = arrow_type(wanted)
     fields = [target.field(i) for i in range(target.num_fields)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(given))
 
 
-def _list(
-    given: Array, wanted: DataType, path: str, misfits: dict[int, list[str]], rows: Rows
-) -> Array:
+def _list(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
     item = wanted.item or DataType(Kind.json)
     lengths = pc.fill_null(pc.list_value_length(given), 0).cast(pa.int32())
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     inner = given.flatten()
     # Of views that share values PyArrow does not tell the parents: of these lists it does.
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(len(inner))))
-    values = _fitted(inner, item, f"{path}[]", misfits, lambda at: rows(parents.take(at)))
+    values = _fitted(inner, item, f"{path}[]", losses, lambda at: rows(parents.take(at)))
     return pa.ListArray.from_arrays(ends, values, type=arrow_type(wanted), mask=pc.is_null(given))
 
 

@@ -3,24 +3,25 @@
 The columnar way (L9): DuckDB gives every leaf as exact text, Arrow casts the texts strictly, and a
 count of keys shows that nothing was overlooked. Only what stands out costs more: a value that does
 not cast (``codec.values``), a body that has extra or double keys or another shape (``codec.bodies``
-names them, ``codec.repair`` mends them one by one). Knows no protocol; the words of a change are
-parameters. Neighbours: ``engine`` calls it, ``codec.parts`` writes what it gives.
+names them, ``codec.body_repair`` mends them one by one). Knows no protocol; the words of a change
+are parameters. Neighbours: ``engine`` calls it, ``codec.parquet_parts`` writes what it gives.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.codec import accounting, duck
 from penstock.codec import bodies as shape
-from penstock.codec.arrow import arrow_type, part_schema
-from penstock.codec.internal import ascending, change_lists, row_ids
-from penstock.codec.repair import NOT_AN_OBJECT, mend
+from penstock.codec import duckdb_call, key_accounting
+from penstock.codec.arrow import arrow_type, part_schema, proved
+from penstock.codec.body_repair import NOT_AN_OBJECT, mend
+from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowSchema, Table
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import fit
+from penstock.codec.values import Fit, fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Kind, RowSchema
@@ -41,26 +42,34 @@ class RowReject:
 @dataclass(slots=True)
 class Decoded:
     """``table``: exactly the part schema, a row per body that was not rejected, in order.
-    ``misfits``: values that are NULL because they did not fit. ``extra_fields``: how many records
+    ``nulled``: values that are NULL because they did not fit; ``rounded``: numbers that lost
+    digits; ``cut``: timestamps that lost digits after the microsecond: of each field, how many.
+    ``extra_fields``: how many records
     had each top-level property that the schema lacks, and not as null (nulls too in a batch with
     more than ``MAX_BESIDE`` such names)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
-    misfits: int = 0
+    nulled: Mapping[str, int] = field(default_factory=dict[str, int])
+    rounded: Mapping[str, int] = field(default_factory=dict[str, int])
+    cut: Mapping[str, int] = field(default_factory=dict[str, int])
     extra_fields: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def misfits(self) -> int:
+        return sum(self.nulled.values())
 
 
 def warm() -> None:
     """Load what the first decode needs (some 50 ms once per process), from any thread."""
-    duck.warm()
+    duckdb_call.warm()
 
 
 class RowDecoder:
     """Decodes batches of one stream by one schema. One thread at a time.
 
     ``strict``: a row with a misfit is rejected instead. ``key``: paths of original names; a row in
-    which all of them are null or missing is rejected. ``words``: what a misfit's entry in the
+    which any of them is null or missing is rejected. ``words``: what a misfit's entry in the
     change list says. ``ignored``: top-level properties that are known and unwanted, so
     no extra fields. ``threads``: of DuckDB, for the whole process.
     """
@@ -91,7 +100,7 @@ class RowDecoder:
         )
         self._plan.learn(sorted(ignored))
         if threads is not None:
-            duck.configure(threads)
+            duckdb_call.configure(threads)
 
     def decode(
         self,
@@ -149,6 +158,8 @@ class _Batch:
         self._mended: dict[int, bytes] = {}
         self._rejects: dict[int, RowReject] = {}
         self._misfits: dict[int, list[str]] = {}
+        self._rounded: dict[int, list[str]] = {}
+        self._cut: dict[str, int] = {}
         self._extra: dict[str, int] = {}
 
     def columns(self) -> list[Array]:
@@ -170,19 +181,9 @@ class _Batch:
         return typed
 
     def reject_null_keys(self, columns: list[Array]) -> None:
-        key = self._of.key
-        if not key:
-            return
-        found = [self._at(path, columns) for path in key]
-        missing = pa.scalar(True)
-        for column in found:
-            if column is None:
-                return
-            missing = pc.and_(missing, column.is_null())
-        if pc.any(missing).as_py():
-            name = ", ".join(".".join(path) for path in key)
-            for index in _list(pc.indices_nonzero(missing)):
-                self._rejects.setdefault(index, RowReject(index, NULL_KEY, name))
+        found = {path: self._at(path, columns) for path in self._of.key}
+        for reject in null_keys(found):
+            self._rejects.setdefault(reject.index, reject)
 
     def finish(
         self,
@@ -193,8 +194,7 @@ class _Batch:
     ) -> Decoded:
         of, rows = self._of, len(self._raw)
         if of.strict:
-            for index, paths in self._misfits.items():
-                self._rejects.setdefault(index, RowReject(index, of.words.reason, paths[0]))
+            self._rejects = strict_rejects(self._misfits, self._rounded, of.words) | self._rejects
         times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         table = pa.Table.from_arrays(
             [
@@ -202,16 +202,22 @@ class _Batch:
                 ascending(first_seq, rows),
                 row_ids(rows),
                 times.cast(pa.timestamp("us", tz="UTC")),
-                change_lists(rows, changes, self._misfits, of.words.change, of.words.reason),
+                change_lists(rows, changes, self._misfits, self._rounded, of.words),
             ],
             schema=of.part_schema,
         )
         if self._rejects:
             keep = pa.array([i not in self._rejects for i in range(rows)])
             table = table.filter(keep)
-        misfits = sum(len(p) for i, p in self._misfits.items() if i not in self._rejects)
-        rejects = [self._rejects[i] for i in sorted(self._rejects)]
-        return Decoded(table, rejects, misfits, self._extra)
+        table = proved(table)
+        return Decoded(
+            table,
+            [self._rejects[i] for i in sorted(self._rejects)],
+            by_field(self._misfits, self._rejects),
+            by_field(self._rounded, self._rejects),
+            self._cut,
+            self._extra,
+        )
 
     def _mend(self, rows: Sequence[int]) -> bool:
         """Mend these bodies; True where any of them is not the same any more."""
@@ -243,9 +249,9 @@ class _Batch:
         kinds = [f.type for f in self._of.schema.fields]
         kinds += [DataType(Kind.json)] * len(self._of.beside)
         columns = list(zip(texts, kinds, strict=True))
-        if accounting.explained(self._bodies, columns):
+        if key_accounting.explained(self._bodies, columns):
             return None
-        rows = accounting.unexplained_rows(self._bodies, columns)
+        rows = key_accounting.unexplained_rows(self._bodies, columns)
         return rows if len(rows) else None
 
     def _strangers(self, rows: Array) -> list[str]:
@@ -330,11 +336,9 @@ class _Batch:
             return pa.Array.from_buffers(
                 arrow, len(column), column.buffers()[:1], column.null_count, children=children
             )
-        typed, misfits = fit(column, data_type)
-        if misfits is not None:
-            for index in _list(rows(misfits)):
-                self._misfits.setdefault(index, []).append(path)
-        return typed
+        found = fit(column, data_type)
+        note_losses(found, path, rows, self._misfits, self._rounded, self._cut)
+        return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
         """The column that a path of original names leads to; None where the schema has none."""
@@ -347,6 +351,49 @@ class _Batch:
             if i + 1 < len(path):
                 level = level[place].type.fields
         return found
+
+
+def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
+    """Rows without a value in one of these columns, in order; none where one of them is no column.
+    ``field``: those that are null, dotted."""
+    missing: dict[int, list[str]] = {}
+    for path, column in columns.items():
+        if column is None:
+            return []
+        if column.null_count or pa.types.is_null(column.type):
+            for index in _list(pc.indices_nonzero(pc.is_null(column))):
+                missing.setdefault(index, []).append(".".join(path))
+    return [RowReject(i, NULL_KEY, ", ".join(missing[i])) for i in sorted(missing)]
+
+
+def note_losses(
+    found: Fit,
+    path: str,
+    rows: shape.Rows,
+    misfits: dict[int, list[str]],
+    rounded: dict[int, list[str]],
+    cut: dict[str, int],
+) -> None:
+    """Put down, by row and by field, what ``found`` lost."""
+    for positions, by_row in ((found.misfits, misfits), (found.rounded, rounded)):
+        if positions is not None:
+            for index in _list(rows(positions)):
+                by_row.setdefault(index, []).append(path)
+    if found.cut:
+        cut[path] = cut.get(path, 0) + found.cut
+
+
+def strict_rejects(
+    misfits: Mapping[int, Sequence[str]], rounded: Mapping[int, Sequence[str]], words: ChangeWords
+) -> dict[int, RowReject]:
+    """Rows that lost something, as rejects of the first field."""
+    found = {**rounded, **misfits}
+    return {i: RowReject(i, words.reason, paths[0]) for i, paths in found.items()}
+
+
+def by_field(paths: Mapping[int, Sequence[str]], rejects: Collection[int]) -> dict[str, int]:
+    """How many values of each field, in rows that were not rejected."""
+    return Counter(p for i, found in paths.items() if i not in rejects for p in found)
 
 
 def _aliases(schema: RowSchema) -> dict[str, str]:

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.errors import Role, error_class
+
+LONGEST_LINE = 8 << 30
+"""Bytes of a line that is spooled."""
 HEAD_BYTES = 64 * 1024
 
 
@@ -40,11 +44,20 @@ class LineFramer:
 
     ``max_record_bytes``: the longest line that is kept in memory. ``spool_folder``: where longer
     ones go (mode 0600); None drops all but their head. What :meth:`feed` yields may refer to the
-    block it was given. Raises ``OSError`` when the folder cannot be written.
+    block it was given. Raises ``OSError`` when the folder cannot be written, the error of
+    ``role`` (``source.endless_line``) for a line beyond ``longest``, so that none fills the disk.
     """
 
-    def __init__(self, max_record_bytes: int, spool_folder: str | Path | None = None) -> None:
-        self._max = max_record_bytes
+    def __init__(
+        self,
+        max_record_bytes: int,
+        spool_folder: str | Path | None = None,
+        *,
+        longest: int = LONGEST_LINE,
+        role: Role = "source",
+    ) -> None:
+        self._role: Role = role
+        self._max, self._longest = max_record_bytes, longest
         self._folder = None if spool_folder is None else Path(spool_folder)
         self._held = bytearray()  # a line without an end yet; empty while it is spooled
         self._size = 0
@@ -106,6 +119,14 @@ class LineFramer:
 
     def _hold(self, piece: memoryview) -> None:
         self._size += len(piece)
+        if self._size > self._longest:
+            self.close()
+            raise error_class(self._role)(
+                f"a line of the connector's output is longer than {self._longest} bytes and has no "
+                "end yet",
+                code=f"{self._role}.endless_line",
+                hint="this is a fault of the connector: a message is one line",
+            )
         if self._size > self._max:
             self._spooled().write(piece)
         else:

@@ -11,16 +11,15 @@ How values look:
 * json: the text itself; a line break in it, which can only be white space, becomes a space.
 * array, struct: arrays and objects by original names, every property present.
 
-Only ``"``, ``\\`` and U+0000 to U+001F are escaped. Neighbours: ``codec.lines_out`` asks.
+Only ``"``, ``\\`` and U+0000 to U+001F are escaped. Neighbours: ``codec.json_lines_encoder`` asks.
 """
 
 import json
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
-from penstock.codec.duck import ask
+from penstock.codec.duckdb_call import ask, refuses
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -208,6 +207,6 @@ def _asked(expression: str, column: Array) -> Array:
     """DuckDB's answer: a text per value, NULL for NULL."""
     try:
         answer = ask(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
-    except duckdb.InvalidInputException as e:  # more than offsets of 32 bits can tell
+    except refuses() as e:  # more than offsets of 32 bits can tell
         raise pa.ArrowCapacityError(str(e)) from None
     return answer.combine_chunks().cast(pa.string())

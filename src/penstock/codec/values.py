@@ -11,10 +11,13 @@ What fits (everything else is a misfit):
 * boolean: true and false, also as the strings "true" and "false".
 * integer, number, decimal: a JSON number, also inside a string. An integer may be written 1.0 or
   1e3; a decimal may not have more digits than its type, trailing zeros apart; a number is the
-  nearest double and must be finite.
+  nearest double and must be finite. One that a double cannot hold digit by digit
+  (9007199254740993) is rounded, and listed.
 * date: YYYY-MM-DD, or midnight of it without an offset other than Z.
 * timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds, without an
-  offset (then UTC), or a date alone (its midnight). Digits after the microsecond must be zeros.
+  offset (then UTC), or a date alone (its midnight), a comma for the point, and after the offset the
+  name of a zone (`+0000 UTC`, `+01:00[Europe/Paris]`). Digits after the microsecond are cut off,
+  and counted.
 * timestamp_ntz: the same without an offset; one with an offset is an instant and does not fit.
 * Years 0001 to 9999, after the offset; so a " BC" value never fits: Spark cannot hold it.
 * time, time_tz: HH:MM[:SS[.f]], second 60 included; an offset fits time_tz only. Kept as text.
@@ -30,12 +33,12 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from decimal import InvalidOperation as InvalidDecimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from penstock.codec.arrow import arrow_type
-from penstock.codec.duck import ask
+from penstock.codec.duckdb_call import ask
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -69,16 +72,19 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
     Kind.decimal: (_UNQUOTE,),
     Kind.date: ((r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]00:00:00(?:\.0+)?[Zz]?$", r"\1"),),
     Kind.timestamp: (
-        (r"(\.[0-9]{6})0+", r"\1"),
+        (r"(\.[0-9]{6})[0-9]+", r"\1"),
         (r"^([0-9-]{10}[T ][0-9:]{5,8}(?:\.[0-9]{1,6})?)$", r"\1Z"),
     ),
-    Kind.timestamp_ntz: ((r"(\.[0-9]{6})0+", r"\1"),),
+    Kind.timestamp_ntz: ((r"(\.[0-9]{6})[0-9]+", r"\1"),),
 }
+_BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
+_WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
+_SAFE_DIGITS = 15  # every number of so many digits is told apart by its nearest double
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
 _LOOSE_TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?"
-    r"\s?([Zz]|UTC|[+-]\d\d(?::?\d\d)?)?)?",
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?"
+    r"\s?([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?(?(6)(?: (?!BC)[A-Z]{1,5}|\[[\w+/-]+\])?))?",
     re.ASCII,
 )
 _NO_JSON = ("NaN", "Infinity", "-Infinity")
@@ -88,14 +94,27 @@ _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
 _EXACT = Context(prec=80, traps=[Inexact, InvalidDecimal])
+_WIDE = Context(prec=100_000)
 
 
-def fit(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
-    """``texts``: a leaf as ``codec.arrow.json_structure`` decodes it. Gives the typed column and
-    the positions (int64) of the values that did not fit, NULL in it (of a JSON text only what JSON
-    does not have is null); None: all fit."""
+class Fit(NamedTuple):
+    """A typed column. ``misfits``: positions (int64) of the values that did not fit, NULL in it (of
+    a JSON text only what JSON does not have is null); ``rounded``: of numbers that are the nearest
+    double, which has not all of their digits; None: there are none. ``cut``: how many timestamps
+    lost digits after the microsecond."""
+
+    values: Array
+    misfits: Array | None = None
+    rounded: Array | None = None
+    cut: int = 0
+
+
+def fit(texts: Array, data_type: DataType) -> Fit:
+    """``texts``: a leaf as ``codec.arrow.json_structure`` decodes it."""
     typed = _cast(texts, data_type)
-    return (typed, None) if typed is not None else _fit_some(texts, data_type)
+    if typed is None:
+        return _fit_some(texts, data_type)
+    return Fit(typed, rounded=_rounded(texts, typed) if data_type.kind is Kind.number else None)
 
 
 def _cast(texts: Array, data_type: DataType) -> Array | None:
@@ -125,13 +144,13 @@ def _cast(texts: Array, data_type: DataType) -> Array | None:
         return None
 
 
-def _fit_some(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
+def _fit_some(texts: Array, data_type: DataType) -> Fit:
     kind = data_type.kind
     tidy = texts
     for pattern, replacement in _TIDY.get(kind, ()):
         tidy = pc.replace_substring_regex(tidy, pattern, replacement)
     if tidy is not texts and (typed := _cast(tidy, data_type)) is not None:
-        return typed, None
+        return _with_losses(texts, tidy, typed, None, kind)
     safe = pc.fill_null(pc.match_substring_regex(tidy, _safe_pattern(data_type)), False)
     if kind is Kind.json:
         safe = pc.invert(safe)
@@ -148,7 +167,58 @@ def _fit_some(texts: Array, data_type: DataType) -> tuple[Array, Array | None]:
     if kind is Kind.json:
         lost = pc.or_kleene(lost, pc.not_equal(parsed, pc.cast(rest, parsed.type)))
     misfits = where.filter(lost)
-    return pc.replace_with_mask(typed, odd, parsed), misfits if len(misfits) else None
+    typed = pc.replace_with_mask(typed, odd, parsed)
+    return _with_losses(texts, tidy, typed, misfits if len(misfits) else None, kind)
+
+
+def _with_losses(texts: Array, tidy: Array, typed: Array, misfits: Array | None, kind: Kind) -> Fit:
+    """``tidy``: the texts after the clean-up, numbers without quotes."""
+    if kind is Kind.number:
+        return Fit(typed, misfits, _rounded(tidy, typed))
+    if kind not in (Kind.timestamp, Kind.timestamp_ntz):
+        return Fit(typed, misfits)
+    beyond = pc.match_substring_regex(texts, _BEYOND_MICROS)
+    cut = pc.sum(pc.and_(beyond, typed.is_valid())).as_py() or 0
+    return Fit(typed, misfits, cut=cut)
+
+
+def _rounded(texts: Array, numbers: Array) -> Array | None:
+    """Positions of numbers whose text has digits that the double lacks. Only longer texts are
+    looked at; most of them are what Arrow writes for the double, or whole numbers."""
+    lengths = pc.binary_length(texts)
+    if (pc.max(lengths).as_py() or 0) <= _SAFE_DIGITS:
+        return None
+    where = pc.indices_nonzero(pc.fill_null(pc.greater(lengths, _SAFE_DIGITS), False))
+    given, doubles = texts.take(where), numbers.take(where)
+    other = pc.fill_null(pc.not_equal(given, pc.cast(doubles, pa.string())), False)
+    if not _some(other):
+        return None
+    where, given, doubles = where.filter(other), given.filter(other), doubles.filter(other)
+    whole = pc.match_substring_regex(given, _WHOLE_NUMBER)
+    if _some(whole):
+        exact = pc.cast(pc.if_else(whole, given, "0"), pa.int64())
+        back = pc.cast(pc.if_else(whole, doubles, 0.0), pa.int64(), safe=False)
+        odd = pc.if_else(whole, pc.not_equal(exact, back), True)
+        where, given, whole = where.filter(odd), given.filter(odd), whole.filter(odd)
+    if not _every(whole):
+        rest = given.dictionary_encode()
+        lossy = pa.array([_loses(t) for t in rest.dictionary.to_pylist()], pa.bool_())
+        where = where.filter(lossy.take(rest.indices))
+    return where.cast(pa.int64()) if len(where) else None
+
+
+def _loses(text: str) -> bool:
+    """Does the nearest double, written with as many digits, say something else?"""
+    number = _exact(text)
+    if number is None or not number:
+        return False
+    number = number.normalize(_WIDE)
+    digits = len(number.as_tuple().digits)
+    if digits <= _SAFE_DIGITS:
+        return False
+    unit = Decimal(1).scaleb(number.adjusted() - digits + 1, _WIDE)
+    apart = _WIDE.subtract(number, Decimal(float(number)))
+    return _WIDE.multiply(abs(apart), Decimal(2)) > unit
 
 
 def _safe_pattern(data_type: DataType) -> str:
@@ -232,7 +302,7 @@ def _timestamp(text: str, *, zoned: bool) -> int | None:
     if found is None:
         return None
     day, hour, minute, second, fraction, offset = found.groups()
-    if (offset and not zoned) or (fraction or "")[6:].strip("0"):
+    if offset and not zoned:
         return None
     try:
         at = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)

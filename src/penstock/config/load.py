@@ -1,7 +1,7 @@
 """A pipeline file -> a :class:`Pipeline`, or one ``ConfigError`` with every fault of the file.
 
-Neighbours: ``config.document`` (YAML), ``config.variables`` (``${NAME}``), ``config.reader`` and
-``config.rules`` (structs). Nothing here talks to a connector or looks at a catalog.
+Neighbours: ``config.yaml_nodes`` (YAML), ``config.variables`` (``${NAME}``), ``config.reader`` and
+``config.cross_checks`` (structs). Nothing here talks to a connector or looks at a catalog.
 """
 
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.config import document
-from penstock.config.literals import LITERALS
+from penstock.config import yaml_nodes
+from penstock.config.converters import LITERALS
 from penstock.config.pipeline import Pipeline, PipelineFile
-from penstock.config.rapidbyte import PENSTOCK, V4, is_v4
 from penstock.config.reader import BAD, Reader, replace_at
+from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
 from penstock.config.variables import Variables, merged
 from penstock.errors import ConfigError
 
@@ -57,12 +57,12 @@ def parse_pipeline(
 ) -> Pipeline:
     """As :func:`load_pipeline`, of a text; ``name`` stands in the messages. ``folder``: where the
     files that it names are looked for; None: they are taken as written."""
-    tree = document.compose(text, name)
+    tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK
     reader = Reader(dialect, Variables(values, v4=v4), LITERALS, lenient=lenient, folder=folder)
     reader.problems.extend(tree.problems)
-    if not isinstance(tree.root, document.Mapping):
+    if not isinstance(tree.root, yaml_nodes.Mapping):
         reader.problem(tree.root, "a pipeline file is a mapping of keys to values")
         file = BAD
     else:
@@ -78,6 +78,7 @@ def parse_pipeline(
         warnings=tuple(_lines(name, reader.warnings)),
         secret_paths=tuple(dict.fromkeys(reader.secret_paths)),
         secret_values=frozenset(reader.secret_values),
+        lines=reader.lines,
     )
 
 
@@ -120,12 +121,12 @@ def _invalid(reader: Reader, name: str) -> ConfigError:
 
 def _read(source: str | Path) -> tuple[str, str]:
     if source == "-":
-        return document.decode(sys.stdin.buffer.read(document.MAX_BYTES + 1), "stdin"), "stdin"
+        return yaml_nodes.decode(sys.stdin.buffer.read(yaml_nodes.MAX_BYTES + 1), "stdin"), "stdin"
     path = Path(source)
     name = str(source)
     try:
         with path.open("rb") as file:
-            raw = file.read(document.MAX_BYTES + 1)
+            raw = file.read(yaml_nodes.MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no pipeline file {name}",
@@ -140,11 +141,11 @@ def _read(source: str | Path) -> tuple[str, str]:
             where=name,
             hint="give the path of a YAML file that you may read, or - for stdin",
         ) from None
-    return document.decode(raw, name), name
+    return yaml_nodes.decode(raw, name), name
 
 
 def _neighbours(path: Path) -> str:
-    from penstock.config.suggest import closest
+    from penstock.config.did_you_mean import closest
 
     try:
         files = [p.name for p in path.parent.iterdir() if p.suffix in (".yml", ".yaml")]

@@ -1,25 +1,27 @@
-"""Every vocabulary of modes becomes one: (sync mode, destination sync mode) of ``model.catalog``.
+"""Every vocabulary of modes becomes one: sync mode and destination sync mode of ``model.catalog``.
 
 Airbyte's words and its two-in-one names, Rapidbyte v4's write modes, Singer's replication methods,
 and the one-word modes of the command line. Whether a source or a table can do it is
-``engine.plan``'s question. ``insert`` and ``update`` say more than a destination sync mode can
-(only new rows, only rows that are there): the word itself stays in the pipeline as ``mode``, for
-the engine to honour or refuse.
+``engine.plan.streams``'s question. ``insert`` and ``update`` say more than a destination sync mode
+can (only new rows, only rows that are there): the word itself stays in the pipeline as ``mode``,
+for the engine to honour or refuse.
 """
 
 from typing import NamedTuple, TypeVar
 
-from penstock.config.suggest import hint
+from penstock.config.did_you_mean import hint
 from penstock.model.catalog import DestinationSyncMode, SyncMode
 
 _T = TypeVar("_T")
 
 
 class Modes(NamedTuple):
-    """None: the word leaves that half open."""
+    """None: the word leaves that half open. ``replaces``: what comes takes the place of the table's
+    rows, one row per primary key."""
 
     sync_mode: SyncMode | None
     destination_sync_mode: DestinationSyncMode | None
+    replaces: bool = False
 
 
 _FULL, _INCREMENTAL, _CDC = SyncMode.full_refresh, SyncMode.incremental, SyncMode.cdc
@@ -52,10 +54,15 @@ WORDS: dict[str, Modes] = {
     "mirror": Modes(_FULL, _OVERWRITE),
     "full_refresh_append": Modes(_FULL, _APPEND),
     "full_refresh_overwrite": Modes(_FULL, _OVERWRITE),
-    "full_refresh_overwrite_deduped": Modes(_FULL, _DEDUP),
+    "full_refresh_overwrite_deduped": Modes(_FULL, _DEDUP, replaces=True),
     "incremental_append": Modes(_INCREMENTAL, _APPEND),
     "incremental_append_dedup": Modes(_INCREMENTAL, _DEDUP),
-    "incremental_deduped_history": Modes(_INCREMENTAL, _DEDUP),
+}
+
+NOT_YET: dict[str, str] = {
+    "incremental_deduped_history": "a history of each row (slowly changing dimension, type 2) is "
+    "not there yet; 'incremental_append_dedup' keeps the newest row of each key, "
+    "'incremental_append' every version of it",
 }
 
 
@@ -87,6 +94,9 @@ def _look_up(word: str, words: dict[str, _T], what: str) -> _T:
     found = words.get(canonical(word))
     if found is not None:
         return found
+    why = NOT_YET.get(canonical(word))
+    if why is not None:
+        raise UnknownMode(f"{word!r} cannot be carried out: {why}")
     also = WORDS.get(canonical(word))
     if also is not None:
         raise UnknownMode(f"{word!r} is not {what}, but a mode that goes with the key 'mode'")

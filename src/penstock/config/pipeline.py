@@ -2,14 +2,17 @@
 
 :class:`PipelineFile` holds what may be written; :class:`Pipeline` adds what the loader learned
 (warnings, where secrets are). Nothing here reads or checks: ``config.reader`` fills the structs,
-``config.rules`` relates their keys, ``engine.plan`` resolves them against a source's catalog.
+``config.cross_checks`` relates their keys, ``engine.plan.streams`` resolves them against a source's
+catalog.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from penstock.config.sections import (
+    Install,
     Limits,
     LoadBounds,
     LogSettings,
@@ -23,9 +26,12 @@ from penstock.config.sections import (
     key,
 )
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, SyncMode
+from penstock.model.rejected import MaxRejected
+from penstock.model.types import DataType
 
 __all__ = [
     "Destination",
+    "Install",
     "Limits",
     "LoadBounds",
     "LogSettings",
@@ -44,8 +50,8 @@ __all__ = [
 ]
 
 USE = (
-    "`PROTOCOL:NAME[@VERSION]`, `PROTOCOL:./executable`, `PROTOCOL:docker:IMAGE`, a table "
-    "(`parquet`, `delta`, `iceberg`, `postgres`), or a name that a Rapidbyte file uses"
+    "`PROTOCOL:NAME[@VERSION]`, `PROTOCOL:./executable`, a table (`parquet`, `delta`), or a name "
+    "that a Rapidbyte file uses; not yet: `PROTOCOL:docker:IMAGE`"
 )
 
 
@@ -78,11 +84,31 @@ class StreamSettings(Section, frozen=True, kw_only=True):
         ),
     ] = None
     columns: Annotated[
-        tuple[str, ...] | None,
+        tuple[str | FieldPath, ...] | None,
         key(
-            "The top-level properties to keep. Default: all.",
-            literal="names",
+            "The properties to keep: names, and of an object only a part of it with `address.city` "
+            "or `[address, city]`. Default: all.",
+            literal="columns",
             null="list columns, or remove the key to keep all of them",
+            examples=[["id", "address.city", ["meta", "a.b"]]],
+        ),
+    ] = None
+    types: Annotated[
+        dict[str, Annotated[DataType, key("A type, as `plan -v` prints it.", literal="type")]]
+        | None,
+        key(
+            "Types of top-level properties, in place of what the source says: `integer`, "
+            "`decimal(18,4)`, `timestamp`, `json`, ..., as `plan -v` prints them.",
+            examples=[{"price": "decimal(18,4)", "created": "timestamp"}],
+        ),
+    ] = None
+    max_rejected: Annotated[
+        MaxRejected | None,
+        key(
+            "How many of its records may be rejected before the stream fails: a number, or a "
+            "percentage (`5%`). Default: the pipeline's.",
+            literal="max_rejected",
+            examples=[100, "5%"],
         ),
     ] = None
 
@@ -90,15 +116,34 @@ class StreamSettings(Section, frozen=True, kw_only=True):
 class StreamOptions(StreamSettings, frozen=True, kw_only=True):
     """One stream, and how it is synced."""
 
-    name: Annotated[str, key("The stream's name; `namespace.name` works as well.", literal="name")]
+    name: Annotated[
+        str,
+        key(
+            "The stream's name; `namespace.name` works as well, and `*` and `?` stand for any text "
+            "and any character.",
+            literal="name",
+            examples=["users", "shop.*"],
+        ),
+    ]
     namespace: Annotated[str | None, key("Its namespace. Default: whichever holds the name.")] = (
         None
     )
 
+    @property
+    def is_pattern(self) -> bool:
+        return "*" in self.name or "?" in self.name
+
     def matches(self, stream: StreamId) -> bool:
+        """Of a pattern: a stream that is called so, or that the pattern fits."""
         if self.namespace:
-            return (self.namespace, self.name) == (stream.namespace, stream.name)
-        return self.name in (stream.name, str(stream))
+            return self.namespace == stream.namespace and self._fits(stream.name)
+        return self._fits(stream.name) or self._fits(str(stream))
+
+    def _fits(self, name: str) -> bool:
+        if name == self.name or not self.is_pattern:
+            return name == self.name
+        pattern = re.escape(self.name).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.fullmatch(pattern, name, re.DOTALL) is not None
 
 
 class Connector(Section, frozen=True, kw_only=True):
@@ -115,6 +160,7 @@ class Connector(Section, frozen=True, kw_only=True):
     limits: Annotated[
         Limits | None, key("How much it may use.", null="give a limit, or remove the key")
     ] = None
+    install: Annotated[Install, key("How its environment is made.")] = Install()
     assume_manifest: Annotated[
         dict[str, Any] | None,
         key("Stands in for the manifest that a WebAssembly connector lacks."),
@@ -136,6 +182,14 @@ class Source(Connector, frozen=True, kw_only=True):
             null="list streams, or remove the key to sync every stream",
         ),
     ] = None
+    exclude: Annotated[
+        tuple[str, ...],
+        key(
+            "Streams to leave out, named as in `streams`.",
+            literal="names",
+            examples=[["audit_log", "tmp_*"]],
+        ),
+    ] = ()
     defaults: Annotated[
         StreamSettings, key("Settings of every stream that does not say otherwise.")
     ] = StreamSettings()
@@ -148,11 +202,28 @@ class Source(Connector, frozen=True, kw_only=True):
             examples=["./catalog.json"],
         ),
     ] = None
-    catalog_argument: Annotated[
-        Literal["auto", "catalog", "properties", "none"],
-        key("How a Singer tap takes its catalog: `--catalog`, `--properties`, or not at all. "
-            "`auto`: by what it says of itself, else by trying."),
-    ] = "auto"  # fmt: skip
+    protocol_keys: Annotated[
+        dict[str, Any], key("Keys that protocols declare for a source.", declared="source")
+    ] = {}  # noqa: RUF012
+    same_as: Annotated[
+        str | None,
+        key(
+            "The `use` that this source had before: it is the same source, and goes on from that "
+            "one's saved state.",
+            literal="name",
+            examples=["singer:tap-shop"],
+        ),
+    ] = None
+    attempts: Annotated[
+        int,
+        key("How often an Airbyte source is started in one run for a stream that failed with "
+            "`transient_error`; 1: once.", literal="positive_int"),
+    ] = 3  # fmt: skip
+    backoff: Annotated[
+        float,
+        key("How long to wait before its second attempt; each one after it waits three times as "
+            "long.", literal="positive_duration"),
+    ] = 10.0  # fmt: skip
 
 
 class Transform(Connector, frozen=True, kw_only=True):
@@ -180,10 +251,20 @@ class Destination(Connector, frozen=True, kw_only=True):
         key("What a destination connector acks with: exit code 0 after the last row (`at_end`), "
             "any state it gives back (`echo`), or whole state messages only (`strict`)."),
     ] = "echo"  # fmt: skip
-    activate_version: Annotated[
-        Literal["auto", "always", "never"],
-        key("Send a Singer target ACTIVATE_VERSION: where it says that it takes it, or as told."),
-    ] = "auto"
+    protocol_keys: Annotated[
+        dict[str, Any],
+        key("Keys that protocols declare for a destination.", declared="destination"),
+    ] = {}  # noqa: RUF012
+    attempts: Annotated[
+        int,
+        key("How often an Airbyte destination is started in one run where it failed with "
+            "`transient_error`; 1: once.", literal="positive_int"),
+    ] = 3  # fmt: skip
+    backoff: Annotated[
+        float,
+        key("How long to wait before its second attempt; each one after it waits three times as "
+            "long.", literal="positive_duration"),
+    ] = 10.0  # fmt: skip
     stream: Annotated[str | None, key("The stream of a destination connector to write to.")] = None
     options: Annotated[dict[str, Any], key("Options of that stream.")] = msgspec.field(
         default_factory=dict[str, Any]
@@ -237,6 +318,15 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     strict: Annotated[
         bool, key("Reject a record with a value that does not fit, instead of a NULL.")
     ] = False
+    max_rejected: Annotated[
+        MaxRejected | None,
+        key(
+            "How many records of a stream may be rejected before it fails: a number, or a "
+            "percentage (`5%`). Default: all but one; `100%` lets it be all.",
+            literal="max_rejected",
+            examples=[100, "5%"],
+        ),
+    ] = None
     max_record_bytes: Annotated[
         int, key("A longer record is a reject.", literal="positive_size")
     ] = 256 * 1024**2
@@ -251,14 +341,16 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     """A pipeline file as read.
 
     ``origin``: its file's name. ``dialect``: whose defaults hold. ``warnings``: what ``--lenient``
-    let pass, one line each. ``secret_paths``: dotted paths of values that came from variables;
-    ``secret_values``: those values, to be masked wherever text is written (L10)."""
+    let pass, one line each. ``secret_paths``: dotted paths of values that the file calls secret or
+    that came from variables; ``secret_values``: those values, to be masked wherever text is written
+    (L10). ``lines``: where its keys and items stand, by dotted path."""
 
     origin: str = ""
     dialect: Literal["penstock", "rapidbyte-v4"] = "penstock"
     warnings: tuple[str, ...] = ()
     secret_paths: tuple[str, ...] = ()
     secret_values: frozenset[str] = frozenset()
+    lines: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         return (
@@ -266,9 +358,20 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
             f"destination={self.destination.use!r}, ...)"
         )
 
+    def place(self, path: str) -> str | None:
+        """``shop.yaml:7`` for a dotted path, of the nearest key above it that the file has; None:
+        no file says anything of it."""
+        while path:
+            if path in self.lines:
+                return f"{self.origin}:{self.lines[path]}"
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return None
+
     def wish(self, stream: StreamId) -> StreamSettings | None:
         """What the user asked of a stream: its own entry over ``source.defaults``. None: the user
-        listed streams, and not this one."""
+        listed streams, and not this one, or excluded it."""
+        if any(StreamOptions(name=name).matches(stream) for name in self.source.exclude):
+            return None
         listed = self.source.streams
         defaults = self.source.defaults
         if listed is None:
@@ -276,11 +379,13 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
         found = [entry for entry in listed if entry.matches(stream)]
         if not found:
             return None
-        return overlay(defaults, max(found, key=lambda entry: bool(entry.namespace)))
+        closest = max(found, key=lambda e: (not e.is_pattern, bool(e.namespace), len(e.name)))
+        return overlay(defaults, closest)
 
 
 def overlay(base: StreamSettings, over: StreamSettings) -> StreamSettings:
-    """``base`` with everything that ``over`` says. A mode said above hides the words below."""
+    """``base`` with everything that ``over`` says. A mode said above hides the words below; types
+    are said column by column."""
     said = {
         field: value
         for field in StreamSettings.__struct_fields__
@@ -289,4 +394,6 @@ def overlay(base: StreamSettings, over: StreamSettings) -> StreamSettings:
     modes = {"mode", "sync_mode", "destination_sync_mode"}
     if modes & said.keys() and "mode" not in said:
         said["mode"] = None
+    if over.types and base.types:
+        said["types"] = {**base.types, **over.types}
     return msgspec.structs.replace(base, **said)

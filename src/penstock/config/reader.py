@@ -1,10 +1,10 @@
 """Nodes -> structs, collecting every fault on the way. Knows types, no keys.
 
-A struct is built as soon as its own keys are sound and is then handed to ``config.rules``, so that
-one bad section hides no fault of another. Texts that came from variables are never shown: messages
-quote what the file says (``${NAME}``), and nothing at all inside a connector's ``config``.
-Neighbours: ``config.document`` gives nodes, ``config.literals`` reads sizes, modes and the like,
-``config.load`` turns the faults into one error.
+A struct is built as soon as its own keys are sound and is then handed to ``config.cross_checks``,
+so that one bad section hides no fault of another. Texts that came from variables are never shown:
+messages quote what the file says (``${NAME}``), and nothing at all inside a connector's ``config``.
+Neighbours: ``config.yaml_nodes`` gives nodes, ``config.converters`` reads sizes, modes and the
+like, ``config.load`` turns the faults into one error.
 """
 
 import re
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 import msgspec.inspect as mi
 
-from penstock.config import document
-from penstock.config.document import Node, Scalar
-from penstock.config.suggest import closest, hint
-from penstock.config.variables import Substituted, Variables
+from penstock.config import yaml_nodes
+from penstock.config.did_you_mean import closest, hint
+from penstock.config.protocol_spec import keys_of
+from penstock.config.variables import Substituted, Variables, is_harmless
+from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
 """What a faulty node reads as; its fault is in ``problems``."""
@@ -30,6 +31,11 @@ Fault = tuple[str, str]
 Rule = Callable[[Any], tuple[Any, list[Fault]]]
 """What becomes of a struct whose own keys are sound, and what is wrong between them."""
 
+# Names of properties whose value is masked even where it looks like a number or a plain word.
+_SECRET_KEY = re.compile(
+    r"pass|pwd|secret|token|credential|bearer|cookie|signature|auth|pin$|key(?:\W|$)",
+    re.IGNORECASE,
+)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -60,7 +66,7 @@ Literal = Callable[["Reader", Node, str], Any]
 
 
 class Reader:
-    """One reading of one document. ``literals``: converters by name (``config.literals``).
+    """One reading of one document. ``literals``: converters by name (``config.converters``).
     ``folder``: where relative paths of files start; None: they are not looked for."""
 
     def __init__(
@@ -78,6 +84,7 @@ class Reader:
         self.secret_paths: list[str] = []
         self.secret_values: set[str] = set()
         self.given: set[str] = set()
+        self.lines: dict[str, int] = {}
         self._dialect = dialect
         self._variables = variables
         self._literals = literals
@@ -97,10 +104,21 @@ class Reader:
         found = self._variables.resolve(node, kept)
         for text in found.problems:
             self.problem(node, f"{text} ({path})")
-        if found.secrets:
+        secrets = self._secrets(node, path, found)
+        if secrets:
             self.secret_paths.append(path)
-            self.secret_values.update(found.secrets)
+            self.secret_values.update(secrets)
         return None if found.problems else found
+
+    def _secrets(self, node: Scalar, path: str, found: Substituted) -> list[str]:
+        """What of a scalar must be masked: all of it where the file says so, else the values of its
+        variables, but for a harmless one that is the whole scalar."""
+        if node.secret:
+            return [text for text in (found.text, *found.secrets) if text]
+        harmless = len(found.secrets) == 1 and found.secrets[0] == found.text
+        if harmless and not _SECRET_KEY.search(path.rpartition(".")[2]):
+            return [value for value in found.secrets if not is_harmless(value)]
+        return list(found.secrets)
 
     def text(self, node: Node, path: str, what: str = "text", kept: tuple[str, ...] = ()) -> Any:
         """Text. A number or a truth value is taken as it is written: a stream may be 2024."""
@@ -163,15 +181,20 @@ class Reader:
         )
 
     def items(self, node: Node, path: str, read: Callable[[Node, str], Any]) -> Any:
-        if not isinstance(node, document.Sequence):
+        if not isinstance(node, yaml_nodes.Sequence):
             return self.wrong(node, path, "a list")
+        self.lines.update((join(path, i), item.line) for i, item in enumerate(node.items))
         found = [read(item, join(path, i)) for i, item in enumerate(node.items)]
         return BAD if any(v is BAD for v in found) else tuple(found)
 
     def struct(self, node: Node, kind: mi.StructType, path: str) -> Any:
-        if not isinstance(node, document.Mapping):
+        if not isinstance(node, yaml_nodes.Mapping):
+            if isinstance(node, Scalar) and any(f.encode_name == "use" for f in kind.fields):
+                return self.problem(
+                    node, f"{path} is {shown(node)}: write `{path}: {{use: {node.text}}}`"
+                )
             return self.wrong(node, path, "a mapping of keys to values")
-        fields = {f.encode_name: f for f in kind.fields}
+        fields, declared = _fields(kind)
         values: dict[str, Any] = {}
         nodes: dict[str, Node] = {}
         meant: set[str | None] = set()
@@ -181,6 +204,7 @@ class Reader:
                 meant.add(self._unknown(key, path, fields))
                 continue
             nodes[key.text] = value
+            self.lines[join(path, key.text)] = key.line
             if self._is_absent(value, field, join(path, key.text)):
                 continue
             self.given.add(join(path, key.text))
@@ -193,6 +217,9 @@ class Reader:
                 self.problem(node, f"{path or 'the file'} needs the key '{name}'")
         if any(v is BAD for v in values.values()):
             return BAD
+        if declared is not None:
+            own = {n: values.pop(n) for n in list(values) if n not in kind.cls.__struct_fields__}
+            values[declared] = {n: v for n, v in own.items() if v != fields[n].default}
         return self._ruled(kind.cls, kind.cls(**values), node, nodes, path)
 
     def _ruled(
@@ -235,7 +262,7 @@ class Reader:
         self.problems.append((key.line, text))
         return closest(key.text, known)
 
-    def _entries(self, node: document.Mapping) -> list[tuple[Scalar, Node]]:
+    def _entries(self, node: yaml_nodes.Mapping) -> list[tuple[Scalar, Node]]:
         """The mapping's entries, those of ``<<`` included; what stands in the mapping itself
         wins."""
         own = [(k, v) for k, v in node.items if k.text != "<<" or not k.plain]
@@ -245,9 +272,9 @@ class Reader:
         for key, value in node.items:
             if key.text != "<<" or not key.plain:
                 continue
-            sources = value.items if isinstance(value, document.Sequence) else [value]
+            sources = value.items if isinstance(value, yaml_nodes.Sequence) else [value]
             for source in sources:
-                if not isinstance(source, document.Mapping):
+                if not isinstance(source, yaml_nodes.Mapping):
                     self.problem(key, "'<<' takes a mapping, usually an alias (*name)")
                     continue
                 for k, v in self._entries(source):
@@ -258,7 +285,7 @@ class Reader:
 
     # -- free data
     def _dict(self, node: Node, kind: mi.DictType, path: str) -> Any:
-        if not isinstance(node, document.Mapping):
+        if not isinstance(node, yaml_nodes.Mapping):
             return self.wrong(node, path, "a mapping of keys to values")
         found: dict[str, Any] = {}
         for key, value in self._entries(node):
@@ -269,6 +296,7 @@ class Reader:
                 if is_variable(key):
                     self.problem(key, f"key '{key.text}' names the same as one above ({path})")
             else:
+                self.lines[join(path, key.text)] = key.line
                 found[name.text] = self.value(value, kind.value_type, join(path, key.text))
         return BAD if any(v is BAD for v in found.values()) else found
 
@@ -277,7 +305,7 @@ class Reader:
         if isinstance(node, Scalar):
             found = self.scalar(node, path)
             return BAD if found is None else found.value
-        if isinstance(node, document.Sequence):
+        if isinstance(node, yaml_nodes.Sequence):
             read = self.items(node, path, self.data)
             return BAD if read is BAD else list(read)
         return self._dict(node, _ANY_DICT, path)
@@ -295,9 +323,9 @@ def quoted(node: Node) -> str:
 
 def shown(node: Node) -> str:
     """A node in a message: what the file says, never what a variable holds."""
-    if isinstance(node, document.Sequence):
+    if isinstance(node, yaml_nodes.Sequence):
         return "a list"
-    if isinstance(node, document.Mapping):
+    if isinstance(node, yaml_nodes.Mapping):
         return "a mapping"
     if is_variable(node):
         return f"what {quoted(node)} holds"
@@ -305,6 +333,20 @@ def shown(node: Node) -> str:
         return "nothing"
     text = node.text if len(node.text) <= 60 else node.text[:57] + "..."
     return f"'{text}'" if node.plain else f"the text '{text}'"
+
+
+def _fields(kind: mi.StructType) -> tuple[dict[str, mi.Field], str | None]:
+    """Keys that a section takes, in order; and the field that holds those of protocols, if any."""
+    found: dict[str, mi.Field] = {}
+    declared: str | None = None
+    for field in kind.fields:
+        extra = (field.type.extra or {}) if isinstance(field.type, mi.Metadata) else {}
+        if "declared" in extra:
+            declared = field.name
+            found.update(keys_of(extra["declared"]))
+        else:
+            found[field.encode_name] = field
+    return found, declared
 
 
 def replace_at(struct: Any, path: str, value: Any) -> Any:

@@ -5,12 +5,15 @@ type says (``512mb``, ``id`` for ``[[id]]``), the literal's own schema stands in
 may hold a number, a truth value or one of several words, it may also hold ``${NAME}``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from penstock.config import modes
 from penstock.config.pipeline import PipelineFile
+from penstock.config.protocol_spec import Role, specs
+from penstock.model.type_words import SIMPLE
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -37,19 +40,37 @@ _LITERALS: dict[str, dict[str, Any]] = {
     "positive_int": {"type": "integer", "minimum": 1},
     "flush_bytes": {"type": "integer", "minimum": 1 << 20, "maximum": 32 << 20},
     "lanes": {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]},
+    "max_rejected": {
+        "anyOf": [
+            {"type": "integer", "minimum": 0},
+            {"type": "string", "pattern": r"^\s*([0-9]+|[0-9]{1,3}(\.[0-9]+)?\s*%)\s*$"},
+        ]
+    },
     "version": {"anyOf": [{"const": "1.0"}, {"const": 1.0}]},
     "name": _TEXT,
     "file": _TEXT,
     "namespace": {"type": "string"},
     "prefix": {"type": "string"},
     "names": _NAMES,
+    "columns": {"type": "array", "minItems": 1, "items": _PATH},
     "hosts": _TEXTS,
     "variable_names": _TEXTS,
     "folders": _TEXTS,
+    "requirements": _TEXTS,
     "mode": {"enum": list(modes.WORDS)},
     "sync_mode": {"enum": list(modes.SYNC_WORDS)},
     "destination_sync_mode": {"enum": list(modes.DESTINATION_WORDS)},
     "field_path": _PATH,
+    "type": {
+        "anyOf": [
+            {"enum": list(SIMPLE)},
+            {
+                "type": "string",
+                "pattern": r"^\s*(decimal\s*\(\s*[0-9]+\s*,\s*[0-9]+\s*\)"
+                r"|(array|struct)\s*<.+>)\s*$",
+            },
+        ]
+    },
     "key_paths": {"anyOf": [_TEXT, {"type": "array", "items": _PATH}]},
     "streams": {
         "type": "array",
@@ -66,11 +87,16 @@ _TAKES_TEXT = {"name", "file", "namespace", "prefix", "field_path", "key_paths"}
 def pipeline_json_schema() -> dict[str, Any]:
     """A JSON Schema (draft 2020-12) of the pipeline file."""
     (root,), defs = msgspec.json.schema_components([PipelineFile], ref_template="#/$defs/{name}")
+    for name in ("MaxRejected", "DataType", "Field", "Kind"):
+        del defs[name]  # their literals say how they are written
     defs["Variable"] = {
         "type": "string",
         "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
         "description": "A value from the environment or from --env-file.",
     }
+    for schema in defs.values():
+        if "properties" in schema:
+            schema["properties"] = dict(_declared(schema["properties"]))
     finished = {name: _finish(schema) for name, schema in defs.items()}
     finished["Variable"] = defs["Variable"]
     for schema in finished.values():
@@ -82,6 +108,18 @@ def pipeline_json_schema() -> dict[str, Any]:
         **root,
         "$defs": finished,
     }
+
+
+def _declared(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The same keys, and in their place those that protocols declare."""
+    for name, schema in properties.items():
+        role: Role | None = schema.get("x-declared")
+        if role is None:
+            yield name, schema
+            continue
+        for declared in filter(None, (spec.keys(role) for spec in specs().values())):
+            _, defs = msgspec.json.schema_components([declared])
+            yield from defs[declared.__name__]["properties"].items()
 
 
 def _finish(schema: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from penstock.config.values import DURATION_FORMS, SIZE_FORMS
+from penstock.config.scalars import DURATION_FORMS, SIZE_FORMS
 
 
 def key(
@@ -16,16 +16,20 @@ def key(
     *,
     literal: str | None = None,
     null: str | None = None,
+    declared: str | None = None,
     examples: list[Any] | None = None,
 ) -> msgspec.Meta:
     """A key's description; ``literal``: which converter of ``config.reader`` reads it; ``null``:
-    what to say where the key is written with nothing after it (absent: its default holds)."""
-    extra = {k: v for k, v in (("literal", literal), ("null", null)) if v is not None}
+    what to say where the key is written with nothing after it (absent: its default holds);
+    ``declared``: no key, but the place of those that protocols declare for this role."""
+    said = (("literal", literal), ("null", null), ("declared", declared))
+    extra = {k: v for k, v in said if v is not None}
     return msgspec.Meta(
         description=description,
         extra=extra or None,
         extra_json_schema={
             **({"x-literal": literal} if literal else {}),
+            **({"x-declared": declared} if declared else {}),
             **({"examples": examples} if examples else {}),
         }
         or None,
@@ -50,11 +54,18 @@ class NetworkPermissions(Section, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...] | None,
         key(
-            "Hosts it may reach: exact names or `*.domain`. `[]` allows none; absent narrows "
-            "nothing.",
+            "Hosts it may reach: exact names, addresses or `*.domain`, with `:PORT` where one is "
+            "meant. `[]` allows none; absent narrows nothing.",
             literal="hosts",
             null=_ALL_OR_NOTHING,
-            examples=[["db.internal", "*.example.com"]],
+            examples=[["db.internal:5432", "*.example.com"]],
+        ),
+    ] = None
+    allow_private: Annotated[
+        bool | None,
+        key(
+            "Every allowed host of a component may lie in a private network or on this machine. "
+            "Default: those alone that this file names in full.",
         ),
     ] = None
 
@@ -74,11 +85,33 @@ class FilesystemPermissions(Section, frozen=True, kw_only=True):
     allowed_preopens: Annotated[
         tuple[str, ...] | None,
         key(
-            "Folders it may open. `[]` allows none; absent narrows nothing.",
+            "Folders it may open, with `:ro` where it may only read. `[]` allows none; absent "
+            "narrows nothing.",
             literal="folders",
             null=_ALL_OR_NOTHING,
         ),
     ] = None
+
+
+class Install(Section, frozen=True, kw_only=True):
+    """How a connector's environment is made, where it is a package."""
+
+    builds: Annotated[
+        bool,
+        key(
+            "Packages that exist as source only may be built, which runs their code under the "
+            "connector's own `permissions` and `limits`."
+        ),
+    ] = True
+    constraints: Annotated[
+        tuple[str, ...],
+        key(
+            "Requirements that bound its dependencies, for an old connector that a newer one of "
+            "them broke.",
+            literal="requirements",
+            examples=[["pydantic<2"]],
+        ),
+    ] = ()
 
 
 class Permissions(Section, frozen=True, kw_only=True):
@@ -106,6 +139,10 @@ class Permissions(Section, frozen=True, kw_only=True):
         return {name: allowed for name, allowed in entries.items() if allowed is not None}
 
 
+MAX_DEAD_LETTERS = 1 << 30
+"""Bytes, where ``Limits.max_dead_letters`` is not said."""
+
+
 class Limits(Section, frozen=True, kw_only=True):
     """How much a connector may use. The smaller of this and the connector's own limit holds."""
 
@@ -127,9 +164,28 @@ class Limits(Section, frozen=True, kw_only=True):
         ),
     ] = None
 
+    max_dead_letters: Annotated[
+        int | None,
+        key(
+            "Bytes of records that may be put aside, or rejected, in one run of a stream. Default: "
+            "1gb.",
+            literal="positive_size",
+            null=_DEFAULTS_HOLD,
+        ),
+    ] = None
+    max_keys: Annotated[
+        int | None,
+        key(
+            "Bytes of keys of its own that a component may write in one run of a stream. Default: "
+            "64mb.",
+            literal="positive_size",
+            null=_DEFAULTS_HOLD,
+        ),
+    ] = None
+
     def asked(self) -> dict[str, int]:
         """What the user limited, by key: enforced, or the run is refused (L10)."""
-        entries = {"max_memory": self.max_memory, "timeout_seconds": self.timeout_seconds}
+        entries = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: limit for name, limit in entries.items() if limit is not None}
 
 
@@ -199,7 +255,7 @@ class SparkSettings(Section, frozen=True, kw_only=True):
     conf: Annotated[dict[str, str], key("Spark settings by name.")] = {}
     allow_unencrypted: Annotated[
         bool,
-        key("Send connector configurations to a remote master that has no `spark.authenticate`."),
+        key("Use a cluster that has no `spark.authenticate`."),
     ] = False
 
 
@@ -247,7 +303,10 @@ class Autotune(Section, frozen=True, kw_only=True):
 class Resources(Section, frozen=True, kw_only=True):
     """Rapidbyte's resources, with its defaults. Only its connectors see most of them."""
 
-    max_memory: Annotated[int, key("Memory of a run.", literal="size")] = 256 * 1024**2
+    max_memory: Annotated[
+        int | None,
+        key("Most memory of each component, with what is held for it.", literal="size"),
+    ] = None
     max_batch_bytes: Annotated[int, key("Largest batch.", literal="size")] = 64 * 1024**2
     parallelism: Annotated[
         Literal["auto"] | int, key("Streams at a time; Penstock's `lanes`.", literal="lanes")

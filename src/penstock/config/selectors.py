@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.config.did_you_mean import closest, hint
 from penstock.config.pipeline import StreamOptions
-from penstock.config.suggest import closest, hint
 from penstock.errors import ConfigError
 from penstock.model.catalog import FieldPath, StreamId
 

@@ -12,21 +12,28 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
+from penstock.connectors.consent import Wanting, wanting
 from penstock.connectors.environments import Installed
-from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.masked import mask_error, masked_sink
+from penstock.connectors.launch import Launch, given_secrets, runtime_for
+from penstock.connectors.masked_events import mask_error, masked_sink
 from penstock.connectors.reference import ConnectorRef, RefKind
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Role
+from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
 from penstock.protocols.contract import EventSink, Held, ProtocolPackage
 from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.runtimes.env import secrets_of
 from penstock.runtimes.masking import Masker
 
 SPEC_TIMEOUTS = Timeouts(total=300.0)
 CHECK_TIMEOUTS = Timeouts(total=600.0)
 
 _SPEC_FORMAT = 2
+_OLD = (
+    "it is older than the setuptools that came without pkg_resources: pin one that has it, with "
+    "--constraint 'setuptools<80' (in the pipeline file: install.constraints)"
+)
 A = TypeVar("A")
 
 
@@ -76,9 +83,16 @@ def local_launch(
     )
 
 
-def held(launch: Launch, permissions: Permissions | None, limits: Limits | None) -> Launch:
-    """The same under what the user says that it may reach and use."""
-    return msgspec.structs.replace(launch, permissions=permissions, limits=limits)
+def held(
+    launch: Launch,
+    role: Role,
+    permissions: Permissions | None,
+    limits: Limits | None,
+    builds: bool = True,
+) -> Launch:
+    """The same in its role, under what the user says that it may reach and use, on every host."""
+    replace = msgspec.structs.replace
+    return replace(launch, role=role, permissions=permissions, limits=limits, builds=builds)
 
 
 class Connector:
@@ -105,6 +119,12 @@ class Connector:
         self._log = log
         self._extra_secrets = tuple(extra_secrets)
         self._spec: ConnectorSpec | None = None
+        self._variables: Sequence[str] | None = None
+        self._noted: set[str] = set()
+
+    @classmethod
+    def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
+        """Raises ``ConfigError`` where its protocol knows no such role."""
 
     def _role(self) -> Asked:
         raise NotImplementedError
@@ -127,26 +147,52 @@ class Connector:
         return None if version is None else str(version)
 
     def launch(self) -> Launch:
+        """To run it. Raises ``ConfigError`` (``connector.consent``)."""
+        self._consented()
         return self._launch
+
+    def asks(self) -> list[Held]:
+        """What its manifest asks for; none of its code is run."""
+        manifest = self.protocol.manifest
+        return [] if manifest is None else manifest.asks(runtime_for(self._launch))
+
+    def wanting(self) -> Wanting | None:
+        """What it asks for that the user has not agreed to."""
+        return wanting(self._launch, self.ref.text)
+
+    def _consented(self) -> None:
+        """Before any of its code is run. Raises ``ConfigError`` (``connector.consent``)."""
+        want = self.wanting()
+        if want is not None:
+            raise want.refusal()
 
     def spec(self, timeouts: Timeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
         """Asked once; of an installed connector once for its environment's life, which its lock
         decides. Raises what its role does."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
-            secrets = self._extra_secrets
+            secrets = (*self._extra_secrets, *given_secrets(self._launch))
             self._spec = self._answer(
                 secrets, lambda runtime, log: self._role().spec(runtime, timeouts, log)
             )[1]
             self._store_spec(self._spec)
         return self._spec
 
-    def validate(self, config: dict[str, Any]) -> None:
-        """Raises ``ConfigError`` with every fault and its path."""
-        from penstock.protocols.config_schema import validate_config
+    def validate(self, config: dict[str, Any]) -> list[str]:
+        """Raises ``ConfigError`` with every fault and its path; gives notes, for the caller to
+        show."""
+        from penstock.protocols.json_schema.config_check import validate_config
 
-        for note in validate_config(self.spec(), config, self.protocol.secret_word):
-            self._log(Log("WARN", note))
+        notes = validate_config(self.spec(), config, self.protocol.secret_word)
+        self._noted.update(notes)
+        return notes
+
+    def _validated(self, config: dict[str, Any]) -> None:
+        """Before it is asked. Raises ``ConfigError``; notes that nobody was given are logged."""
+        given = set(self._noted)
+        for note in self.validate(config):
+            if note not in given:
+                self._log(Log("WARN", note))
 
     def held(self, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
         """What its manifest and the user let it reach and use, and notes; nothing where its
@@ -158,13 +204,28 @@ class Connector:
             self.secrets(config), lambda runtime, log: manifest.held(runtime, config)
         )[1]
 
+    def built(self) -> list[str]:
+        """A note where its environment was not made of wheels alone."""
+        sources = () if self._entry is None else self._entry.environment.sources
+        return [f"built from source, which ran their code: {', '.join(sources)}"] if sources else []
+
     def secrets(self, config: dict[str, Any]) -> list[str]:
         """The secret values of a config and the extra ones, for ``runtime_for`` and a
         ``Masker``."""
-        from penstock.protocols.config_schema import secret_values
+        from penstock.protocols.json_schema.config_check import secret_values
 
         found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
-        return [*found, *self._extra_secrets]
+        return [*found, *self._extra_secrets, *self._given()]
+
+    def _given(self) -> list[str]:
+        """The values of the variables that it is given by name."""
+        manifest = self.protocol.manifest
+        if self._launch.component is None or manifest is None:
+            return given_secrets(self._launch)
+        if self._variables is None:
+            lines, _ = manifest.held(runtime_for(self._launch), {})
+            self._variables = next((n.value for n in lines if n.name == "env.allowed_vars"), ())
+        return secrets_of(self._variables or ())
 
     def hide(self, texts: Iterable[str]) -> None:
         """These are secret as well from now on, whatever its schema says."""
@@ -172,7 +233,8 @@ class Connector:
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Raises ``ConfigError`` (config does not fit), and what its role does."""
-        self.validate(config)
+        self._consented()
+        self._validated(config)
         masker, result = self._answer(
             self.secrets(config),
             lambda runtime, log: self._role().check(runtime, config, timeouts, log),
@@ -188,6 +250,8 @@ class Connector:
             return masker, question(runtime, masked_sink(masker, self._log))
         except PenstockError as e:
             mask_error(masker, e)
+            if "No module named 'pkg_resources'" in e.message:
+                e.hint = _OLD
             raise
 
     def _heard(self, line: str) -> None:
@@ -210,10 +274,9 @@ class Connector:
         file = self._spec_file()
         if file is None:
             return
-        temporary = file.with_suffix(".new")
         try:
-            temporary.write_bytes(msgspec.json.encode(_CachedSpec(_SPEC_FORMAT, spec)))
-            temporary.replace(file)
+            cached = _CachedSpec(_SPEC_FORMAT, spec)
+            replace(file, msgspec.json.encode(cached), permissions=0o666)
         except OSError:
             return  # a cache: a home that cannot be written to is asked each time
 
@@ -222,8 +285,9 @@ def describe_installed(entry: Installed) -> dict[str, Any]:
     """One element of ``list``, the answer of ``add`` and ``remove``."""
     environment = entry.environment
     return {
-        "connector": f"{environment.protocol}:{entry.name}",
+        "connector": f"{environment.protocol}:{environment.url or entry.name}",
         "version": environment.version,
         "path": entry.path,
         "lock": environment.key,
+        "built_from_source": list(environment.sources),
     }

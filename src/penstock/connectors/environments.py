@@ -17,8 +17,27 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.connectors.launch import Environment
-from penstock.errors import SourceError
+from penstock.errors import ConnectorError
+from penstock.files import replace
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed package. ``lock``: its exact pins with the hashes of their files, which with the
+    ``python`` minor version give ``key``, the name of its folder. ``sources``: packages of it that
+    are built from source. ``url``: where the user said that it lies. Enough to build the
+    same one elsewhere."""
+
+    protocol: str
+    package: str
+    version: str
+    key: str
+    lock: str
+    python: str
+    script: str
+    folder: str
+    sources: tuple[str, ...] = ()
+    url: str | None = None
+
 
 _READY = "READY"
 _LOCK_BOUND = 3600.0
@@ -78,10 +97,8 @@ def new_folder(folder: Path, environment: Environment) -> Path:
 
 
 def mark_ready(entry: Installed) -> None:
-    path = Path(entry.path)
-    temporary = path / f"{_READY}.new"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(entry), indent=1))
-    temporary.replace(path / _READY)
+    body = msgspec.json.format(msgspec.json.encode(entry), indent=1)
+    replace(Path(entry.path) / _READY, body, permissions=0o666)
 
 
 def discard(path: Path) -> None:
@@ -99,12 +116,12 @@ def discard_unfinished(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(folder: Path, waiting: Callable[[str], None]) -> Generator[None]:
     """One builder of a package at a time, over all processes; ``waiting`` is told once. Raises
-    ``SourceError`` after an hour."""
+    ``ConnectorError`` after an hour."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as e:
-        raise SourceError(
+        raise ConnectorError(
             f"connectors cannot be installed under {folder}: {e}",
             code="connector.install_failed",
             hint="choose another place with --home or PENSTOCK_HOME",
@@ -124,7 +141,7 @@ def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise SourceError(
+                raise ConnectorError(
                     f"another process has been building {folder.name} for an hour",
                     code="connector.install_failed",
                     hint=f"end it, or remove {folder}",

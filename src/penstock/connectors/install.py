@@ -1,9 +1,10 @@
 """A package's name -> an environment of its own, built once.
 
 Steps: look the package up alone (its version, the Pythons it accepts), resolve everything it needs
-into exact pins (the lock), build the environment that bears the lock's hash. What is ready is used
-without asking the index, also for a name without a version. Neighbours: ``environments`` keeps the
-folders, ``uv_tool`` runs uv, ``launch`` carries the result.
+into exact pins with hashes (the lock), build the environment that bears the lock's hash. What is
+ready is used without asking the index, also for a name without a version. Nothing of a package is
+run but where there is no wheel of it (``source_builds``). Neighbours: ``environments`` keeps the
+folders, ``uv`` runs uv, ``launch`` carries the result.
 """
 
 import configparser
@@ -11,61 +12,94 @@ import contextlib
 import email.parser
 import hashlib
 import platform
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.connectors import uv_tool
+from penstock.config.sections import Limits, Permissions
+from penstock.connectors import uv
 from penstock.connectors.environments import (
+    Environment,
     Installed,
     discard,
     discard_unfinished,
+    installed,
     installed_of,
     locked,
     mark_ready,
     new_folder,
     package_folder,
 )
-from penstock.connectors.launch import Environment
-from penstock.connectors.uv_tool import Progress, Python, UvFailed
-from penstock.connectors.wanted import WHY, Wanted, none_of, pin
-from penstock.errors import SourceError
+from penstock.connectors.package_request import WHY, Wanted, advice, none_of, pin, taken_for_granted
+from penstock.connectors.source_builds import (
+    PKG_RESOURCES,
+    Builds,
+    builds_of,
+    needs_build,
+    refused,
+    source_only,
+)
+from penstock.connectors.uv import Progress, Python, UvFailed
+from penstock.errors import ConnectorError, Role, in_role
 
 _NEWER = "3.99"
 
 
 class _Found(msgspec.Struct, frozen=True):
+    """``requirement``: this version exactly, for the lock. ``source``: there is no wheel of it."""
+
+    package: str
     version: str
-    requires_python: str
+    requirement: str
+    requires_python: str = ""
+    source: bool = False
+
+
+class _Lock(msgspec.Struct, frozen=True):
+    """``sources``: packages of which there is no wheel."""
+
+    text: str
+    sources: tuple[str, ...] = ()
 
 
 def ensure(
     wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
     """The installed one, built first if need be. ``upgrade``: ask the index even so. Raises
-    ``SourceError`` (``connector.not_found``, ``connector.python_missing``,
-    ``connector.install_failed``, ``connector.no_executable``, ``connector.uv_missing``)."""
-    connectors = connectors.absolute()
+    the role's error (``connector.not_found``, ``connector.python_missing``,
+    ``connector.install_failed``, ``connector.build_refused``, ``connector.no_executable``,
+    ``connector.uv_missing``)."""
+    with in_role(wanted.role):
+        return _any_of(wanted, connectors.absolute(), progress, upgrade=upgrade)
+
+
+def _any_of(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
+    """The first of its candidates that can be had. Raises ``ConnectorError``."""
     candidates = wanted.candidates
     for candidate in candidates if not upgrade else ():
         folder = package_folder(connectors, candidate.protocol, candidate.package)
         if (ready := _ready(candidate, folder)) is not None:
             return ready
-    failed: list[SourceError] = []
+    failed: list[ConnectorError] = []
     for candidate in candidates:
         try:
             return _ensure(candidate, connectors, progress, upgrade=upgrade)
-        except SourceError as e:
+        except ConnectorError as e:
             if e.code not in ("connector.not_found", "connector.install_failed"):
                 raise
             if candidate.package != candidates[-1].package:
                 progress(f"{candidate.package} {WHY[e.code]}; trying another package of that name")
             failed.append(e)
-    raise none_of(wanted, failed)
+    error = none_of(wanted, failed)
+    if error.code == "connector.not_found" and not wanted.version:
+        here = [e.name for e in installed(connectors) if e.environment.protocol == wanted.protocol]
+        error.hint = advice(wanted.protocol, wanted.name, here) or error.hint
+    raise error
 
 
 def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
@@ -76,17 +110,17 @@ def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bo
             return ready
         discard_unfinished(folder)
         try:
-            progress(f"looking up {pin(wanted)}")
-            found = _look_up(wanted, progress)
-            python = _choose_python(wanted, found)
-            progress(f"resolving what {wanted.package} {found.version} needs")
-            lock = _resolve(wanted, found, python, progress)
-            environment = _environment(wanted, found.version, python, lock, connectors)
-            for ready in installed_of(folder):
-                if ready.environment.key == environment.key:
-                    return ready
-            return _build(wanted, environment, python, folder, progress)
-        except SourceError:
+            with builds_of(wanted, folder) as builds:
+                progress(f"looking up {pin(wanted)}")
+                found = _look_up(wanted, builds, progress)
+                wanted = msgspec.structs.replace(wanted, package=found.package)
+                python, lock = _settle(wanted, found, builds, progress)
+                environment = _environment(wanted, found.version, python, lock, connectors)
+                for ready in installed_of(folder):
+                    if ready.environment.key == environment.key:
+                        return ready
+                return _build(wanted, environment, python, folder, builds, progress)
+        except ConnectorError:
             with contextlib.suppress(OSError):
                 if not any(folder.glob("*/")):
                     (folder / ".lock").unlink()
@@ -106,6 +140,7 @@ def remove(wanted: Wanted, connectors: Path, progress: Progress) -> list[Install
                 e
                 for e in installed_of(folder)
                 if wanted.version in (None, e.environment.version)
+                and wanted.url in (None, e.environment.url)
                 and (candidate.package == wanted.package or e.name == wanted.name)
             ]
             for entry in found:
@@ -115,8 +150,17 @@ def remove(wanted: Wanted, connectors: Path, progress: Progress) -> list[Install
     return dropped
 
 
-def rebuild(environment: Environment) -> str:
-    """On a host that lacks it: the same pins, no resolution. Its executable."""
+def rebuild(
+    environment: Environment,
+    permissions: Permissions | None = None,
+    limits: Limits | None = None,
+    *,
+    builds: bool = True,
+    role: Role = "source",
+) -> str:
+    """On a host that lacks it: the same pins, whose hashes are checked, no resolution; what has no
+    wheel is built under the same permissions and limits, if it may be. Its executable. Raises
+    the role's error."""
     connectors = Path(environment.folder)
     folder = package_folder(connectors, environment.protocol, environment.package)
     wanted = Wanted(
@@ -126,8 +170,13 @@ def rebuild(environment: Environment) -> str:
         package=environment.package,
         version=environment.version,
         scripts=(environment.script,),
+        url=environment.url,
+        builds=builds,
+        permissions=permissions,
+        limits=limits,
+        role=role,
     )
-    with locked(folder, _silent):
+    with in_role(role), locked(folder, _silent):
         for ready in installed_of(folder):
             if ready.environment.key == environment.key:
                 return ready.executable
@@ -135,7 +184,8 @@ def rebuild(environment: Environment) -> str:
         python = next((p for p in _pythons() if p.minor == environment.python), None)
         if python is None:
             raise _no_python(wanted, environment.version, f"=={environment.python}.*")
-        return _build(wanted, environment, python, folder, _silent).executable
+        with builds_of(wanted, folder) as held:
+            return _build(wanted, environment, python, folder, held, _silent).executable
 
 
 def _silent(text: str) -> None:
@@ -145,6 +195,8 @@ def _silent(text: str) -> None:
 def _ready(wanted: Wanted, folder: Path) -> Installed | None:
     for entry in installed_of(folder):
         version_fits = wanted.version in (None, entry.environment.version)
+        if entry.environment.url != wanted.url:
+            continue
         if version_fits and entry.constraints == tuple(sorted(wanted.constraints)):
             return entry
     return None
@@ -155,39 +207,97 @@ def _ready(wanted: Wanted, folder: Path) -> Installed | None:
 
 def _pythons() -> Iterator[Python]:
     """Ours first; the others are looked for only when it does not do."""
-    yield uv_tool.our_python()
-    yield from uv_tool.other_pythons()
+    yield uv.our_python()
+    yield from uv.other_pythons()
 
 
-def _look_up(wanted: Wanted, progress: Progress) -> _Found:
+def _look_up(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
     """The package alone. Asked first as a Python that is newer than any bound: an older one would
     be given an older version of the connector without a word. A package that holds machine code has
     nothing for that Python, and is asked for again with ours."""
-    ours = ("--python", uv_tool.our_python().path)
+    if wanted.url is not None:
+        return _look_at(wanted, builds, progress)
+    version = _newest(wanted, builds, progress)
+    wanted = msgspec.structs.replace(wanted, version=version)
+    ours = ("--python", uv.our_python().path)
     with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
         target = Path(scratch) / "package"
         install = ("pip", "install", "--quiet", "--no-deps", "--target", str(target), *ours)
         try:
-            uv_tool.run_uv(progress, *install, "--python-version", _NEWER, pin(wanted))
-        except UvFailed as first:
-            if _is_missing(first.words):
-                raise _look_up_failed(wanted, first.words) from None
+            uv.run_uv(progress, *install, "--python-version", _NEWER, pin(wanted))
+        except UvFailed:
             try:
-                uv_tool.run_uv(progress, *install, pin(wanted))
+                uv.run_uv(progress, *install, pin(wanted))
             except UvFailed as e:
-                raise _look_up_failed(wanted, e.words) from None
-        info = uv_tool.package_files(target, wanted.package)
+                if needs_build(e.words) is None:
+                    raise _look_up_failed(wanted, e.words, builds) from None
+                return _Found(wanted.package, version, pin(wanted), source=True)
+        info = uv.package_files(target, wanted.package)
         if info is None:
             raise _failed(wanted, "the index gave a package of another name")
         metadata = email.parser.Parser().parsestr((info / "METADATA").read_text("utf-8"), True)
-    return _Found(str(metadata["Version"]), str(metadata["Requires-Python"] or ""))
+    version, requires = str(metadata["Version"]), str(metadata["Requires-Python"] or "")
+    return _Found(wanted.package, version, f"{wanted.package}=={version}", requires)
+
+
+def _look_at(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
+    """A package at an address: what it is called is known once it is there. Of a repository the
+    commit is the version, else the address."""
+    source = not (wanted.url or "").partition("#")[0].endswith(".whl")
+    if source and builds.held is None:
+        raise refused(wanted, wanted.package, builds.why)
+    try:
+        answer = _answer_of_compile(wanted, builds, progress).strip()
+    except UvFailed as e:
+        raise _failed(wanted, e.words) from None
+    name, _, place = answer.partition(" @ ")
+    commit = re.search(r"@([0-9a-f]{12})[0-9a-f]{28}\b", place)
+    version = commit[1] if commit else hashlib.sha256(place.encode()).hexdigest()[:12]
+    package = re.sub(r"[._-]+", "-", name.partition("[")[0]).lower()
+    return _Found(package, version, answer, source=source)
+
+
+def _newest(wanted: Wanted, builds: Builds, progress: Progress) -> str:
+    """The version to take, of those that may be installed here."""
+    try:
+        return _ask_newest(wanted, builds, progress, "--python-version", _NEWER)
+    except UvFailed as first:
+        if _is_missing(first.words):
+            raise _look_up_failed(wanted, first.words, builds) from None
+    try:
+        return _ask_newest(wanted, builds, progress)
+    except UvFailed as e:
+        package = needs_build(e.words)
+        if package is not None and builds.held is None:
+            raise refused(wanted, package, builds.why) from None
+        raise _look_up_failed(wanted, e.words, builds) from None
+
+
+def _ask_newest(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
+    """A package's own entry in the index says enough: nothing is built for it. Raises
+    ``UvFailed``."""
+    return _answer_of_compile(wanted, builds, progress, *more).strip().rpartition("==")[2]
+
+
+def _answer_of_compile(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
+    """The one line of the package alone."""
+    with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
+        request = Path(scratch) / "request.txt"
+        request.write_text(pin(wanted) + "\n")
+        run = uv.run_uv if builds.held is None else builds.run
+        python = builds.python(uv.our_python(), progress)
+        return run(
+            progress,
+            *("pip", "compile", "--quiet", "--no-deps", "--no-annotate", "--no-header"),
+            *("--python", python.path, str(request), *more),
+        )
 
 
 def _is_missing(words: str) -> bool:
     return "was not found in" in words and "network was disabled" not in words
 
 
-def _look_up_failed(wanted: Wanted, words: str) -> SourceError:
+def _look_up_failed(wanted: Wanted, words: str, builds: Builds) -> ConnectorError:
     missing = _is_missing(words)
     no_version = "there is no version of" in words or " available and you require" in words
     if not (missing or no_version):
@@ -195,7 +305,7 @@ def _look_up_failed(wanted: Wanted, words: str) -> SourceError:
     tried = f"package {wanted.package}"
     if no_version:
         tried += f", version {wanted.version}"
-        newest = _exists(msgspec.structs.replace(wanted, version=None))
+        newest = _exists(msgspec.structs.replace(wanted, version=None), builds)
         hint = f"the newest version is {newest}" if newest else "leave the version out"
     else:
         hint = f"check the name; a local one is {wanted.protocol}:./path/to/executable"
@@ -204,10 +314,11 @@ def _look_up_failed(wanted: Wanted, words: str) -> SourceError:
                 break
             name = f"{prefix}{wanted.name}"
             package = wanted.package.removesuffix(wanted.name) + name
-            if _exists(msgspec.structs.replace(wanted, package=package, version=None)):
+            other = msgspec.structs.replace(wanted, package=package, version=None)
+            if _exists(other, builds):
                 hint = f"did you mean {wanted.protocol}:{name} ?"
                 break
-    return SourceError(
+    return ConnectorError(
         f"connector {wanted.reference!r} was not found; tried {tried}. The index's answer:\n"
         f"{words}",
         code="connector.not_found",
@@ -215,32 +326,40 @@ def _look_up_failed(wanted: Wanted, words: str) -> SourceError:
     )
 
 
-def _exists(wanted: Wanted) -> str | None:
+def _exists(wanted: Wanted, builds: Builds) -> str | None:
     """The newest version of a package, or None."""
     try:
-        with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
-            request = Path(scratch) / "request.txt"
-            request.write_text(pin(wanted) + "\n")
-            answer = uv_tool.run_uv(
-                _silent,
-                *("pip", "compile", "--quiet", "--no-deps", "--no-annotate", "--no-header"),
-                *("--python", uv_tool.our_python().path, str(request)),
-            )
+        return _ask_newest(wanted, builds, _silent) or None
     except UvFailed:
         return None
-    return answer.strip().rpartition("==")[2] or None
+
+
+def _settle(
+    wanted: Wanted, found: _Found, builds: Builds, progress: Progress
+) -> tuple[Python, _Lock]:
+    """The Python it runs on and everything it needs. Of a source the Pythons that it accepts are
+    known only once it is unpacked."""
+    python = _choose_python(wanted, found)
+    progress(f"resolving what {wanted.package} {found.version} needs")
+    lock = _resolve(wanted, found, python, builds, progress)
+    if found.source:
+        requires = builds.requires_python(wanted.package)
+        chosen = _choose_python(wanted, msgspec.structs.replace(found, requires_python=requires))
+        if chosen != python:
+            python, lock = chosen, _resolve(wanted, found, chosen, builds, progress)
+    return python, lock
 
 
 def _choose_python(wanted: Wanted, found: _Found) -> Python:
     for python in _pythons():
-        if uv_tool.satisfies(python.version, found.requires_python):
+        if uv.satisfies(python.version, found.requires_python):
             return python
     raise _no_python(wanted, found.version, found.requires_python)
 
 
-def _no_python(wanted: Wanted, version: str, requires: str) -> SourceError:
+def _no_python(wanted: Wanted, version: str, requires: str) -> ConnectorError:
     here = ", ".join(p.minor for p in _pythons())
-    return SourceError(
+    return ConnectorError(
         f"connector {wanted.reference!r} ({wanted.package} {version}) needs Python {requires}; "
         f"here: {here}",
         code="connector.python_missing",
@@ -251,38 +370,74 @@ def _no_python(wanted: Wanted, version: str, requires: str) -> SourceError:
 # -- resolve and build
 
 
-def _resolve(wanted: Wanted, found: _Found, python: Python, progress: Progress) -> str:
-    """The lock: exact pins, one a line."""
+def _resolve(
+    wanted: Wanted, found: _Found, python: Python, builds: Builds, progress: Progress
+) -> _Lock:
+    """From wheels alone where that is possible, which runs nothing."""
+    package = wanted.package
+    if not found.source:
+        try:
+            return _Lock(_compile(uv.run_uv, wanted, found, python, progress))
+        except UvFailed as e:
+            needed = needs_build(e.words)
+            if needed is None:
+                raise _failed(wanted, e.words) from None
+            package = needed
+    if builds.held is None:
+        raise refused(wanted, package, builds.why)
+    try:
+        confined = builds.python(python, progress)
+        lock = _compile(builds.run, wanted, found, confined, progress)
+        known = [package] if found.source else []
+        sources = source_only(lock, python, builds, progress, known)
+        if "setuptools==" not in lock and any(map(builds.is_old, sources)):
+            with contextlib.suppress(UvFailed):
+                lock = _compile(builds.run, wanted, found, confined, progress, PKG_RESOURCES)
+    except UvFailed as e:
+        raise _failed(wanted, e.words) from None
+    return _Lock(lock, sources)
+
+
+def _compile(
+    run: Callable[..., str],
+    wanted: Wanted,
+    found: _Found,
+    python: Python,
+    progress: Progress,
+    *more: str,
+) -> str:
+    """Exact pins with the hashes of their files, one package an entry. ``more``: requirements
+    beside the package. Raises ``UvFailed``."""
     with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
         request = Path(scratch) / "request.txt"
-        request.write_text(f"{wanted.package}=={found.version}\n")
+        asked = (found.requirement, *taken_for_granted(wanted), *more)
+        request.write_text("".join(f"{line}\n" for line in asked))
         bounds: list[str] = []
         if wanted.constraints:
             constraints = Path(scratch) / "constraints.txt"
             constraints.write_text("\n".join(wanted.constraints) + "\n")
             bounds = ["--constraints", str(constraints)]
         lock = Path(scratch) / "lock.txt"
-        try:
-            uv_tool.run_uv(
-                progress,
-                *("pip", "compile", "--no-annotate", "--no-header", "--output-file", str(lock)),
-                *(*bounds, "--python", python.path, str(request)),
-            )
-        except UvFailed as e:
-            raise _failed(wanted, e.words) from None
+        run(
+            progress,
+            *("pip", "compile", "--generate-hashes", "--no-annotate", "--no-header"),
+            *("--output-file", str(lock), *bounds, "--python", python.path, str(request)),
+        )
         return lock.read_text("utf-8")
 
 
 def _environment(
-    wanted: Wanted, version: str, python: Python, lock: str, connectors: Path
+    wanted: Wanted, version: str, python: Python, lock: _Lock, connectors: Path
 ) -> Environment:
-    basis = f"{lock}\n{python.minor}\n{platform.system()}\n{platform.machine()}"
+    basis = f"{lock.text}\n{python.minor}\n{platform.system()}\n{platform.machine()}"
     return Environment(
         protocol=wanted.protocol,
         package=wanted.package,
         version=version,
+        url=wanted.url,
         key=hashlib.sha256(basis.encode()).hexdigest()[:12],
-        lock=lock,
+        lock=lock.text,
+        sources=lock.sources,
         python=python.minor,
         script="",
         folder=str(connectors),
@@ -290,8 +445,15 @@ def _environment(
 
 
 def _build(
-    wanted: Wanted, environment: Environment, python: Python, folder: Path, progress: Progress
+    wanted: Wanted,
+    environment: Environment,
+    python: Python,
+    folder: Path,
+    builds: Builds,
+    progress: Progress,
 ) -> Installed:
+    if environment.sources and builds.held is None:
+        raise refused(wanted, ", ".join(environment.sources), builds.why)
     path = new_folder(folder, environment)
     try:
         venv = path / "venv"
@@ -299,12 +461,16 @@ def _build(
         lock.write_text(environment.lock)
         pins = sum(1 for line in environment.lock.splitlines() if "==" in line)
         progress(f"installing {pins} packages for {wanted.name} {environment.version}")
-        uv_tool.run_uv(progress, "venv", "--quiet", "--python", python.path, str(venv))
-        uv_tool.run_uv(
-            progress,
-            *("pip", "install", "--no-deps", "--python", str(venv / "bin" / "python")),
-            *("--requirements", str(lock)),
-        )
+        make = ("venv", "--quiet", "--allow-existing", str(venv), "--python")
+        install = ("pip", "install", "--no-deps", "--python", str(venv / "bin" / "python"))
+        if environment.sources:
+            progress(f"building from source: {', '.join(environment.sources)}")
+            uv.run_uv(progress, *make, builds.python(python, progress).path)
+            builds.run(progress, *install, "--requirements", str(lock))
+            uv.run_uv(progress, *make, python.path)  # which it runs with from now on
+        else:
+            uv.run_uv(progress, *make, python.path)
+            uv.run_uv(progress, *install, "--requirements", str(lock))
         entry = Installed(
             name=wanted.name,
             environment=msgspec.structs.replace(environment, script=_script(wanted, venv)),
@@ -327,7 +493,7 @@ def _script(wanted: Wanted, venv: Path) -> str:
     """The console script that is the connector."""
     names: list[str] = []
     for site in venv.glob("lib/python*/site-packages"):
-        info = uv_tool.package_files(site, wanted.package)
+        info = uv.package_files(site, wanted.package)
         if info is not None and (info / "entry_points.txt").exists():
             points: Any = configparser.ConfigParser(delimiters=("=",), interpolation=None)
             points.optionxform = str
@@ -340,7 +506,7 @@ def _script(wanted: Wanted, venv: Path) -> str:
     likely = [n for n in names if n.startswith(wanted.prefixes)] if len(names) > 1 else names
     if len(likely) == 1:
         return likely[0]
-    raise SourceError(
+    raise ConnectorError(
         f"connector {wanted.reference!r}: package {wanted.package} has no executable that is it "
         f"(its scripts: {', '.join(names) or 'none'})",
         code="connector.no_executable",
@@ -348,14 +514,14 @@ def _script(wanted: Wanted, venv: Path) -> str:
     )
 
 
-def _failed(wanted: Wanted, words: str) -> SourceError:
+def _failed(wanted: Wanted, words: str) -> ConnectorError:
     offline = any(w in words.lower() for w in ("error sending request", "dns error", "connect"))
     hint = (
         "is the network reachable? Proxies and certificates are taken from the environment"
         if offline
         else "if a dependency is at fault, bound it with a constraint, or try another version"
     )
-    return SourceError(
+    return ConnectorError(
         f"connector {wanted.reference!r} could not be installed. uv's words:\n{words}",
         code="connector.install_failed",
         hint=hint,

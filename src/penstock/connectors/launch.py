@@ -11,34 +11,24 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
-from penstock.errors import SourceError
-from penstock.runtimes.confine import confinement
+from penstock.connectors.environments import Environment
+from penstock.errors import PenstockError, Role
 from penstock.runtimes.contract import Component, Runtime
+from penstock.runtimes.env import granted, secrets_of
+from penstock.runtimes.limits import confinement
 from penstock.runtimes.process import ProcessRuntime
 from penstock.runtimes.wasm.component import ComponentRuntime, OpenKeys
-
-
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed package. ``lock``: its exact pins, one a line, which with the ``python`` minor
-    version give ``key``, the name of its folder. Enough to build the same one elsewhere."""
-
-    protocol: str
-    package: str
-    version: str
-    key: str
-    lock: str
-    python: str
-    script: str
-    folder: str
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """``env``: settings that are no secret. ``env_keys``: variables handed on from the environment
     of whoever starts it. ``environment`` None: a local command. ``permissions``, ``limits``: what
-    the user says that it may reach and use. ``component``: it is a WebAssembly component, and
-    ``command`` is empty."""
+    the user says that it may reach and use. ``builds``: a host that lacks the environment may build
+    packages of it from source. ``component``: it is a WebAssembly component, and ``command`` is
+    empty. ``role``: whose failures those of starting it are."""
 
     protocol: str
+    role: Role = "source"
     command: tuple[str, ...] = ()
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -46,6 +36,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment | None = None
     permissions: Permissions | None = None
     limits: Limits | None = None
+    builds: bool = True
     component: Component | None = None
 
 
@@ -57,7 +48,7 @@ def runtime_for(
 ) -> Runtime:
     """A runtime for it, its environment rebuilt first on a host that lacks it. ``keys``: see
     ``ComponentRuntime``. Raises ``ConfigError`` for what this machine cannot hold it to,
-    ``SourceError``."""
+    its role's error."""
     if launch.component is not None:
         return ComponentRuntime(
             launch.component,
@@ -66,34 +57,56 @@ def runtime_for(
             secrets=secrets,
             log_stderr=log_stderr,
             keys=keys,
+            role=launch.role,
         )
     held = confinement(launch.permissions, launch.limits)
     command = launch.command
     if launch.environment is not None and not os.path.exists(command[0]):
-        command = (_rebuilt(launch.environment), *command[1:])
+        rebuilt = os.path.dirname(_rebuilt(launch.environment, launch))
+        command = (os.path.join(rebuilt, os.path.basename(command[0])), *command[1:])
     # An environment can be had on a host that has not the folder it was started in.
     cwd = launch.cwd
     if launch.environment is not None and cwd is not None and not os.path.isdir(cwd):
         cwd = None
     allowed = launch.env_keys if held.env_keys is None else held.env_keys
-    env = {k: os.environ[k] for k in launch.env_keys if k in allowed and k in os.environ}
     return ProcessRuntime(
         command,
-        env={**launch.env, **env},
-        secrets=secrets,
+        env={**launch.env, **granted(k for k in launch.env_keys if k in allowed)},
+        secrets=(*secrets, *given_secrets(launch)),
         log_stderr=log_stderr,
         cwd=cwd,
         confinement=held,
+        role=launch.role,
     )
 
 
-def _rebuilt(environment: Environment) -> str:
+def given_secrets(launch: Launch) -> list[str]:
+    """The values, here, of the variables that a process is given by name: secret wherever they
+    stand. A component's are known to whoever reads its manifest."""
+    if launch.component is not None:
+        return []
+    asked = launch.permissions.asked() if launch.permissions else {}
+    return secrets_of((*launch.env_keys, *asked.get("env.allowed_vars", ())))
+
+
+def _rebuilt(environment: Environment, launch: Launch) -> str:
     from penstock.connectors.install import rebuild
 
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
-        return rebuild(environment)
-    except SourceError as e:
+        return rebuild(
+            environment,
+            launch.permissions,
+            launch.limits,
+            builds=launch.builds,
+            role=launch.role,
+        )
+    except PenstockError as e:
+        if e.code == "connector.build_refused":
+            e.hint = (
+                "this host lacks the environment that was built elsewhere: let it use the same"
+                " home (PENSTOCK_HOME on storage that they share), or `penstock add` it there"
+            )
         if environment.python != here:
             e.hint = f"install Python {environment.python} on every worker; {e.hint or ''}"
         raise

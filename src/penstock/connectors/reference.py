@@ -9,31 +9,21 @@ import difflib
 import re
 import shlex
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 
+from penstock.config.protocol_spec import ProtocolSpec, specs
+from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
-from penstock.protocols import KNOWN as PROTOCOLS
-
-LATER_PROTOCOLS = ("syncmaven",)
-COMPONENTS = "rapidbyte"
-"""The protocol whose connectors are WebAssembly components."""
-TABLE_FORMATS = ("parquet", "delta", "iceberg", "postgres", "postgresql")
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _COMPONENT_NAME = re.compile(r"(?:\w[\w.-]*/)*[\w-]+(?:@v?(?P<version>[\w.-]+))?")
-_BARE = re.compile(r"(?:[\w.-]+/)*(?:source|dest|destination|transform)-[\w-]+(?:@[\w.-]+)?")
-"""Names that a Rapidbyte file uses without saying the protocol."""
 _WASM = ".wasm"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]*")
-_OWN_NAMES = ("singer",)
-"""Protocols whose connectors are packages by their own name, whatever that begins with."""
-_NAMED = {
-    **dict.fromkeys(("source-", "destination-"), "airbyte"),
-    **dict.fromkeys(("tap-", "target-"), "singer"),
-}
-"""How names begin, and of which protocol they then are."""
 _PATH_STARTS = ("./", "../", "/", "~/")
+_URL = re.compile(r"(?:git\+(?:https?|ssh|file)|https?|file)://\S+")
+_USER = re.compile(r"://[^/\s]*@")
 _FORMS = (
     "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:'command with arguments', "
     "parquet:PATH or delta:PATH"
@@ -50,76 +40,89 @@ class RefKind(StrEnum):
 
 
 class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
-    """``text``: as written. ``protocol`` is set for package, path and command. A relative path
-    stays relative. ``target`` of a table is None where only its format was named."""
+    """``text``: as written. ``protocol`` is set for package, path and command. ``url``: where a
+    package lies that is not taken from the index. A relative path stays relative. ``target`` of a
+    table is None where only its format was named."""
 
     kind: RefKind
     text: str
     protocol: str | None = None
     name: str | None = None
     version: str | None = None
+    url: str | None = None
     command: tuple[str, ...] = ()
     format: str | None = None
     target: str | None = None
 
 
 def parse_ref(text: str) -> ConnectorRef:
-    """Raises ``ConfigError`` (``connector.reference``, ``connector.docker_later``,
-    ``connector.protocol_later``) with what was probably meant."""
+    """Raises ``ConfigError`` (``connector.reference``, ``connector.docker_later``) with what was
+    probably meant."""
     text = text.strip()
     head, colon, rest = text.partition(":")
     if not text:
         raise _wrong(text, "is empty", f"write {_FORMS}")
-    if head in TABLE_FORMATS:
+    if head in TABLES:
         return _table(text, head, rest.strip() if colon else None)
-    if not colon and (text.endswith(_WASM) or _BARE.fullmatch(text)):
-        return _component(text, text)
     if not colon:
-        raise _no_protocol(text)
+        return _bare(text)
     if head == "spark":
         return _spark(text, rest.strip())
-    if head in LATER_PROTOCOLS:
-        raise _wrong(
-            text,
-            f"is of the {head} protocol, which this version does not run yet",
-            f"this version runs: {', '.join(PROTOCOLS)}",
-            code="connector.protocol_later",
-        )
-    if head == COMPONENTS:
-        return _component(text, rest.strip())
-    if head not in PROTOCOLS:
+    spec = specs().get(head)
+    if spec is None:
         raise _unknown_head(text, head, rest)
-    return _connector(text, head, rest.strip())
+    read = _component if spec.components else _connector
+    return read(text, spec, rest.strip())
 
 
-def _component(text: str, rest: str) -> ConnectorRef:
+def _bare(text: str) -> ConnectorRef:
+    """No colon: a component's file, or a name that a protocol of components knows as its own."""
+    for spec in specs().values():
+        names = _bare_names((*spec.prefixes, *spec.transforms))
+        if spec.components and (text.endswith(_WASM) or names.fullmatch(text)):
+            return _component(text, spec, text)
+    raise _no_protocol(text)
+
+
+@cache
+def _bare_names(beginnings: tuple[str, ...]) -> re.Pattern[str]:
+    """Names that a Rapidbyte file uses without saying the protocol."""
+    known = "|".join(map(re.escape, beginnings)) or "(?!)"
+    return re.compile(rf"(?:[\w.-]+/)*(?:{known})[\w-]+(?:@[\w.-]+)?")
+
+
+def _component(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
     """A file, or a name as Rapidbyte's own files have it: ``[namespace/]name[@version]``."""
+    protocol = spec.name
     if not rest:
-        raise _wrong(text, "names no component", f"write {COMPONENTS}:./file.wasm, or a name")
+        raise _wrong(text, "names no component", f"write {protocol}:./file.wasm, or a name")
     if rest.endswith(_WASM) or rest.startswith(_PATH_STARTS):
-        return ConnectorRef(kind=RefKind.component, text=text, protocol=COMPONENTS, command=(rest,))
+        return ConnectorRef(kind=RefKind.component, text=text, protocol=protocol, command=(rest,))
     match = _COMPONENT_NAME.fullmatch(rest)
     if match is None:
-        raise _wrong(text, "has no valid name", f"write {COMPONENTS}:./file.wasm, or a name")
+        raise _wrong(text, "has no valid name", f"write {protocol}:./file.wasm, or a name")
     return ConnectorRef(
         kind=RefKind.component,
         text=text,
-        protocol=COMPONENTS,
+        protocol=protocol,
         name=rest.partition("@")[0],
         version=match["version"],
     )
 
 
-def _connector(text: str, protocol: str, rest: str) -> ConnectorRef:
+def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
+    protocol = spec.name
     if not rest:
         raise _wrong(text, "names no connector", f"write {protocol}:NAME, as in the package index")
     if rest.startswith("docker:"):
         raise _wrong(
             text,
-            "is a container image; containers come later",
+            "is a container image, which this version does not run yet",
             f"use the connector's package ({protocol}:NAME) or a local executable",
             code="connector.docker_later",
         )
+    if _URL.fullmatch(rest):
+        return _of_url(text, protocol, rest)
     words = _words(text, rest)
     if len(words) > 1:
         return ConnectorRef(
@@ -128,7 +131,34 @@ def _connector(text: str, protocol: str, rest: str) -> ConnectorRef:
     word = words[0]
     if word.startswith(_PATH_STARTS) or word in (".", ".."):
         return ConnectorRef(kind=RefKind.path, text=text, protocol=protocol, command=(word,))
-    return _package(text, protocol, word)
+    return _package(text, spec, word)
+
+
+def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
+    """``git+https://host/tap-x.git@REVISION`` or an archive, as pip takes them. The name is the one
+    that the address says, until the package tells its own."""
+    place, _, fragment = url.partition("#")
+    user = place.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    # A user alone is a token over HTTP (https://TOKEN@github.com/...); over SSH it is a name.
+    if ":" in user or (user and "ssh" not in place.partition("://")[0]):
+        raise _wrong(
+            text,
+            "has a password or a token in its address, which is shown in many places",
+            "give it to git (a credential helper) or to uv (a .netrc file)",
+        )
+    told = re.search(r"(?:^|&)egg=([^&\[]+)", fragment)
+    last = re.sub(r"@[^/]*$", "", place.partition("?")[0]).rstrip("/").rpartition("/")[2]
+    plain = re.sub(r"\.(?:git|whl|zip|tgz|tar\.\w+)$", "", last)
+    name = told[1] if told else re.split(r"-(?=\d)", plain)[0]
+    if not _NAME.fullmatch(name):
+        raise _wrong(text, "has an address that names no package", "end it with #egg=NAME")
+    return ConnectorRef(
+        kind=RefKind.package,
+        text=text,
+        protocol=protocol,
+        name=re.sub(r"[._-]+", "-", name).lower(),
+        url=url,
+    )
 
 
 def _words(text: str, rest: str) -> list[str]:
@@ -145,7 +175,8 @@ def _words(text: str, rest: str) -> list[str]:
     return words
 
 
-def _package(text: str, protocol: str, word: str) -> ConnectorRef:
+def _package(text: str, spec: ProtocolSpec, word: str) -> ConnectorRef:
+    protocol = spec.name
     name, at, version = word.partition("@")
     if "/" in word or "\\" in word or word.endswith((".py", ".sh", ".wasm")):
         raise _wrong(
@@ -157,7 +188,7 @@ def _package(text: str, protocol: str, word: str) -> ConnectorRef:
             raise _wrong(
                 text, f"has {separator!r} before its version", f"did you mean {protocol}:{meant} ?"
             )
-    if name.startswith(f"{protocol}-") and protocol not in _OWN_NAMES:
+    if name.startswith(f"{protocol}-") and not spec.own_names:
         meant = word.removeprefix(f"{protocol}-")
         raise _wrong(text, "names the protocol twice", f"did you mean {protocol}:{meant} ?")
     if not _NAME.fullmatch(name):
@@ -180,8 +211,6 @@ def _package(text: str, protocol: str, word: str) -> ConnectorRef:
 def _table(text: str, name: str, target: str | None) -> ConnectorRef:
     if target == "":
         raise _wrong(text, "names no place", f"write {name}:PATH, as in {name}:./lake")
-    if name in ("postgres", "postgresql") and target is not None:
-        name, target = "postgres", text
     return ConnectorRef(kind=RefKind.table, text=text, format=name, target=target)
 
 
@@ -192,8 +221,8 @@ def _spark(text: str, query: str) -> ConnectorRef:
 
 
 def _no_protocol(text: str) -> ConfigError:
-    """No colon: a name of Rapidbyte's, an image, a path, or half a reference."""
-    first = _named(text) or PROTOCOLS[0]
+    """An image, a path, or half a reference."""
+    first = _named(text) or next(iter(specs()))
     if text.startswith(_PATH_STARTS) or (" " in text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text!r} ?")
     if "/" in text:
@@ -201,9 +230,9 @@ def _no_protocol(text: str) -> ConfigError:
         return _wrong(text, "looks like an image", f"did you mean {first}:{name} ?")
     if _named(text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text} ?")
-    if text in (*PROTOCOLS, *LATER_PROTOCOLS):
+    if text in specs():
         return _wrong(text, "names no connector", f"write {text}:NAME")
-    close = difflib.get_close_matches(text, (*TABLE_FORMATS, *PROTOCOLS), 1)
+    close = difflib.get_close_matches(text, (*TABLES, *specs()), 1)
     meant = f"did you mean {close[0]}: ?" if close else f"write {_FORMS}"
     return _wrong(text, "does not say its protocol", meant)
 
@@ -211,24 +240,28 @@ def _no_protocol(text: str) -> ConfigError:
 def _named(text: str) -> str | None:
     """The protocol that a bare name's last part points to."""
     name = text.rpartition("/")[2]
-    for beginning, protocol in _NAMED.items():
-        if name.startswith(beginning) or (protocol in _OWN_NAMES and f"-{beginning}" in name):
-            return protocol
+    for spec in specs().values():
+        if not spec.components and any(
+            name.startswith(p) or (spec.own_names and f"-{p}" in name) for p in spec.prefixes
+        ):
+            return spec.name
     return None
 
 
 def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
-    known = (*PROTOCOLS, *TABLE_FORMATS, "spark", *LATER_PROTOCOLS)
+    known = (*specs(), *TABLES, "spark")
     close = difflib.get_close_matches(head.lower(), known, 1)
     if close:
         hint = f"did you mean {close[0]}:{rest} ?"
     elif "/" in head or _named(head):
         name = head.rpartition("/")[2]
-        hint = f"did you mean {_named(head) or PROTOCOLS[0]}:{name}@{rest} ?"
+        hint = f"did you mean {_named(head) or known[0]}:{name}@{rest} ?"
     else:
         hint = f"known: {', '.join(known)}"
     return _wrong(text, f"begins with an unknown protocol or table format, {head!r}", hint)
 
 
 def _wrong(text: str, what: str, hint: str, *, code: str = "connector.reference") -> ConfigError:
-    return ConfigError(f"connector {text!r} {what}", code=code, hint=hint)
+    """Whoever an address names as its user, maybe with a password, is not quoted."""
+    hidden, advice = (_USER.sub("://****@", said) for said in (text, hint))
+    return ConfigError(f"connector {hidden!r} {what}", code=code, hint=advice)

@@ -1,7 +1,7 @@
 """The facade of the transform role: a reference becomes something one can ask, and plan with.
 
-Not here: applying (``engine.component_stage`` does that over ``launch.runtime_for``), built-in
-transforms (``transforms``).
+Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.runtime_for``),
+built-in transforms (``transforms``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.sections import Limits, Permissions
-from penstock.connectors.components import component_launch
+from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import Connector, held, silent
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
@@ -34,6 +34,7 @@ class TransformConnector(Connector):
 
     def outline(self, request: TransformRequest, columns: Any) -> Any | None:
         """See ``TransformRole.outline``."""
+        self._consented()
         return self._answer(
             self.secrets(request.config),
             lambda runtime, log: self.role.outline(runtime, request, columns),
@@ -73,5 +74,6 @@ def resolve_transform(
     protocol = load(ref.protocol)
     role_of(protocol, ref)
     here = (base or Path.cwd()).absolute()
-    launch = held(component_launch(ref, here, connectors, settings or {}), permissions, limits)
+    launch = component_launch(ref, here, connectors, settings or {})
+    launch = held(launch, "transform", permissions, limits)
     return TransformConnector(ref, protocol, launch, log=log, extra_secrets=extra_secrets)

@@ -1,7 +1,12 @@
 """plan -> extract -> log -> load -> ledger: the only code that decides progress.
 
-``plan`` is pure. ``child``, ``sealer`` and ``log`` run beside a connector; ``sync`` is the driver's
-state machine, ``pending`` its pure decisions; ``lanes`` runs lanes as Spark jobs; ``load`` commits.
-The state machine is written against contracts (``log.Log``, ``state.contract.Store``,
-``contract.LaneRunner``, ``delivery.Loader``), so that a simulator can stop it at every step.
+A folder says where its code runs: ``worker`` beside a connector, in a process that a Spark task
+starts; ``specs``, ``log`` and ``channel`` on both sides; all else in the driver. ``run`` opens
+and closes a run, ``wiring`` puts its parts together, ``sync`` is the state machine, ``plan``
+decides what a run does with each stream, ``deliver`` carries sealed rows on, ``inspect`` looks
+and moves nothing.
+
+The state machine is written against contracts (``log.log.Log``, ``state.contract.Store``,
+``sync.ports.LaneRunner``, ``deliver.delivery.Loader``), so that a simulator can stop it at every
+step.
 """

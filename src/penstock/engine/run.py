@@ -2,17 +2,17 @@
 
 The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
 discover, plan), so that a wrong configuration fails in a second. Neighbours: ``cli`` calls the
-functions here; ``engine.preparation`` comes before the first record, ``engine.sync`` after it.
+functions here; ``engine.plan.prepare`` comes before the first record, ``engine.sync.sync`` after
+it.
 """
 
-import os
 import secrets
 import shutil
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,44 +20,59 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.engine.assembly import Assembly
-from penstock.engine.contract import Outcome
-from penstock.engine.ends import DESTINATION, SOURCE, Destination, Source, source_of
-from penstock.engine.failpoints import announce_driver
-from penstock.engine.job import KeysAt
-from penstock.engine.keepalive import LEASE_TTL, Pulse
-from penstock.engine.log import FileLog
-from penstock.engine.mailbox import Mailbox, NewConfig
-from penstock.engine.pending import covered
-from penstock.engine.preparation import (
+from penstock.engine.accounting import Accounting
+from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.channel.run_log import RunLog
+from penstock.engine.deliver.load_plan import covered
+from penstock.engine.log.log import FileLog
+from penstock.engine.plan.earlier_modes import overwritten
+from penstock.engine.plan.endpoints import (
+    DESTINATION,
+    SOURCE,
+    Destination,
+    Source,
+    source_of,
+    source_reference,
+)
+from penstock.engine.plan.prepare import (
     Prepared,
     destination_of,
+    other_keys,
     prepare,
     remember,
 )
-from penstock.engine.progress import RunObserver
-from penstock.engine.report import Accounting
-from penstock.engine.runlog import RunLog
+from penstock.engine.plan.source_protocol import refuse_other_source
+from penstock.engine.plan.state_names import meant_by, passed_over, passing
+from penstock.engine.plan.transform_endpoint import transforms_of
+from penstock.engine.run_monitor import Watch
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
-from penstock.engine.sync import Sync
-from penstock.engine.transform_end import transforms_of
-from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, Defect, LeaseLost, LogError, PenstockError
+from penstock.engine.specs.failpoints import announce_driver
+from penstock.engine.specs.lane import KeysAt, NewConfig
+from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import Outcome
+from penstock.engine.sync.sync import Sync
+from penstock.engine.wiring import Assembly
+from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
+from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.state.contract import Lease, Reset, Store
-from penstock.state.holder import this_holder
-from penstock.state.keys_store import keys_url
+from penstock.state.lock_holder import iso_time, this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
+from penstock.state.task_keys import keys_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _cancel = threading.Event()
+DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+_MAILBOX = "mailbox"  # beside the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -80,16 +95,21 @@ def run_pipeline(
     dry_run: bool = False,
     limit: int | None = None,
     full_refresh: bool = False,
+    refresh: bool = False,
+    recreate: bool = False,
 ) -> Report:
     """One sync. Raises ``PenstockError`` for what is wrong before it begins (configuration, a
     locked pipeline, a source that does not answer); what happens later is in the report.
-    ``dry_run`` and ``limit`` read and decode, and keep nothing."""
+    ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the source is asked
+    for its streams, also where it was within the last day. ``recreate``: as ``full_refresh``, and
+    the first load of each stream replaces what its table holds."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
         stack.callback(_cancel.clear)
-        run = Run(pipeline, home, store, observer, dry=dry_run or limit is not None, limit=limit)
-        return run.execute(stack, full_refresh=full_refresh)
+        dry = dry_run or limit is not None
+        run = Run(pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh)
+        return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
 
 
 def serve_input(
@@ -134,7 +154,9 @@ class Run:
         dry: bool,
         limit: int | None,
         served: Served | None = None,
+        refresh: bool = False,
     ) -> None:
+        self._refresh = refresh
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
@@ -143,23 +165,36 @@ class Run:
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
 
-    def execute(self, stack: ExitStack, *, full_refresh: bool) -> Report:
+    def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         announce_driver()
         lease = self._acquire(stack)
         pulse = stack.enter_context(Pulse(self._store, lease, _cancel))
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
         self._leftover_configs(lease, log)
-        prepared = self._prepare(lease, pulse)
+        self._refuse_other_source(log)
+        prepared = self._prepare(lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
+        if recreate and isinstance(prepared.place, Destination):
+            raise ConfigError(
+                "--recreate makes tables anew: this destination is a connector",
+                code="config.recreate",
+                hint="use --full-refresh, with overwrite where it can",
+            )
         if self._dry:
             _refuse_consuming(prepared)
-            return self._execute_dry(stack, prepared, lease, pulse)
+            return self._execute_dry(stack, prepared, lease, pulse, full_refresh=full_refresh)
         remember(prepared, self._store, lease)
         self._end_keys(lease, log)
         if full_refresh:
-            self._forget_states(lease, prepared)
+            forgotten = self._forget_states(self._store, lease, prepared)
+            if recreate:
+                self._store.adopt(lease, forgotten, anew=True)
+        elif prepared.plan.open and not prepared.served:
+            self._forget_overwritten(lease, prepared)
+        if not prepared.served:
+            self._forget_passed_over(lease, prepared)
         for note in (*prepared.plan.notes, *prepared.held()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
@@ -172,12 +207,28 @@ class Run:
                 self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
 
+    def _refuse_other_source(self, log: FileLog) -> None:
+        """Before anything of it is started. A host's input has no state that we could give it."""
+        if self._served is not None:
+            return
+        name, told = self._pipeline.pipeline, self._pipeline.source
+
+        def sealed() -> bool:
+            """An earlier run's, which this one would save first (L5)."""
+            after = self._store.floors(name).get(None, 0)
+            with suppress(LogError):
+                return any(s.state is not None and s.id.epoch > after for s in log.segments())
+            return True
+
+        ref = source_reference(self._pipeline)
+        refuse_other_source(self._store, name, ref, told.same_as, sealed)
+
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
         """Of earlier runs, before any reset. A log that cannot be read is told by the sync."""
         with suppress(LogError):
             self._store.end_keys(lease, covered(log.segments()))
 
-    def _prepare(self, lease: Lease, pulse: Pulse) -> Prepared:
+    def _prepare(self, lease: Lease, pulse: Pulse, *, full_refresh: bool) -> Prepared:
         source = self._source(lease)
         pulse.check()
         place = destination_of(
@@ -188,7 +239,15 @@ class Run:
         installed = place.install_seconds if isinstance(place, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + installed, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
-        prepared = prepare(self._pipeline, source, place, self._store, transforms)
+        prepared = prepare(
+            self._pipeline,
+            source,
+            place,
+            self._store,
+            transforms,
+            refresh=self._refresh,
+            stateless=full_refresh or self._served is not None,
+        )
         if any(end.connector.launch().component is not None for end in prepared.ends()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
@@ -221,11 +280,13 @@ class Run:
             return self._sync(stack, prepared, lease, log, pulse, run_log)
         except PenstockError as e:
             return self._failed(e, run_log)
-        except OSError as e:
-            return self._failed(
-                LogError(f"a file could not be written: {e}", code="log.io"), run_log
-            )
-        except Exception as e:
+        except Exception as e:  # of a Java that died also OSError: nobody answers
+            death = _java_death(DEATH_SECONDS)
+            if death is not None:
+                return self._failed(death, run_log)
+            if isinstance(e, OSError):
+                told = LogError(f"a file could not be written: {e}", code="log.io")
+                return self._failed(told, run_log)
             run_log.write("DEBUG", "".join(traceback.format_exception(e)))
             return self._failed(_defect(e, _masker(prepared)), run_log)
 
@@ -249,14 +310,14 @@ class Run:
         pulse: Pulse,
         run_log: RunLog,
     ) -> Report:
-        mailbox = Mailbox(log.root, self.id)
+        mailbox = Mailbox(log.root, self.id, self._mail_key(lease))
         pulse.beat(mailbox)
-        spark = self._open_session(stack, prepared)
+        spark = self._open_session(stack, prepared, pulse)
         echo = None
         if self._served is not None:
             known = self._served.published(self._store, lease)
             echo = Echo(self._served.say, known)
-        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer, echo)
+        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer, echo, _java_death)
         assembly = Assembly(
             self._pipeline, prepared, lease, self._store, log, mailbox, watch, self._accounting,
             run=self.id, rejects=self._folder / "rejects", limit=self._limit,
@@ -272,13 +333,55 @@ class Run:
             self._accounting.place(stream, prepared.place)
         try:
             outcome = sync.run()
+            if not (outcome.errors or outcome.failed or outcome.cancelled):
+                outcome.errors += self._never_came(prepared)
             watch.finish(outcome)
             mailbox.remove()
+            self._look_at_drift(prepared)
         except PenstockError as e:
-            errors.append(e)
+            told = isinstance(e, LeaseLost | Cancelled)
+            errors.append(e if told else _java_death() or e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
             watch.finish(outcome)
         return self._report(outcome, errors, run_log)
+
+    def _never_came(self, prepared: Prepared) -> list[ConfigError]:
+        """Streams that the user named, and that a source which shows its streams only while it is
+        read has shown in no run, this one included, in which it showed others."""
+        came = {s.id for s in prepared.plan.streams} | prepared.passed
+        if not prepared.plan.open or prepared.served or not came:
+            return []
+        known = came | self._store.known_streams(self._pipeline.pipeline)
+        known |= set(passed_over(prepared.names))
+        return [
+            ConfigError(
+                f"the source did not show the stream {entry.name!r}, which the pipeline names",
+                code="config.unknown_stream",
+                stream=entry.name,
+                hint=hint(entry.name, sorted(map(str, came)), "it showed"),
+            )
+            for entry in self._pipeline.source.streams or ()
+            if not entry.is_pattern and not any(map(entry.matches, known))
+        ]
+
+    def _look_at_drift(self, prepared: Prepared) -> None:
+        """Fields that the catalog lacks were sent, or another primary key was told than a kept
+        catalog has: it is not taken for true once more."""
+        source = prepared.source
+        at = None if source.cached_at is None else iso_time(source.cached_at)
+        if self._accounting.drifted:
+            source.forget_catalog()
+            if at is not None:
+                self._accounting.note(
+                    f"the source sent fields that its catalog did not have at {at}: the next run "
+                    "asks it for its streams again"
+                )
+        for stream, before, now in other_keys(prepared) if at is not None else ():
+            source.forget_catalog()
+            self._accounting.note(
+                f"{stream}: the source says that its primary key is {now}, and its catalog of {at} "
+                f"said {before}: what it says now holds; the next run asks it for its streams again"
+            )
 
     def _report(self, outcome: Outcome, errors: list[PenstockError], run_log: RunLog) -> Report:
         report = self._accounting.report(
@@ -300,7 +403,7 @@ class Run:
         stack.callback(run_log.close)
         return run_log
 
-    def _open_session(self, stack: ExitStack, prepared: Prepared) -> "SparkSession":
+    def _open_session(self, stack: ExitStack, prepared: Prepared, pulse: Pulse) -> "SparkSession":
         from penstock.spark.session import close_session, open_session
 
         self._observer.phase("start", "starting Spark")
@@ -311,6 +414,7 @@ class Run:
             conf=self._pipeline.spark.conf,
             lanes=prepared.plan.lanes,
             scratch_dir=self._folder,
+            check=pulse.check,
         )
         stack.callback(close_session, spark)
         self._accounting.time.start += round(time.monotonic() - began, 3)
@@ -319,7 +423,13 @@ class Run:
     # -- around it
 
     def _execute_dry(
-        self, stack: ExitStack, prepared: Prepared, real: Lease, pulse: Pulse
+        self,
+        stack: ExitStack,
+        prepared: Prepared,
+        real: Lease,
+        pulse: Pulse,
+        *,
+        full_refresh: bool,
     ) -> Report:
         """Read and decode into a log that is thrown away; no Spark, no table, no state."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
@@ -328,8 +438,10 @@ class Run:
         lease = store.acquire(self._pipeline.pipeline, this_holder(self.id), LEASE_TTL)
         remember(prepared, store, lease)
         store.replace_states(lease, self._store.states(self._pipeline.pipeline))
+        if full_refresh:
+            self._forget_states(store, lease, prepared)
         log = FileLog(scratch)
-        mailbox = Mailbox(scratch, self.id)
+        mailbox = Mailbox(scratch, self.id, secrets.token_bytes(32))
         pulse.beat(mailbox)
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
@@ -341,18 +453,62 @@ class Run:
         sync = assembly.sync(None, lambda role, new: self._save_config(real, role, new))
         return self._run_sync(prepared, sync, watch, run_log, mailbox)
 
-    def _forget_states(self, lease: Lease, prepared: Prepared) -> None:
+    def _forget_states(self, store: Store, lease: Lease, prepared: Prepared) -> list[StreamId]:
         """``--full-refresh``: the streams of this run start without state, those too that will be
-        known only when they come."""
-        package, name = prepared.source.package, self._pipeline.pipeline
-        states = self._store.states(name)
-        wanted = {s.id for s in prepared.plan.streams}
+        known only when they come, and what is saved of streams that the source no longer has. Gives
+        them."""
+        name = self._pipeline.pipeline
+        wanted = {s.id for s in prepared.plan.streams} | set(prepared.plan.gone)
         if prepared.plan.open:
-            before = self._store.known_streams(name)
+            before = store.known_streams(name)
             wanted |= {s for s in before if self._pipeline.wish(s) is not None}
-        streams: list[StreamId] = sorted(wanted)
-        reset = Reset(tuple(streams), lambda given: package.state.without(given, streams))
-        self._store.replace_states(lease, reset.strip(states), reset)
+        streams = sorted(wanted)
+        self._forget(store, lease, prepared, streams)
+        return streams
+
+    def _forget(
+        self, store: Store, lease: Lease, prepared: Prepared, streams: Sequence[StreamId]
+    ) -> None:
+        role = prepared.states
+        states = store.states(self._pipeline.pipeline)
+        if streams and not role.splits(states, streams):
+            self._accounting.note(
+                "the saved state is one text of which only the source knows what it says of which"
+                " stream: all of it was forgotten, and streams that are not in this run are read"
+                " from the start as well when they run next"
+            )
+        reset = Reset(tuple(streams), lambda given: role.without(given, streams))
+        store.replace_states(lease, reset.strip(states), reset)
+
+    def _forget_overwritten(self, lease: Lease, prepared: Prepared) -> None:
+        """Streams that are known only when they come, and whose rows then replace a table, must not
+        be read from a state: only the increment would be left (L6)."""
+        name = self._pipeline.pipeline
+        known = sorted(self._store.known_streams(name))
+        streams = [s for s in known if overwritten(self._pipeline.wish(s), s, prepared.names)]
+        if streams:  # though nothing be saved: what is only sealed speaks for them too
+            self._forget(self._store, lease, prepared, streams)
+
+    def _forget_passed_over(self, lease: Lease, prepared: Prepared) -> None:
+        """Streams that are wanted now, and whose rows earlier runs did not take while the source's
+        state went on, are read from the start (L6)."""
+        passed = passed_over(prepared.names)
+        if prepared.plan.open:
+            marks = {s: (s,) for s in passed if self._pipeline.wish(s) is not None}
+        else:
+            wanted = [s.configured.stream for s in prepared.plan.streams]
+            marks = meant_by(passed, wanted, prepared.states)
+        if not marks:
+            return
+        streams = sorted(marks)
+        self._accounting.note(
+            f"{', '.join(map(str, streams))}: read from the start, since the source sent its rows"
+            " in earlier runs, which did not want them"
+        )
+        # though nothing be saved: what is only sealed speaks for them too
+        self._forget(self._store, lease, prepared, streams)
+        for mark in {mark for its in marks.values() for mark in its}:
+            self._store.grow_names(lease, passing(prepared.names, mark, over=False))
 
     def _save_config(self, lease: Lease, role: str, new: NewConfig) -> None:
         """CONTROL: at once, whatever becomes of the run."""
@@ -362,19 +518,31 @@ class Run:
         """What a connector changed in a run whose driver died before it could be stored."""
         boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
         for folder in boxes:
-            mailbox = Mailbox(log.root, folder.name)
-            pushes = Mailbox(log.root, f"{folder.name}/push")
+            key = self._mail_key(lease)
+            mailbox = Mailbox(log.root, folder.name, key)
+            pushes = Mailbox(log.root, f"{folder.name}/push", key)
             for role, box in ((SOURCE, mailbox), (DESTINATION, pushes)):
-                for _, config in box.configs():
-                    self._save_config(lease, role, config)
+                try:
+                    for _, config in box.configs():
+                        self._save_config(lease, role, config)
+                except LogError as e:  # of another store, or from before there was a key
+                    self._observer.log("WARN", role, f"{e.message}: {e.where}")
             mailbox.remove()
+
+    def _mail_key(self, lease: Lease) -> bytes:
+        """Of the pipeline: made once, and kept with the configurations themselves, so that the
+        driver after one that died can read what was written for it."""
+        name = self._pipeline.pipeline
+        if (known := self._store.config_override(name, _MAILBOX)) is None:
+            made = {"key": secrets.token_hex(32)}
+            self._store.set_config_override(lease, _MAILBOX, "", made)
+            known = "", made
+        return bytes.fromhex(known[1]["key"])
 
     def _write_report(self, report: Report) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / "report.json"
-        fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-        with os.fdopen(fd, "wb") as f:
-            f.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        body = msgspec.json.format(msgspec.json.encode(report), indent=2)
+        replace(self._folder / "report.json", body)
 
 
 def _masker(prepared: Prepared) -> Masker:
@@ -410,6 +578,12 @@ def _log_folder(home: Home, pipeline: Pipeline) -> Path:
             hint="give a folder that this machine and every Spark worker share",
         )
     return Path(place)
+
+
+def _java_death(seconds: float = 0.0) -> PenstockError | None:
+    from penstock.spark.session import java_death
+
+    return java_death(seconds)
 
 
 def _jvm_peak() -> int:

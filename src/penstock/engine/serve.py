@@ -28,9 +28,10 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.connectors.source import SourceConnector
-from penstock.engine.ends import Source
-from penstock.engine.plan import PlannedStream, StreamsPlan
-from penstock.engine.progress import RunObserver
+from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.streams import StreamsPlan
+from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, StreamId
 from penstock.model.segments import Load
@@ -116,7 +117,7 @@ class InputSource(Source):
     def validate(self) -> None:
         """It has no configuration."""
 
-    def discover(self) -> Catalog:
+    def discover(self, *, refresh: bool = False) -> Catalog:
         return self._catalog
 
     def abilities(self) -> dict[str, object]:
@@ -219,8 +220,8 @@ class _Met(msgspec.Struct, frozen=True):
 
 class Echo:
     """States go back in the order in which they came, per scope, once they are committed. The lane
-    writes down each that it met (``engine.lane_events``), before it seals what the state covers;
-    here a state that waits takes a hundred bytes, however long it is."""
+    writes down each that it met (``engine.worker.lane_events``), before it seals what the state
+    covers; here a state that waits takes a hundred bytes, however long it is."""
 
     def __init__(self, say: Say, published: Published = lambda stream: None) -> None:
         self._say, self._published = say, published

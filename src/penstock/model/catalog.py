@@ -1,6 +1,6 @@
 """What a source offers and what a sync asks of it, in no protocol's own words.
 
-Neighbours: ``protocols/*`` translate their wire catalogs to and from these; ``engine.plan``
+Neighbours: ``protocols/*`` translate their wire catalogs to and from these; ``engine.plan.streams``
 resolves a :class:`Catalog` and the user's wishes into :class:`ConfiguredStream`.
 """
 
@@ -54,7 +54,10 @@ FieldPath = tuple[str, ...]
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as discovered. ``raw`` is the source's own object, unknown fields included.
-    ``selected`` False: the catalog itself says that it is left out unless the user names it."""
+    ``selected`` False: the catalog itself says that it is left out unless the user names it.
+    ``record_name``: what its records call it, where that is another name than its own.
+    ``assumed``: the source told of no streams, and the pipeline of this one: its schema is a guess
+    until rows come."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -65,6 +68,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     is_resumable: bool = False
     raw: dict[str, Any] = {}
     selected: bool = True
+    record_name: str | None = None
+    assumed: bool = False
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -81,9 +86,12 @@ class Catalog(msgspec.Struct, frozen=True):
 class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     """How one stream is synced. ``cursor_field`` is a path (empty: the source's own business, or
     none); ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
-    ``columns`` is the user's selection of top-level properties (None: all). ``replaces``: its rows
-    take the place of all older ones, whatever the modes say. ``shards``: in how many it is read
-    side by side."""
+    ``columns`` is the user's selection of top-level properties (None: all); ``nested``: paths into
+    those of them of which only these parts are kept. ``replaces``: its rows take the place of all
+    older ones, whatever the modes say. ``shards``: in how many it is read side by side.
+    ``mode_reason``: why the destination sync mode was chosen (a clause).
+    ``source_decides``: nobody says how the source reads it: it is given its state and no word of
+    the sync mode."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -91,11 +99,14 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     cursor_field: FieldPath = ()
     primary_key: tuple[FieldPath, ...] = ()
     columns: tuple[str, ...] | None = None
+    nested: tuple[FieldPath, ...] = ()
     generation_id: int | None = None
     minimum_generation_id: int | None = None
     sync_id: int | None = None
     replaces: bool = False
     shards: int = 1
+    mode_reason: str = ""
+    source_decides: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -103,7 +114,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fills_generation(self) -> bool:
-        """True where rows become visible only as a whole, when the stream is complete (L6)."""
+        """True where rows become visible only as a whole, when the stream is complete, and where it
+        is given no state when such a whole begins (L6)."""
         return (
             self.replaces
             or self.sync_mode is SyncMode.full_refresh
@@ -141,3 +153,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     succeeded: bool
     message: str | None = None
     end: str = "source"
+
+
+def default_cursor(configured: ConfiguredStream) -> FieldPath:
+    """The cursor, or what the source says would be one."""
+    return configured.cursor_field or configured.stream.default_cursor_field or ()

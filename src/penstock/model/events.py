@@ -94,18 +94,27 @@ class State:
 
 
 @dataclass(slots=True)
+class Limited:
+    """The source waits, for what it reads from lets it ask no more. ``until``: epoch milliseconds;
+    None: it did not say."""
+
+    until: int | None = None
+
+
+@dataclass(slots=True)
 class StreamStatus:
     stream: StreamId
     status: Status
-    reasons: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    limited: Limited | None = None
     keys: int = 0  # as in State
 
 
 @dataclass(slots=True)
 class Reject:
     """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes, or
-    their beginning where all of them are in the file ``spool``. ``records``: source records that it
-    counts as; None: at most one, of those that batches of its stream stand for."""
+    their beginning where all of them are in the file ``spool``, of ``size`` bytes. ``records``:
+    source records that it counts as; None: at most one, of those that batches of its stream stand
+    for."""
 
     stream: StreamId | None
     reason: str
@@ -113,6 +122,7 @@ class Reject:
     field: str | None = None
     spool: str | None = None
     records: int | None = 1
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -124,6 +134,8 @@ class Control:
 
 @dataclass(slots=True)
 class Estimate:
+    """How much the source expects to send in this read; ``stream`` None: of all streams."""
+
     stream: StreamId | None
     rows: int | None
     bytes: int | None
@@ -140,14 +152,19 @@ class Log:
 
 @dataclass(slots=True)
 class Error:
-    """A failure in the connector's own words; ``raw`` has every field it gave. ``retry``: it may
-    pass, and trying the stream again after so many seconds is safe."""
+    """A connector's failure: in its own words, or, where there is a ``code``, a limit or a rule of
+    ours that it broke (``hint``, ``where``: as in ``PenstockError``). ``raw``: every field that the
+    connector gave. ``retry``: it may pass, and trying the stream again after so many seconds is
+    safe."""
 
     message: str
     failure_type: str | None = None
     stream: StreamId | None = None
     raw: dict[str, Any] = field(default_factory=dict[str, Any])
     retry: float | None = None
+    code: str | None = None
+    hint: str | None = None
+    where: str | None = None
 
 
 @dataclass(slots=True)
@@ -159,6 +176,24 @@ class Counted:
     what: str
     count: int = 1
     stream: StreamId | None = None
+
+
+@dataclass(slots=True)
+class Passed:
+    """Records of a stream that was not configured came, and were not taken; a state that comes
+    after this may say that they were. ``stream``: as the protocol knows it."""
+
+    stream: StreamId
+
+
+@dataclass(slots=True)
+class Miscounted:
+    """With a state the source told how many records it had sent since the state before, and so many
+    others ``came``. ``stream`` None: of all streams."""
+
+    stream: StreamId | None
+    told: int
+    came: int
 
 
 @dataclass(slots=True)
@@ -194,6 +229,8 @@ Event = (
     | Log
     | Error
     | Counted
+    | Passed
+    | Miscounted
     | Measured
     | Exited
     | Tick

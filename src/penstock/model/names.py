@@ -3,8 +3,8 @@
 Pure functions: same input, same answer, whatever the order of the input. What was answered once is
 kept by the store (``Store.grow_names``) and given back as ``taken``, which always wins: a name
 never moves. Not here: how a format quotes a name, or a shorter bound that one database sets
-(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan`` tables; ``state`` keeps
-the maps.
+(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.streams`` tables;
+``state`` keeps the maps.
 
 Two names that differ only by case (or by Unicode composition) are the same name to Spark, to many
 databases and to some file systems: one of them keeps the plain form, every other one gets ``_`` and

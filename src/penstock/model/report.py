@@ -14,7 +14,10 @@ class StreamReport(msgspec.Struct, kw_only=True):
     ``table``: where its rows lie. Into a destination connector it is None and ``target`` is the
     stream's name there; then ``written`` are the rows that the connector was given in this run,
     ``committed`` those that it acked, ``sent_again`` those of ``written`` that it had been given
-    before, by an earlier run or an earlier attempt of this one."""
+    before, by an earlier run or an earlier attempt of this one.
+
+    ``attempts``: how often the source was started for it in this run. ``expected_rows``,
+    ``expected_bytes``: how much the source said that it would send; None: it did not say."""
 
     namespace: str | None
     name: str
@@ -28,6 +31,9 @@ class StreamReport(msgspec.Struct, kw_only=True):
     bytes: int = 0
     states: int = 0
     lane: int = 0
+    attempts: int = 0
+    expected_rows: int | None = None
+    expected_bytes: int | None = None
     table: str | None = None
     target: str | None = None
     error: dict[str, Any] | None = None
@@ -52,7 +58,8 @@ class Memory(msgspec.Struct, kw_only=True):
 
 class Report(msgspec.Struct, kw_only=True):
     """``metrics``: what connectors measured of themselves, ``{"stream", "series"}`` each, in their
-    own terms."""
+    own terms. ``expected_rows``, ``expected_bytes``: how much the source said that it would send of
+    all streams together; None: it did not say."""
 
     run: str
     pipeline: str
@@ -66,5 +73,7 @@ class Report(msgspec.Struct, kw_only=True):
     memory: Memory
     notes: list[str]
     metrics: list[dict[str, Any]] = []
+    expected_rows: int | None = None
+    expected_bytes: int | None = None
     error: dict[str, Any] | None
     log: str

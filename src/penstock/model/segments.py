@@ -38,7 +38,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How rows join their table, fixed when they are sealed: a pipeline file that changes between
     runs does not change what a recovered segment means. Paths hold cleaned column names.
     ``replaces``: a generation takes the place of what the table holds, also under another mode than
-    overwrite."""
+    overwrite. ``arrival``: of two rows of a key the one that came later holds, whatever their
+    cursor and their time of extraction say (cdc)."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -46,6 +47,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     deleted_column: str | None = None
     sync_id: int | None = None
     replaces: bool = False
+    arrival: bool = False
 
     def joins_like(self, other: "Shape") -> bool:
         """Equal but for the sync that they belong to."""
@@ -83,7 +85,9 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """``state`` None: sealed under the previous state; then ``exact`` is False wherever a later
     sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log.
-    ``keys``: the source's checkpoint of its own keys that this segment covers; 0: none."""
+    ``keys``: the source's checkpoint of its own keys that this segment covers; 0: none.
+    ``before``: how many :attr:`shares` its epoch sealed before it, so that a manifest that is lost
+    is missed; None: written by an earlier version."""
 
     id: SegmentId
     lane: int
@@ -93,13 +97,23 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = True
     rejects: tuple[str, ...] = ()
     keys: int = 0
+    before: int | None = None
+
+    @property
+    def shares(self) -> int:
+        """How often it is consumed: by each stream, and for a shared state."""
+        shared = self.scope is not None and self.scope.stream is None
+        return len({s.stream for s in self.slices}) + shared
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One commit into one table: never regrouped, repeated as it stands (L3).
 
     ``key`` is the id under which the table remembers ``number``: the state's birth id and the
-    stream. Numbers of a key grow and never restart."""
+    stream. Numbers of a key grow and never restart. ``follows``: the number that the table must
+    have before it (0: none); None: whichever it has. ``token``: given at random with the number,
+    and remembered by the table with it: another home's load of the same number has another one.
+    Empty: written by an earlier version."""
 
     key: str
     number: int
@@ -113,10 +127,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     read: int = 0
     rejected: int = 0
     filtered: int = 0
+    follows: int | None = None
+    token: str = ""
 
     @property
     def mode(self) -> DestinationSyncMode:
         return self.shape.mode
+
+    @property
+    def reaches_table(self) -> bool:
+        """Else it has nothing but rejects, and its table never hears of it."""
+        return bool(self.parts) or self.replaces
 
     @property
     def rows(self) -> int:

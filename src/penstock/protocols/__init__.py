@@ -1,22 +1,23 @@
-"""One package a protocol, the same file names in each: ``messages`` (wire structs and nothing
-else), ``source``, ``state``, ``schema``. ``contract`` says what the layers above may ask of any of
-them."""
+"""One folder a protocol, the same file names in each: ``spec`` (names, patterns, keys; light),
+``package`` (its roles, loaded when it is used), ``messages`` (wire structs and nothing else),
+``source``, ``state``, ``schema``. ``contract`` says what the layers above may ask of any of them.
+A new folder needs no edit elsewhere: ``config.protocol_spec`` finds it."""
 
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
-from penstock.errors import ConfigError
-from penstock.protocols.contract import ProtocolPackage
+from penstock.config.protocol_spec import ROOT, spec_of
 
-KNOWN = ("airbyte", "singer", "rapidbyte")
+if TYPE_CHECKING:
+    from penstock.protocols.contract import ProtocolPackage
 
 
-def load(name: str) -> ProtocolPackage:
-    """The package of a protocol, imported when first asked for."""
-    if name not in KNOWN:
-        raise ConfigError(
-            f"unknown protocol {name!r}",
-            code="config.unknown_protocol",
-            hint=f"known protocols: {', '.join(KNOWN)}",
-        )
-    return cast(ProtocolPackage, import_module(f"penstock.protocols.{name}").PACKAGE)
+def load(name: str) -> "ProtocolPackage":
+    """The roles of a protocol, imported when first asked for. Raises ``ConfigError``."""
+    return cast("ProtocolPackage", import_module(f"{ROOT}.{spec_of(name).name}.package").PACKAGE)
+
+
+def serving(name: str) -> Any:
+    """What a host of this protocol hears of us: ``contract.TargetHost`` or
+    ``contract.DestinationHost``, as its spec says. Raises ``ConfigError``."""
+    return import_module(f"{ROOT}.{spec_of(name).name}.serve")

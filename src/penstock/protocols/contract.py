@@ -1,10 +1,11 @@
 """What the layers above may ask of a protocol package.
 
 Neighbours: ``protocols/NAME/__init__.py`` exports ``PACKAGE``, a :class:`ProtocolPackage`;
-``connectors`` picks the runtime; ``engine.lane`` reads events. Nothing above names a protocol.
+``connectors`` picks the runtime; ``engine.worker.lane`` reads events. Nothing above names a
+protocol.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -12,11 +13,13 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.config.sections import Resources
+from penstock.errors import PenstockError, Role, error_class
 from penstock.model.catalog import (
     Catalog,
     CheckResult,
     ConfiguredStream,
     ConnectorSpec,
+    DestinationSyncMode,
     FieldPath,
     Shard,
     Stream,
@@ -39,13 +42,21 @@ from penstock.runtimes.contract import Runtime, Timeouts
 
 
 class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked of a stream; None: not said. Mode names are ``model.catalog`` values."""
+    """What the user asked of a stream; None: not said. Mode names are ``model.catalog`` values.
+    ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, where it was not the
+    pipeline (a clause for ``plan``). ``appends``: why rows are appended by default though a primary
+    key is known. ``unrecorded``: the stream was synced before modes were written down, so that the
+    defaults of that time hold: full_refresh where no cursor is known, append for increments."""
 
     sync_mode: str | None = None
     destination_sync_mode: str | None = None
     cursor_field: FieldPath | None = None
     primary_key: tuple[FieldPath, ...] | None = None
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str | FieldPath, ...] | None = None
+    replaces: bool = False
+    said: str | None = None
+    appends: str | None = None
+    unrecorded: bool = False
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +75,22 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Its streams are known from its messages only: whatever comes is taken, each stream announced
     by a ``Schema`` event before its first record."""
     abilities: dict[str, Any] = {}
-    """``ConnectorSpec.abilities``, and over them what the user said of the connector in the
-    protocol's own words (Singer: ``catalog_argument``). Empty: nothing is known."""
+    """``ConnectorSpec.abilities``, and over them the keys that the protocol declares
+    (``ProtocolSpec.source_keys``) and the user set. Empty: nothing is known."""
     tries: dict[StreamId, int] = {}
     """How often a stream was tried before in this run, because its source said that it may be."""
+    attempts: int = 1
+    """How often a stream may be tried in this run, the first time included, where the protocol has
+    no number of its own."""
+    backoff: float = 0.0
+    """Seconds before the second attempt; each one after it waits three times as long."""
     limit: int | None = None
     """So many records of each stream are wanted, and nothing of them is kept."""
     dry_run: bool = False
     """Nothing of what is read is kept."""
+    refuses: bool = False
+    """The input is a host's, who must hear of what cannot be taken: a record before its schema, or
+    a schema that is none, ends the read."""
     shards: dict[StreamId, Shard] = {}
     """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
@@ -124,6 +143,13 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     def id(self) -> StreamId:
         return self.configured.id
 
+    def required(self, version: int) -> frozenset[str]:
+        """Original names of the columns of its key that are never null under this version."""
+        if self.configured.destination_sync_mode is not DestinationSyncMode.append_dedup:
+            return frozenset()
+        keys = {path[0] for path in self.configured.primary_key if path}
+        return self.schemas[version].required & keys
+
 
 class Acks(StrEnum):
     """What counts as an ack: states the destination gives back (``echo``: also bare ones;
@@ -144,10 +170,13 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     acks: Acks = Acks.echo
     tick: float = 1.0
-    activate_version: bool | None = None
-    """Singer's ACTIVATE_VERSION: sent or not; None: where the destination says that it takes it."""
+    options: dict[str, Any] = {}
+    """Keys that the protocol declares (``ProtocolSpec.destination_keys``) and the user set."""
     attempt: int = 1
     """How often it was begun in this run, this time included."""
+    attempts: int = 1
+    backoff: float = 0.0
+    """As in ``ReadRequest``."""
 
 
 @dataclass(slots=True)
@@ -194,6 +223,13 @@ class Ack:
 
 
 END = -1
+
+GUESSED_ACK = "guessed_ack"
+"""``Counted.what``: a state that came back changed or without its envelope was taken for an ack."""
+
+NEWEST_ACK = "newest_ack"
+"""``Counted.what``: a state that equals several was taken for the newest of them, as the
+destination ended well."""
 
 Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Exited | Tick
 """``Reject``: a record that was fed and that the destination put aside; it comes before the ack
@@ -306,7 +342,17 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class ManifestRole(Protocol):
-    """For protocols whose connectors say what they need to reach and use."""
+    """For protocols whose connectors say what they need to reach and use. Nothing here runs a
+    connector's code."""
+
+    def asks(self, runtime: Runtime) -> list[Held]:
+        """What its manifest asks for. Raises ``ConfigError``, ``SourceError``."""
+        ...
+
+    def wide(self, runtime: Runtime) -> list[str]:
+        """What it asks for that is so much that a user must agree to it, each a few words: what
+        the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
+        ...
 
     def held(self, runtime: Runtime, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
         """What it may reach and use in the end, and what there is to say of its manifest. Raises
@@ -356,12 +402,33 @@ class StateRole(Protocol):
         """Without this stream's state. Raises ``StateError`` where that cannot be done."""
         ...
 
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        """Names other than its own by which a state may call the stream."""
+        ...
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> "StateRole":
+        """The same rules, knowing these streams of the source too, and their :meth:`names_of`."""
+        ...
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        """True where these streams' share of the states can be told from the others'. False: only
+        the source knows what a state says of them, so that they begin anew without any of it."""
+        ...
+
     def without(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
         """Without these streams' states, for streams that start anew: a stream's own state goes,
-        its entry in a shared state becomes null, the rest of a shared state stays; a blob whose
-        parts cannot be told apart stays whole."""
+        its entry in a shared state becomes null, the rest of a shared state stays as long as it
+        speaks for another stream; of a state that does not split (:meth:`splits`) nothing is left.
+        """
+        ...
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        """What is given where only these streams are read: where a position that streams share
+        moves on in that run, nothing is left of the others, whose changes it passes over."""
         ...
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
@@ -394,8 +461,9 @@ class ProtocolPackage(Protocol):
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
 
-    prefixes: tuple[str, ...]
-    """How connector names begin, a source's first: ``("source-", "destination-")``."""
+    undiscovered: Callable[[StreamId, Mapping[str, DataType | None]], Stream] | None
+    """A stream that can be read though the source tells of no streams: its id, and its columns as
+    far as they are known (None: not their type). None: there are none such."""
 
     def command_name(self, name: str) -> str:
         """Package and executable name in the package registry: ``source-faker`` ->
@@ -409,3 +477,74 @@ class ProtocolPackage(Protocol):
     def script_names(self, name: str) -> tuple[str, ...]:
         """What its executable may be called, the most likely first."""
         ...
+
+
+class TargetHost(Protocol):
+    """What a host hears that runs us as its target (``penstock serve target``)."""
+
+    STATE: str
+    """A line of stdout, with ``{}`` where the state goes."""
+
+    def about(self, version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
+        """What we are and take."""
+        ...
+
+
+class DestinationHost(Protocol):
+    """What a host hears that runs us as its destination (``penstock serve destination``). Texts
+    are lines of stdout."""
+
+    STATE: str
+    """A line of stdout, with ``{}`` where the state goes."""
+
+    def spec(self, config_schema: dict[str, Any]) -> str: ...
+
+    def status(self, fault: str | None) -> str:
+        """``fault``: why it would not work, or None."""
+        ...
+
+    def failed(self, message: str, hint: str | None, code: str, exit_code: int) -> str:
+        """A write that failed; ``code``, ``exit_code``: of the fault."""
+        ...
+
+    def configured(self, raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
+        """The host's configured catalog. Raises ``ConfigError``."""
+        ...
+
+    def refreshes(self, streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
+        """The host's generation of each stream whose older rows go."""
+        ...
+
+
+ENDED_HINTS = {
+    "source": "what it had finished is kept; run again to go on from the saved state",
+    "transform": "what it had finished is kept; run again to go on from the saved state",
+    "destination": "see in the log what it said last; what it had acknowledged is kept, run again"
+    " for the rest",
+}
+"""What to do after a failure of which nothing better is known, by role."""
+
+
+def failed(error: Error, role: Role) -> PenstockError:
+    """A connector's failure as an error of the tree."""
+    known = error.code is not None or role == "destination"
+    return error_class(role)(
+        error.message,
+        code=error.code or f"{role}.{error.failure_type or 'failed'}",
+        hint=error.hint or (ENDED_HINTS[role] if known else None),
+        where=error.where,
+        stream=None if error.stream is None else str(error.stream),
+        connector=error.raw or None,
+    )
+
+
+def failure(error: PenstockError, stream: StreamId, role: Role) -> Error:
+    """What ended a stream's conversation, as the event that tells it; its code begins with the
+    role."""
+    code = error.code
+    if code.startswith("connector."):
+        code = f"{role}.{code.removeprefix('connector.')}"
+    raw = error.connector or {}
+    return Error(
+        error.message, "system_error", stream, raw, code=code, hint=error.hint, where=error.where
+    )

@@ -2,6 +2,6 @@
 
 ``contract`` is what the protocols are written against; ``process`` runs a local executable;
 ``memory`` is the in-memory twin that ships for tests. Beside them: ``supervisor`` (a connector's
-parent), ``starting``, ``pipes``, ``environ``, ``private`` (argument files), ``stderr``,
+parent), ``spawn``, ``pipes``, ``env``, ``private_files`` (argument files), ``stderr``,
 ``masking`` (secrets).
 """

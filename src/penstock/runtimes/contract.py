@@ -37,12 +37,14 @@ class Timeouts(msgspec.Struct, frozen=True):
 class Component(msgspec.Struct, frozen=True, kw_only=True):
     """A WebAssembly component as data. ``digest``: SHA-256 of its file, in hexadecimal. ``cache``:
     where compiled code is kept, if anywhere. ``settings``: what the pipeline says of it, in
-    Penstock's words, for its protocol to read (``place``: ``source``, ``transform:0``, ...)."""
+    Penstock's words, for its protocol to read (``place``: ``source``, ``transform:0``, ...).
+    ``agreements``: the folder where the user's yes to what it asks for is kept."""
 
     path: str
     digest: str
     cache: str | None = None
     settings: dict[str, Any] = {}
+    agreements: str | None = None
 
 
 class ByteChannel(Protocol):
@@ -105,6 +107,6 @@ class Runtime(Protocol):
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
     ) -> ByteChannel:
         """Start it; ``feed``: with a stdin that is written to (else it is at its end at once).
-        Raises ``SourceError`` (``code`` ``connector.not_found``,
+        Raises the error of its role (``code`` ``connector.not_found``,
         ``connector.not_executable``, ``connector.start_failed``)."""
         ...

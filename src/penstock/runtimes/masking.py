@@ -1,8 +1,8 @@
 """Secrets out of text: every known secret value becomes ``****`` (L10).
 
-Not here: which values are secret (``protocols.config_schema``), and records, which are data and
-never masked. Works on whole lines, so a secret that two reads split is still found; whoever must
-cut a line cuts it where :meth:`Masker.safe_cut` says.
+Not here: which values are secret (``protocols.json_schema.config_check``), and records, which are
+data and never masked. Works on whole lines, so a secret that two reads split is still found;
+whoever must cut a line cuts it where :meth:`Masker.safe_cut` says.
 
 Found in these forms: as it is, each long line of a value of several lines (a private key),
 JSON-escaped once and twice, as Python shows it, and URL-encoded. Not found: a secret that was

@@ -1,7 +1,7 @@
 """A connector as a local process: started, read with back-pressure, and always killed whole.
 
 Not here: how the tree dies (``supervisor``, the connector's parent), what an argument file holds
-(``private``), what the bytes mean (``protocols``). The twin for tests is ``memory``.
+(``private_files``), what the bytes mean (``protocols``). The twin for tests is ``memory``.
 
 Of :class:`Timeouts` only ``stop`` is kept here; the others end a conversation, which is the
 protocol's: :meth:`ProcessChannel.read` is bounded by what its caller says.
@@ -15,18 +15,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import SourceError
-from penstock.runtimes import starting
-from penstock.runtimes.confine import Confinement, too_much
+from penstock.errors import ConnectorError, PenstockError, Role, in_role
+from penstock.runtimes import spawn
 from penstock.runtimes.contract import Argument, Timeouts
-from penstock.runtimes.environ import clean_environment
+from penstock.runtimes.env import clean_environment, granted
+from penstock.runtimes.limits import Confinement, too_much
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.pipes import CAPACITY, InputPipe, grow
-from penstock.runtimes.private import PrivateFolder
+from penstock.runtimes.private_files import PrivateFolder
 from penstock.runtimes.stderr import StderrDrain
 from penstock.runtimes.supervisor import Order
 
@@ -37,16 +38,17 @@ _GATHER = 0.002
 _GATHERS = 5
 _LINGER = 2.0
 _KILL_MARGIN = 8.0
+_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _SETTLE = 1.0
 
 
 class ProcessRuntime:
     """A command that can be run any number of times.
 
-    ``env`` is added to a clean environment (``environ``). ``secrets`` are masked in stderr and in
+    ``env`` is added to a clean environment (``env``). ``secrets`` are masked in stderr and in
     errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
     working directory, this process's own by default; a relative command is looked up there.
-    ``confinement``: what it is held to (``confine``)."""
+    ``confinement``: what it is held to (``limits``). ``role``: whose failures its errors are."""
 
     def __init__(
         self,
@@ -57,8 +59,10 @@ class ProcessRuntime:
         log_stderr: Callable[[str], None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         confinement: Confinement | None = None,
+        role: Role = "source",
     ) -> None:
         self.command = list(command)
+        self._role: Role = role
         self._held = confinement or Confinement()
         self._env = dict(env or {})
         self._masker = Masker(secrets)
@@ -68,50 +72,57 @@ class ProcessRuntime:
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
     ) -> "ProcessChannel":
-        """Start it; returns once it runs. ``feed``: see the contract. Raises ``SourceError``
+        """Start it; returns once it runs. ``feed``: see the contract. Raises the role's error
         (``connector.not_found``, ``connector.not_executable``, ``connector.start_failed``)."""
         held = self._held
         env = clean_environment(self._env, held.env_keys)
-        try:
-            file = starting.resolve(self.command, env["PATH"], self._cwd)
+        with self._failing():
+            file = spawn.resolve(self.command, env["PATH"], self._cwd)
             folder = PrivateFolder(arguments)
-        except SourceError as e:
-            raise self._masked(e) from None
-        channel = ProcessChannel(
-            folder, timeouts, self._masker, self._log_stderr, max_memory=held.max_memory
-        )
-        try:
-            channel.start(
-                (
-                    os.fsencode(file),
-                    [os.fsencode(a) for a in (*self.command, *folder.arguments)],
-                    {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
-                    os.fsencode(self._cwd or ""),
-                    float(timeouts.stop),
-                    os.fsencode(folder.path or ""),
-                    held.no_network,
-                    held.max_memory or 0,
-                ),
-                feed=feed,
+            channel = ProcessChannel(
+                folder,
+                timeouts,
+                self._masker,
+                self._log_stderr,
+                max_memory=held.max_memory,
+                role=self._role,
             )
-        except BaseException as e:
-            channel.close()
-            if isinstance(e, SourceError):
-                raise self._masked(e) from None
-            raise
+            try:
+                channel.start(
+                    (
+                        os.fsencode(file),
+                        [os.fsencode(a) for a in (*self.command, *folder.arguments)],
+                        {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
+                        os.fsencode(self._cwd or ""),
+                        float(timeouts.stop),
+                        os.fsencode(folder.path or ""),
+                        held.no_network,
+                        held.max_memory or 0,
+                    ),
+                    feed=feed,
+                )
+            except BaseException:
+                channel.close()
+                raise
         return channel
 
-    def _masked(self, error: SourceError) -> SourceError:
-        error.message = self._masker.mask(error.message)
-        error.args = (error.message,)
-        return error
+    @contextmanager
+    def _failing(self) -> Generator[None]:
+        """What cannot be started is its role's error, without secrets."""
+        try:
+            with in_role(self._role):
+                yield
+        except PenstockError as e:
+            e.message = self._masker.mask(e.message)
+            e.args = (e.message,)
+            raise
 
 
 class ProcessChannel:
     """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread,
     ``write`` to one, which may be another; the rest may be called from any. Once it was
-    killed for its memory ``read`` raises ``SourceError`` (``source.memory``) in place of the end of
-    stdout, and so does ``wait``."""
+    killed for its memory ``read`` raises its role's error (``source.memory``) in place of the end
+    of stdout, and so does ``wait``."""
 
     def __init__(
         self,
@@ -121,8 +132,10 @@ class ProcessChannel:
         log: Callable[[str], None] | None,
         *,
         max_memory: int | None = None,
+        role: Role = "source",
     ) -> None:
         self._folder = folder
+        self._role: Role = role
         self._max_memory, self._used = max_memory, 0
         self._timeouts = timeouts
         self._masker = masker
@@ -165,17 +178,18 @@ class ProcessChannel:
             os.set_blocking(self._lifeline, False)
             os.set_blocking(self._status, False)
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", starting.SUPERVISOR, str(orders), str(status)],
+                [sys.executable, "-I", "-S", spawn.SUPERVISOR, str(orders), str(status)],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr_in,
                 pass_fds=(orders, status),
                 start_new_session=True,
+                env=clean_environment(granted(_LOADER), allowed=()),  # its child can read it
             )
         except OSError as e:
             if stderr_out >= 0:
                 os.close(stderr_out)
-            raise SourceError(
+            raise ConnectorError(
                 f"no process can be started: {e}",
                 code="connector.start_failed",
                 hint="the machine may be out of processes, memory or open files",
@@ -184,9 +198,9 @@ class ProcessChannel:
             for fd in theirs:
                 os.close(fd)
         self._stderr = StderrDrain(stderr_out, self._masker, self._log)
-        starting.handshake(self._lifeline, self._status, order, self._take_status)
+        spawn.handshake(self._lifeline, self._status, order, self._take_status)
         if self._pid is None:
-            raise SourceError(
+            raise ConnectorError(
                 f"the connector's supervisor died: {self._stderr.tail(1.0) or 'without a word'}",
                 code="connector.start_failed",
                 hint=f"does {sys.executable} run?",
@@ -301,7 +315,7 @@ class ProcessChannel:
                 break
             self._take_status()
         if self._used:
-            raise too_much(self._max_memory, self._used)
+            raise too_much(self._max_memory, self._used, self._role)
 
     def _release(self) -> None:
         self._stopped = self._eof = True
@@ -368,7 +382,7 @@ class ProcessChannel:
                 self._used = int(rest)
             elif what == b"E":
                 number, _, step = rest.partition(b" ")
-                raise starting.Refused(int(number), step.decode())
+                raise spawn.Refused(int(number), step.decode())
         if not data and self._code is None:
             # The supervisor was killed; the connector got its death signal with it.
             self._kill()
@@ -392,7 +406,7 @@ class ProcessChannel:
                     self._supervisor.wait(0.02)
             if self._supervisor.poll() is None:
                 self._kill()
-            with contextlib.suppress(starting.Refused):
+            with contextlib.suppress(spawn.Refused):
                 while not self._take_status() and self._supervisor.poll() is None:
                     time.sleep(0.01)
             if discard:

@@ -16,7 +16,7 @@ it could not be started, ``M BYTES`` it used so much memory, too much, and is ki
 ended (negative: by that signal). M comes before X.
 
 Where there is no ``/proc`` (macOS) only the connector's process group is killed. What a confined
-connector is held by is ``enclosure``'s, which is imported for such a one only.
+connector is held by is ``linux_sandbox``'s, which is imported for such a one only.
 """
 
 # contextlib would cost as much as all other imports together.
@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from penstock.runtimes.enclosure import Memory
+    from penstock.runtimes.linux_sandbox import Memory
 
 LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG = 1
@@ -68,7 +68,7 @@ def enclosure() -> "ModuleType":
     """Our neighbour: isolated mode has no path to it."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(os.path.dirname(os.path.dirname(folder)))
-    from penstock.runtimes import enclosure
+    from penstock.runtimes import linux_sandbox as enclosure
 
     return enclosure
 

@@ -7,13 +7,13 @@ coordinates, ``session`` starts Spark with what is found here.
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from penstock.errors import ConfigError
+from penstock.files import replacing
 
 FOLDER_VARIABLE = "PENSTOCK_JARS"
 
@@ -63,8 +63,5 @@ def keep_jars(missing: Sequence[str], ivy_dir: Path, cache_dir: Path) -> None:
             continue
         target = cache_dir / "jars" / file_name(coordinate)
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=target.parent)
-        os.close(handle)
-        shutil.copyfile(resolved, draft)
-        os.chmod(draft, 0o644)
-        os.replace(draft, target)
+        with resolved.open("rb") as whole, replacing(target, permissions=0o644) as copy:
+            shutil.copyfileobj(whole, copy)

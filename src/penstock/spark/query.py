@@ -3,7 +3,7 @@
 The user writes ``input``; that is a common table expression around the query, over a view of a name
 of its own, so that loads side by side never meet and only a query can stand there. Spark's analysis
 says what the columns are; its words become ours, in one line. Neighbours: ``types`` has the types,
-``engine.queries`` says which queries, and what becomes of the rows.
+``engine.deliver.stream_queries`` says which queries, and what becomes of the rows.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import msgspec
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
-from penstock.spark.failures import summary
+from penstock.spark.error_text import summary
 from penstock.spark.types import (
     CHANGE_LIST,
     SOURCE_NAME,

@@ -2,13 +2,13 @@
 
 Local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the pipeline file; a Spark Connect
 server by an ``sc://`` address. Spark prints nothing that a user sees: its log lies in the run's
-folder. Not here: the JVM process (``gateway``), which Java (``java``), which jars (``jars``).
+folder. Not here: the JVM process (``jvm``), which Java (``java``), which jars (``jars``).
 
 Decided for every session: UTC, ANSI SQL, names without regard to case (so is Delta; column names
 are cleaned to differ in more than case), timestamps in microseconds and the proleptic Gregorian
 calendar in Parquet, no UI.
 
-Java maps Spark's classes from an archive where one was made (``archive``).
+Java maps Spark's classes from an archive where one was made (``class_archive``).
 """
 
 import atexit
@@ -17,23 +17,23 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import platformdirs
 
-from penstock.errors import ConfigError, Defect
-from penstock.spark.archive import use_options
-from penstock.spark.failures import summary
+from penstock.errors import ConfigError, Defect, PenstockError
+from penstock.spark.certificates import proxy_options, trust_options
+from penstock.spark.class_archive import use_options
+from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
-from penstock.spark.trust import proxy_options, trust_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.gateway import Jvm
+    from penstock.spark.jvm import Jvm
 
 MASTER_VARIABLE = "PENSTOCK_SPARK_MASTER"
 START_SECONDS = 120.0
@@ -57,6 +57,10 @@ class Needs(Protocol):
     def packages(self) -> tuple[str, ...]: ...
     @property
     def conf(self) -> dict[str, str]: ...
+
+
+def _go_on() -> None:
+    """Nobody stops it."""
 
 
 class _Open:
@@ -99,6 +103,7 @@ def open_session(
     lanes: int = 1,
     scratch_dir: Path,
     cache_dir: Path | None = None,
+    check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
     """Open the process's session, or share the one that is open on the same master with these jars
     (settings are then those of the first opening).
@@ -106,6 +111,7 @@ def open_session(
     ``scratch_dir`` takes the log (``spark.log``) and Spark's temporary files; ``cache_dir``
     (default: the user's cache folder) what later starts use again. Every opening wants one
     :func:`close_session`; what is open at exit is closed then.
+    ``check`` is called all along, and may raise: what it started is ended then.
     Raises ``ConfigError``, ``DestinationError`` (jars that Maven does not give).
     """
     global _current
@@ -123,7 +129,7 @@ def open_session(
         if chosen.startswith("sc://"):
             spark, jvm = _connect(chosen, conf or {}), None
         else:
-            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache)
+            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, check)
         _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
         atexit.register(_close_now)
         return spark
@@ -156,11 +162,16 @@ def _close_now(seconds: float = 20.0) -> None:
 
 
 def _start(
-    needs: Needs, master: str, conf: Mapping[str, str], scratch: Path, cache: Path
+    needs: Needs,
+    master: str,
+    conf: Mapping[str, str],
+    scratch: Path,
+    cache: Path,
+    check: Callable[[], None],
 ) -> "tuple[SparkSession, Jvm]":
     from pyspark.sql import SparkSession
 
-    from penstock.spark.gateway import start_jvm
+    from penstock.spark.jvm import start_jvm
 
     java = find_java(cache)
     found = find_jars(needs.packages, cache)
@@ -172,17 +183,24 @@ def _start(
     options = {"spark.driver.extraJavaOptions": " ".join(_java_options(java, cache))}
     merged = _merge(base_conf(master, scratch), options, own, needs.conf, conf)
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
-    jvm = start_jvm(merged, _environment(java, master), scratch, timeout)
+    jvm = start_jvm(merged, _environment(java, master), scratch, timeout, check)
+    stopped: list[PenstockError] = []
     try:
-        keep_jars(found.missing, ivy, cache)
-        spark = SparkSession.builder.getOrCreate()
-        for name, value in merged.items():
-            if name.startswith("spark.sql.") and spark.conf.isModifiable(name):
-                spark.conf.set(name, value)
+        with jvm.killed_when(check, stopped):
+            keep_jars(found.missing, ivy, cache)
+            spark = SparkSession.builder.getOrCreate()
+            for name, value in merged.items():
+                if name.startswith("spark.sql.") and spark.conf.isModifiable(name):
+                    spark.conf.set(name, value)
+        if stopped:
+            raise stopped[0]
     except Exception as failure:
+        said = summary(failure)  # asks the JVM
         jvm.end(lambda: None)
+        if stopped:
+            raise stopped[0] from None
         raise ConfigError(
-            f"Spark did not start on {master}: {summary(failure)}",
+            f"Spark did not start on {master}: {said}",
             code="spark.not_started",
             where=str(jvm.log),
             hint="check the master's address; `penstock doctor` checks Java and Spark",
@@ -225,8 +243,12 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / SCRATCH_WAREHOUSE),
     }
     if master.startswith("local"):
+        # Spark makes a fresh secret; without one any user of the machine may fetch blocks, and
+        # send objects that are then deserialised
+        conf["spark.authenticate"] = "true"
+        conf["spark.network.crypto.enabled"] = "true"
         conf["spark.local.dir"] = str(scratch / _BLOCKS)
-        conf["spark.python.daemon.module"] = "penstock.spark.daemon"
+        conf["spark.python.daemon.module"] = "penstock.spark.worker_daemon"
         # a heartbeat that meets the end of the session holds it up for one interval
         conf["spark.executor.heartbeatInterval"] = "2s"
         # adaptive execution joins small partitions; more would only cost start-up
@@ -242,6 +264,11 @@ def local_slots(master: str) -> int | None:
     if found is None:
         return None
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+
+
+def is_cluster(master: str) -> bool:
+    """Is what runs there started by others, so that only they can have given it a secret?"""
+    return not master.startswith("local")
 
 
 def is_remote(master: str) -> bool:
@@ -279,6 +306,13 @@ def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
                 f"{earlier}{joint}{value}" if earlier and value else value or earlier or ""
             )
     return {name: value for name, value in merged.items() if value}
+
+
+def java_death(seconds: float = 0.0) -> PenstockError | None:
+    """Why our own JVM is no more; None where it lives, or there is none. ``seconds``: how long to
+    wait for its end, where a failure looks like it."""
+    jvm = _current.jvm if _current is not None else None
+    return None if jvm is None else jvm.death(seconds)
 
 
 def jvm_peak_bytes() -> int:

@@ -53,6 +53,11 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     filtered: int = 0
 
+    @property
+    def reaches_table(self) -> bool:
+        """As of :class:`Load`."""
+        return bool(self.parts) or self.replaces
+
 
 class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     loads: tuple[LoadIntent, ...]
@@ -102,12 +107,19 @@ class Store(Protocol):
         """Unique in the pipeline and growing, over all lanes."""
         ...
 
-    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+    def close_epochs(
+        self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
+    ) -> None:
         """Fence: of epoch ``k`` only segments up to seq ``last[k]`` count from now on, whatever a
-        process that is still alive somewhere seals later."""
+        process that is still alive somewhere seals later. ``shares[k]``: how much those hold that
+        is to be consumed (``Segment.shares``)."""
         ...
 
     def closed_epochs(self, pipeline: str) -> dict[int, int]: ...
+
+    def shares(self, pipeline: str) -> dict[int, int]:
+        """Of closed epochs that were not forgotten, as :meth:`close_epochs` was told."""
+        ...
 
     def open_epochs(self, pipeline: str) -> set[int]:
         """Epochs that were given out and not closed, whether or not their log exists: a driver that
@@ -134,6 +146,18 @@ class Store(Protocol):
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
         """Mark loads (group id, load) committed; save the states of each group of which this was
         the last, unless its epoch is not above the floor of the state's scope. One transaction."""
+        ...
+
+    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+        """The tables of these streams are right as they are: the next load of each follows any
+        number, and may be renumbered (:meth:`renumber`), until one is committed. A reset does it
+        for its streams. ``anew``: the first load of what is read from now on replaces the table's
+        rows."""
+        ...
+
+    def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
+        """Of these streams those that adopt: their loads that are not committed get new numbers, in
+        order, above the one given (that their table has)."""
         ...
 
     def open_groups(self, pipeline: str) -> list[Group]:
@@ -165,6 +189,7 @@ class Store(Protocol):
         segment sealed before can bring an older state back (its rows still load). ``reset``: only
         these streams'; the others' sealed states still count. No state at all gives up the loads
         that are written down and not committed: the source is asked for everything again.
+        A reset adopts the tables of its streams (:meth:`adopt`).
         Connectors' keys: of ``reset`` the streams' own ones go, with no state at all every one;
         what no checkpoint has made durable goes wherever its checkpoint no longer counts."""
         ...
@@ -179,7 +204,7 @@ class Store(Protocol):
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
-        """From now on ``task`` may write keys (``keys_store.open_keys``). Names are never used
+        """From now on ``task`` may write keys (``task_keys.open_keys``). Names are never used
         again: ``keys.lane_task``, ``keys.push_task``."""
         ...
 
@@ -213,6 +238,12 @@ class Store(Protocol):
         ...
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]: ...
+
+    def newest_schemas(
+        self, pipeline: str, streams: Iterable[StreamId]
+    ) -> dict[StreamId, RowSchema]:
+        """Of those that have one."""
+        ...
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
         """Whose states the pipeline's are from now on (the newest call holds)."""

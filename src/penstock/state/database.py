@@ -1,11 +1,10 @@
 """A database that keeps a store: connections, transactions, locks, clock, errors.
 
-SQLite and Postgres differ here, and in ``keys_store``, by which a task reaches its keys. Not here:
+SQLite and Postgres differ here, and in ``task_keys``, by which a task reaches its keys. Not here:
 tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded (L11).
 Nothing that is stored reaches the text of an error: connector configuration is kept here (L10).
 """
 
-import os
 import sqlite3
 import stat
 import time
@@ -31,8 +30,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from penstock.errors import StateError
-from penstock.state import links, schema
-from penstock.state.links import BUSY_SECONDS
+from penstock.files import write_new
+from penstock.state import database_url, schema
+from penstock.state.database_url import BUSY_SECONDS
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"
@@ -102,7 +102,7 @@ def open_postgres(url: str) -> Database:
     """``url``: ``postgresql://user:password@host:port/database``, any libpq option after ``?``."""
     try:
         target = make_url(url).set(drivername="postgresql+psycopg")
-        libpq = links.libpq_options()
+        libpq = database_url.libpq_options()
         engine = create_engine(
             target,
             connect_args={k: v for k, v in libpq.items() if k not in target.query},
@@ -110,9 +110,9 @@ def open_postgres(url: str) -> Database:
             hide_parameters=True,
         )
     except ModuleNotFoundError:
-        raise links.driver_missing() from None
+        raise database_url.driver_missing() from None
     except (ArgumentError, ValueError):
-        raise links.unreadable_url() from None
+        raise database_url.unreadable_url() from None
     event.listen(engine, "connect", _set_up_postgres)
     return _migrated(Database(engine, target.render_as_string(hide_password=True)))
 
@@ -137,7 +137,7 @@ def _prepare_file(path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            write_new(path, b"")
         except FileExistsError:
             if not path.is_file():
                 raise IsADirectoryError(f"{path} is not a file") from None
@@ -172,14 +172,14 @@ def _begin_sqlite(conn: Connection) -> None:
 
 
 def _set_up_postgres(connection: Any, _record: Any) -> None:
-    for statement in links.session_settings(BUSY_SECONDS):
+    for statement in database_url.session_settings(BUSY_SECONDS):
         connection.execute(statement)
     connection.commit()
 
 
 def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
     cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
-    return links.failed(cause, place)
+    return database_url.failed(cause, place)
 
 
 def rows_of(table: Table, pipeline: str) -> Select[Any]:

@@ -3,7 +3,7 @@
 A key's namespace is never that of cursors. What a run writes is seen at once by every task of it
 and becomes durable with the checkpoint that covers it, so a port also counts checkpoints. Not here:
 what a scope means to a protocol, which checkpoint is committed when. Neighbours: ``protocols``
-hands guests' calls to a :class:`KeyPort`; ``keys_store`` opens one on the store; ``contract.Store``
+hands guests' calls to a :class:`KeyPort`; ``task_keys`` opens one on the store; ``contract.Store``
 promotes.
 """
 

@@ -1,4 +1,4 @@
-"""Connector keys in memory: the twin of ``keys_sql`` and ``keys_store``, for ``state.memory``.
+"""Connector keys in memory: the twin of ``keys_ledger`` and ``task_keys``, for ``state.memory``.
 
 A :class:`KeyTable` is a pipeline's keys; whoever calls it holds its lock. :class:`TableKeys` is a
 task's port to it, and takes the lock itself.

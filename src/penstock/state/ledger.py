@@ -5,7 +5,7 @@ decided by ``rules``; the lease, names and runs are ``sql``'s. Nothing here is d
 group may have, and a call may bring, 10,000 loads.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,12 +14,13 @@ from sqlalchemy import Connection, Row, and_, delete, func, select, update
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState, StateScope
-from penstock.state import keys_sql, rules
+from penstock.state import keys_ledger, rules
 from penstock.state.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
 from penstock.state.database import chunks, insert_all, rows_of, update_all
 from penstock.state.keys import Covered
 from penstock.state.schema import (
     CONSUMED,
+    EPOCHS,
     GROUP_KEYS,
     GROUPS,
     HISTORY,
@@ -48,14 +49,11 @@ def intend(
 ) -> list[Group]:
     """Writes the groups down, each load with its number. Raises ``StateError`` where a segment was
     taken before. ``committed``: so are all their loads."""
-    streams = {load.stream.key for intent in intents for load in intent.loads}
-    stored = {
-        row.stream: row.number
-        for part in chunks(streams)
-        for row in conn.execute(rows_of(NUMBERS, held.name).where(NUMBERS.c.stream.in_(part)))
-    }
+    stored = _numbers(conn, held, {load.stream.key for i in intents for load in i.loads})
     numbers = dict(stored)
-    groups = rules.number_groups(held.state_id, intents, held.last_group, numbers)
+    groups = rules.number_groups(
+        held.state_id, intents, held.last_group, numbers, held.floors, into_tables=not committed
+    )
     _consume(conn, held, [Consumed(*item) for group in groups for item in group.consumes])
     held.last_group += len(groups)
     _set(conn, held, last_group=held.last_group)
@@ -96,10 +94,69 @@ def intend(
     return list(groups)
 
 
+def adopt(conn: Connection, held: Held, streams: Iterable[str], *, anew: bool = False) -> None:
+    """``streams``: their keys."""
+    wanted = set(streams)
+    stored = _numbers(conn, held, wanted)
+    after = {s: rules.adopted(stored.get(s, rules.Numbers()), anew) for s in wanted}
+    _put_numbers(conn, held.name, stored, after)
+
+
+def adopt_all(conn: Connection, held: Held) -> None:
+    query = select(NUMBERS.c.stream).where(NUMBERS.c.pipeline == held.name)
+    adopt(conn, held, list(conn.scalars(query)))
+
+
+def renumber(conn: Connection, held: Held, above: Mapping[StreamId, int]) -> set[StreamId]:
+    """Bodies of groups are read only where something is renumbered."""
+    stored = _numbers(conn, held, {s.key for s in above})
+    wanted = {s for s in above if s.key in stored and stored[s.key].adopts}
+    if not wanted:
+        return set()
+    numbers = {s.key: rules.renumbering(stored[s.key], above[s]) for s in wanted}
+    for row in conn.execute(rows_of(GROUPS, held.name).order_by(GROUPS.c.id)).all():
+        before = msgspec.json.decode(row.body, type=KeyedGroup)
+        done = committed_loads(conn, held.name, row.id)
+        group = rules.renumbered(before, done, numbers)
+        if group == before:
+            continue
+        body = msgspec.json.encode(group).decode()
+        mine = (GROUPS.c.pipeline == held.name, GROUPS.c.id == row.id)
+        conn.execute(update(GROUPS).where(*mine).values(body=body))
+        left = (LOADS.c.pipeline == held.name, LOADS.c.id == row.id, LOADS.c.committed == 0)
+        conn.execute(delete(LOADS).where(*left))
+        names = {"pipeline": held.name, "id": row.id, "committed": 0}
+        loads = [{**names, "key": x.key, "number": x.number} for x in group.loads]
+        insert_all(conn, LOADS, [x for x in loads if (x["key"], x["number"]) not in done])
+    _put_numbers(conn, held.name, {key: stored[key] for key in numbers}, numbers)
+    return wanted
+
+
+def _numbers(conn: Connection, held: Held, streams: Iterable[str]) -> dict[str, rules.Numbers]:
+    return {
+        row.stream: rules.Numbers(row.number, row.table_number, bool(row.adopts), bool(row.anew))
+        for part in chunks(streams)
+        for row in conn.execute(rows_of(NUMBERS, held.name).where(NUMBERS.c.stream.in_(part)))
+    }
+
+
 def _put_numbers(
-    conn: Connection, pipeline: str, stored: dict[str, int], numbers: dict[str, int]
+    conn: Connection,
+    pipeline: str,
+    stored: dict[str, rules.Numbers],
+    numbers: dict[str, rules.Numbers],
 ) -> None:
-    rows = [{"pipeline": pipeline, "stream": s, "number": n} for s, n in numbers.items()]
+    rows = [
+        {
+            "pipeline": pipeline,
+            "stream": stream,
+            "number": n.last,
+            "table_number": n.table,
+            "adopts": int(n.adopts),
+            "anew": int(n.anew),
+        }
+        for stream, n in numbers.items()
+    ]
     for part in chunks(stored):
         conn.execute(
             delete(NUMBERS).where(NUMBERS.c.pipeline == pipeline, NUMBERS.c.stream.in_(part))
@@ -128,6 +185,9 @@ def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None
     )
     full = [group for group, loads in left.items() if not any(loads.values())]
     update_all(conn, GROUPS, {"done": 1}, [{"pipeline": held.name, "id": group} for group in full])
+    for part in chunks({load.stream.key for _, load in done if load.reaches_table}):
+        mine = (NUMBERS.c.pipeline == held.name, NUMBERS.c.adopts == 1)
+        conn.execute(update(NUMBERS).where(*mine, NUMBERS.c.stream.in_(part)).values(adopts=0))
 
 
 def settle(conn: Connection, held: Held, merge: Merge) -> None:
@@ -148,7 +208,7 @@ def settle(conn: Connection, held: Held, merge: Merge) -> None:
     if new:
         saved = states(conn, held.name)
         save_states(conn, held, saved, merge(saved, new))
-    keys_sql.promote(conn, held.name, [covered for g in free for covered in g.keys])
+    keys_ledger.promote(conn, held.name, [covered for g in free for covered in g.keys])
     for part in chunks([g.id for g in free]):
         conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name, GROUPS.c.id.in_(part)))
 
@@ -239,6 +299,8 @@ def forget(conn: Connection, held: Held, epochs: Iterable[int]) -> None:
         conn.execute(
             delete(CONSUMED).where(CONSUMED.c.pipeline == held.name, CONSUMED.c.epoch.in_(part))
         )
+        mine = (EPOCHS.c.pipeline == held.name, EPOCHS.c.epoch.in_(part))
+        conn.execute(update(EPOCHS).where(*mine).values(shares=None))
 
 
 def _consume(conn: Connection, held: Held, items: Sequence[Consumed]) -> None:
@@ -326,12 +388,15 @@ def _remember(
     insert_all(conn, HISTORY, rows[-rules.HISTORY_KEPT :])
     held.last_history += len(rows)
     _set(conn, held, last_history=held.last_history)
-    conn.execute(
-        delete(HISTORY).where(
-            HISTORY.c.pipeline == held.name,
-            HISTORY.c.id <= held.last_history - rules.HISTORY_KEPT,
-        )
-    )
+    mine = HISTORY.c.pipeline == held.name
+    last = held.last_history - rules.HISTORY_KEPT
+    # as long as none is larger than its share, their number bounds them
+    if any(len(blob or "") > rules.HISTORY_BYTES // rules.HISTORY_KEPT for _, blob in changes):
+        sizes = select(HISTORY.c.id, func.length(HISTORY.c.blob)).where(mine, HISTORY.c.id > last)
+        found = conn.execute(sizes.order_by(HISTORY.c.id.desc())).all()
+        kept = rules.history_kept(size or 0 for _, size in found)
+        last = found[kept].id if kept < len(found) else last
+    conn.execute(delete(HISTORY).where(mine, HISTORY.c.id <= last))
 
 
 def _set(conn: Connection, held: Held, **values: int) -> None:

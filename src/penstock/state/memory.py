@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
+import msgspec
+
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
@@ -30,9 +32,9 @@ from penstock.state.contract import (
     Reset,
     SourceOf,
 )
-from penstock.state.holder import is_dead, iso_time, start_mark
 from penstock.state.keys import Covered, Place, lane_task
 from penstock.state.keys_memory import KeyTable, TableKeys
+from penstock.state.lock_holder import is_dead, iso_time, start_mark
 
 OnStep = Callable[[str], None]
 
@@ -68,8 +70,9 @@ class _Pipeline:
     last_group: int = 0
     floors: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[int, int] = field(default_factory=dict[int, int])
+    shares: dict[int, int] = field(default_factory=dict[int, int])
     generations: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
-    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    numbers: dict[str, rules.Numbers] = field(default_factory=dict[str, rules.Numbers])
     groups: dict[int, _OpenGroup] = field(default_factory=dict[int, _OpenGroup])  # oldest first
     consumed: dict[int, set[Consumed]] = field(default_factory=dict[int, set[Consumed]])
     states: list[SavedState] = field(default_factory=list[SavedState])
@@ -143,13 +146,20 @@ class MemoryStore:
             p.epoch += 1
             return p.epoch
 
-    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+    def close_epochs(
+        self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
+    ) -> None:
         with self._step("close_epochs", bool(last)):
             p, _ = self._held(lease)
+            told = {e: n for e, n in (shares or {}).items() if e in last and e not in p.closed}
             p.closed = last | p.closed
+            p.shares |= told
 
     def closed_epochs(self, pipeline: str) -> dict[int, int]:
         return dict(self._read(pipeline).closed)
+
+    def shares(self, pipeline: str) -> dict[int, int]:
+        return dict(self._read(pipeline).shares)
 
     def open_epochs(self, pipeline: str) -> set[int]:
         p = self._read(pipeline)
@@ -180,7 +190,9 @@ class MemoryStore:
     ) -> list[Group]:
         p, held = self._held(lease)
         numbers = dict(p.numbers)
-        new = rules.number_groups(p.state_id, groups, p.last_group, numbers)
+        new = rules.number_groups(
+            p.state_id, groups, p.last_group, numbers, p.floors, into_tables=not committed
+        )
         taken: set[Consumed] = set()
         for item in (Consumed(*item) for group in new for item in group.consumes):
             if item in taken or item in p.consumed.get(item.segment.epoch, ()):
@@ -209,6 +221,35 @@ class MemoryStore:
                 was = after[group]
                 after[group] = _OpenGroup(was.group, was.left - marked[group], was.loads)
             self._settle(p, held, after, merge)
+            for stream in {load.stream.key for _, load in done if load.reaches_table}:
+                if stream in p.numbers:
+                    p.numbers[stream] = msgspec.structs.replace(p.numbers[stream], adopts=False)
+
+    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+        wanted = list(streams)
+        with self._step("adopt", bool(wanted)):
+            p, _ = self._held(lease)
+            self._adopt(p, wanted, anew)
+
+    @staticmethod
+    def _adopt(p: _Pipeline, streams: Iterable[StreamId], anew: bool = False) -> None:
+        for stream in streams:
+            was = p.numbers.get(stream.key, rules.Numbers())
+            p.numbers[stream.key] = rules.adopted(was, anew)
+
+    def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
+        numbers = self._read(lease.pipeline).numbers
+        wanted = {s for s in above if s.key in numbers and numbers[s.key].adopts}
+        with self._step("renumber", bool(wanted)):
+            p, _ = self._held(lease)
+            new = {s.key: rules.renumbering(p.numbers[s.key], above[s]) for s in wanted}
+            for number, each in p.groups.items():
+                done = each.loads - each.left
+                group = rules.renumbered(each.group, done, new)
+                loads = frozenset((load.key, load.number) for load in group.loads)
+                p.groups[number] = _OpenGroup(group, set(loads - done), loads)
+            p.numbers |= new
+        return wanted
 
     def _settle(
         self, p: _Pipeline, held: _Held, groups: dict[int, _OpenGroup], merge: Merge
@@ -252,6 +293,7 @@ class MemoryStore:
             p, _ = self._held(lease)
             for epoch in wanted:
                 p.consumed.pop(epoch, None)
+                p.shares.pop(epoch, None)
             p.keys.end(p.keys_covered(), [lane_task(epoch) for epoch in wanted])
 
     @staticmethod
@@ -271,12 +313,15 @@ class MemoryStore:
             self._save(p, held, states)
             if reset is None:
                 p.floors = {rules.ANYTHING: p.epoch}
+                if not states:
+                    self._adopt(p, map(rules.stream_from_key, list(p.numbers)))
                 p.keys.end((), None)
                 if not states:
                     p.groups = {}
                     p.keys.reset(None)
                 return
             p.floors.update({s.key: p.epoch for s in reset.streams})
+            self._adopt(p, reset.streams)
             for each in p.groups.values():
                 each.group = rules.stripped(each.group, reset)
             p.keys.reset(reset.streams)
@@ -291,6 +336,9 @@ class MemoryStore:
         for scope, blob in removed + [(s.scope, s.blob) for s in changes.saved]:
             p.history.append(rules.history_entry(at, run, scope.key, scope.type.value, blob))
         del p.history[: -rules.HISTORY_KEPT]
+        if any(len(s.blob) > rules.HISTORY_BYTES // rules.HISTORY_KEPT for s in changes.saved):
+            kept = rules.history_kept(len(each["blob"] or "") for each in reversed(p.history))
+            del p.history[: len(p.history) - kept]
         p.states = list(new)
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
@@ -314,7 +362,7 @@ class MemoryStore:
             return self._read(pipeline).keys.durable()
 
     def open_keys(self, pipeline: str, task: str) -> TableKeys:
-        """As ``keys_store.open_keys`` for a store in a database."""
+        """As ``task_keys.open_keys`` for a store in a database."""
         return TableKeys(lambda: self._read(pipeline).keys, self._lock, task)
 
     # -- names and schemas, which only grow
@@ -349,6 +397,12 @@ class MemoryStore:
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
         return {s.version: s for s in self._read(pipeline).schemas.get(stream, [])}
+
+    def newest_schemas(
+        self, pipeline: str, streams: Iterable[StreamId]
+    ) -> dict[StreamId, RowSchema]:
+        known = self._read(pipeline).schemas
+        return {stream: known[stream][-1] for stream in streams if known.get(stream)}
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
         told = SourceOf(protocol, reference)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from penstock.state.contract import Store
-from penstock.state.links import sqlite_file
+from penstock.state.database_url import sqlite_file
 
 
 def open_store(place: str | Path) -> Store:

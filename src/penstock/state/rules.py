@@ -5,7 +5,9 @@ that the in-memory twin cannot drift from the real one.
 """
 
 import math
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -19,23 +21,59 @@ from penstock.state.contract import GroupIntent, Holder, KeyedGroup, LoadIntent,
 from penstock.state.keys import SHARED
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
+HISTORY_BYTES = 32 << 20  # of them together; the newest is kept whatever its size
 ANYTHING = ""  # stands for every open group among the keys of :func:`settled`
 
 
+class Numbers(msgspec.Struct, frozen=True):
+    """Of one stream. ``last``: the last number given. ``table``: the one that its table has once
+    every load that was written down is committed; None: whichever it has. ``adopts``: the table's
+    number is right, whatever it is. ``anew``: the next load of what was read since replaces the
+    table's rows."""
+
+    last: int = 0
+    table: int | None = 0
+    adopts: bool = False
+    anew: bool = False
+
+
 def number_groups(
-    state_id: str, intents: Sequence[GroupIntent], last_group: int, numbers: dict[str, int]
+    state_id: str,
+    intents: Sequence[GroupIntent],
+    last_group: int,
+    numbers: dict[str, Numbers],
+    floors: Mapping[str, int],
+    *,
+    into_tables: bool,
 ) -> list[KeyedGroup]:
-    """Groups with their ids and their loads' numbers. ``numbers``: the last one given, per stream
-    key; it is brought up to date (L3: a number is never given twice)."""
+    """Groups with their ids and their loads' numbers. ``numbers``: by stream key; brought up to
+    date (L3: a number is never given twice). ``into_tables`` False: a destination connector has
+    them already, and nothing is known of a table."""
     groups: list[KeyedGroup] = []
     for offset, intent in enumerate(intents, 1):
         loads: list[Load] = []
         for load in intent.loads:
             stream = load.stream.key
-            numbers[stream] = numbers.get(stream, 0) + 1
+            was = numbers.get(stream, Numbers())
+            number, table = was.last + 1, was.table
+            fields = _fields_of(load)
+            anew = was.anew
+            if anew and load.reaches_table and intent.epoch > floors.get(stream, 0):
+                fields["replaces"], anew = True, False
             loads.append(
-                Load(key=f"{state_id}/{stream}", number=numbers[stream], **_fields_of(load))
+                Load(
+                    key=f"{state_id}/{stream}",
+                    number=number,
+                    follows=table,
+                    token=secrets.token_hex(8),
+                    **fields,
+                )
             )
+            if not into_tables:
+                table = None
+            elif load.reaches_table:
+                table = number
+            numbers[stream] = Numbers(number, table, was.adopts, anew)
         groups.append(
             KeyedGroup(
                 id=last_group + offset,
@@ -47,6 +85,37 @@ def number_groups(
             )
         )
     return groups
+
+
+def adopted(was: Numbers, anew: bool) -> Numbers:
+    """What :meth:`Store.adopt` makes of it."""
+    return Numbers(was.last, None, adopts=True, anew=anew or was.anew)
+
+
+def renumbered(
+    group: KeyedGroup,
+    committed: AbstractSet[tuple[str, int]],
+    numbers: dict[str, Numbers],
+) -> KeyedGroup:
+    """A group whose uncommitted loads of the streams of ``numbers`` follow them. ``numbers``: by
+    stream key, brought up to date. Groups are given oldest first."""
+    loads: list[Load] = []
+    for load in group.loads:
+        was = numbers.get(load.stream.key)
+        if was is None or (load.key, load.number) in committed:
+            loads.append(load)
+            continue
+        number = was.last + 1
+        token = secrets.token_hex(8)
+        loads.append(msgspec.structs.replace(load, number=number, follows=was.table, token=token))
+        table = number if load.reaches_table else was.table
+        numbers[load.stream.key] = Numbers(number, table, was.adopts, was.anew)
+    return msgspec.structs.replace(group, loads=tuple(loads))
+
+
+def renumbering(was: Numbers, above: int) -> Numbers:
+    """From which :func:`renumbered` goes on."""
+    return Numbers(max(was.last, above), None, was.adopts, was.anew)
 
 
 def _fields_of(load: LoadIntent) -> dict[str, Any]:
@@ -221,6 +290,17 @@ def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
         f"this run no longer holds pipeline {pipeline!r}{now}: nothing more of it is committed",
         hint=f"see `penstock runs {pipeline}`; run it again when no other run is under way",
     )
+
+
+def history_kept(sizes: Iterable[int]) -> int:
+    """How many of these saved states stay. ``sizes``: in characters, newest first."""
+    total = kept = 0
+    for size in sizes:
+        total += size
+        if kept == HISTORY_KEPT or (kept and total > HISTORY_BYTES):
+            break
+        kept += 1
+    return kept
 
 
 def history_entry(at: str, run: str, scope: str, kind: str, blob: str | None) -> dict[str, Any]:

@@ -67,11 +67,20 @@ EPOCHS = _table(
     _int("epoch", key=True),
     _int("lane", null=True),
     _int("last_seq", null=True),  # NULL: not closed
+    _int("shares", null=True),  # NULL: not known, or all of it is gone
 )
 GENERATIONS = _table(
     "generations", _text("pipeline", key=True), _text("stream", key=True), _int("generation")
 )
-NUMBERS = _table("numbers", _text("pipeline", key=True), _text("stream", key=True), _int("number"))
+NUMBERS = _table(
+    "numbers",
+    _text("pipeline", key=True),
+    _text("stream", key=True),
+    _int("number"),
+    _int("table_number", null=True),  # NULL: whichever its table has
+    _int("adopts"),
+    _int("anew"),
+)
 GROUPS = _table(
     "groups",
     _text("pipeline", key=True),
@@ -223,7 +232,24 @@ def _third(conn: Connection) -> None:
         conn.exec_driver_sql(f"CREATE {statement}")
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first, _second, _third]
+def _numbers_of_tables(conn: Connection) -> None:
+    # of what an earlier version loaded nothing is known: the next load follows any number
+    for column in ("table_number BIGINT", "adopts BIGINT NOT NULL DEFAULT 0"):
+        conn.exec_driver_sql(f"ALTER TABLE penstock_numbers ADD COLUMN {column}")
+    conn.exec_driver_sql("ALTER TABLE penstock_numbers ADD COLUMN anew BIGINT NOT NULL DEFAULT 0")
+
+
+def _shares_of_epochs(conn: Connection) -> None:
+    conn.exec_driver_sql("ALTER TABLE penstock_epochs ADD COLUMN shares BIGINT")
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [
+    _first,
+    _second,
+    _third,
+    _numbers_of_tables,
+    _shares_of_epochs,
+]
 
 
 def stored_version(conn: Connection, place: str) -> int:

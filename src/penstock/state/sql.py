@@ -2,8 +2,9 @@
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
 transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
-``schema`` (tables), ``ledger`` (groups, loads, states), ``keys_sql`` (connectors' keys), ``grown``
-(names, schemas), ``rules`` (decisions shared with ``memory``). Contract: ``contract.Store``.
+``schema`` (tables), ``ledger`` (groups, loads, states), ``keys_ledger`` (connectors' keys),
+``names_and_schemas`` (names, schemas), ``rules`` (decisions shared with ``memory``). Contract:
+``contract.Store``.
 """
 
 import json
@@ -19,12 +20,12 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state import grown, keys_sql, ledger, rules
+from penstock.state import keys_ledger, ledger, names_and_schemas, rules
 from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
 from penstock.state.database import Database, chunks, insert_all, rows_of
-from penstock.state.holder import is_dead, iso_time, start_mark
 from penstock.state.keys import Covered, Place, lane_task
 from penstock.state.ledger import Held
+from penstock.state.lock_holder import is_dead, iso_time, start_mark
 from penstock.state.schema import (
     EPOCHS,
     GENERATIONS,
@@ -97,7 +98,10 @@ class SqlStore:
             conn.execute(insert(EPOCHS).values(pipeline=held.name, epoch=epoch, lane=lane))
         return epoch
 
-    def close_epochs(self, lease: Lease, last: dict[int, int]) -> None:
+    def close_epochs(
+        self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
+    ) -> None:
+        shares = shares or {}
         with self._held(lease) as (conn, held):
             for part in chunks(last):
                 rows = conn.execute(rows_of(EPOCHS, held.name).where(EPOCHS.c.epoch.in_(part)))
@@ -115,6 +119,7 @@ class SqlStore:
                             "epoch": epoch,
                             "lane": known[epoch].lane if epoch in known else None,
                             "last_seq": last[epoch],
+                            "shares": shares.get(epoch),
                         }
                         for epoch in free
                     ],
@@ -124,6 +129,11 @@ class SqlStore:
         with self._db.reading() as conn:
             rows = conn.execute(rows_of(EPOCHS, pipeline).where(EPOCHS.c.last_seq.is_not(None)))
             return {row.epoch: row.last_seq for row in rows}
+
+    def shares(self, pipeline: str) -> dict[int, int]:
+        with self._db.reading() as conn:
+            rows = conn.execute(rows_of(EPOCHS, pipeline).where(EPOCHS.c.shares.is_not(None)))
+            return {row.epoch: row.shares for row in rows}
 
     def open_epochs(self, pipeline: str) -> set[int]:
         with self._db.reading() as conn:
@@ -172,6 +182,14 @@ class SqlStore:
             ledger.mark(conn, held, done)
             ledger.settle(conn, held, merge)
 
+    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+        with self._held(lease) as (conn, held):
+            ledger.adopt(conn, held, [s.key for s in streams], anew=anew)
+
+    def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
+        with self._held(lease) as (conn, held):
+            return ledger.renumber(conn, held, above)
+
     def open_groups(self, pipeline: str) -> list[Group]:
         with self._db.reading() as conn:
             return ledger.open_groups(conn, pipeline)
@@ -208,12 +226,14 @@ class SqlStore:
             if reset is not None:
                 floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
                 ledger.strip_groups(conn, held, reset)
-                keys_sql.reset(conn, held.name, reset.streams)
+                ledger.adopt(conn, held, [s.key for s in reset.streams])
+                keys_ledger.reset(conn, held.name, reset.streams)
             else:
-                keys_sql.end(conn, held.name, (), None)
+                keys_ledger.end(conn, held.name, (), None)
                 if not states:
                     ledger.give_up_groups(conn, held)
-                    keys_sql.reset(conn, held.name, None)
+                    ledger.adopt_all(conn, held)
+                    keys_ledger.reset(conn, held.name, None)
             conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
@@ -233,7 +253,7 @@ class SqlStore:
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
         with self._held(lease) as (conn, held):
-            keys_sql.begin(conn, held.name, task)
+            keys_ledger.begin(conn, held.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
@@ -243,16 +263,16 @@ class SqlStore:
 
     def connector_keys(self, pipeline: str) -> dict[Place, str]:
         with self._db.reading() as conn:
-            return keys_sql.durable(conn, pipeline)
+            return keys_ledger.durable(conn, pipeline)
 
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:
         with self._db.reading() as conn:
-            return grown.names(conn, pipeline)
+            return names_and_schemas.names(conn, pipeline)
 
     def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
         with self._held(lease) as (conn, held):
-            grown.grow_names(conn, held.name, names)
+            names_and_schemas.grow_names(conn, held.name, names)
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         return self.schema_versions(lease, {stream: schema})[stream]
@@ -261,11 +281,17 @@ class SqlStore:
         self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
     ) -> dict[StreamId, RowSchema]:
         with self._held(lease) as (conn, held):
-            return grown.schema_versions(conn, held.name, schemas)
+            return names_and_schemas.schema_versions(conn, held.name, schemas)
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
         with self._db.reading() as conn:
-            return grown.schemas(conn, pipeline, stream)
+            return names_and_schemas.schemas(conn, pipeline, stream)
+
+    def newest_schemas(
+        self, pipeline: str, streams: Iterable[StreamId]
+    ) -> dict[StreamId, RowSchema]:
+        with self._db.reading() as conn:
+            return names_and_schemas.newest_schemas(conn, pipeline, streams)
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
         with self._held(lease) as (conn, held):
@@ -384,9 +410,9 @@ def _end_keys(
     conn: Connection, held: Held, covered: Iterable[Covered], tasks: Iterable[str] | None
 ) -> None:
     # bodies of groups may be long: they are read only where something waits to be covered
-    waits = keys_sql.has_overlay(conn, held.name)
+    waits = keys_ledger.has_overlay(conn, held.name)
     written = ledger.keys_covered(conn, held.name) if waits else []
-    keys_sql.end(conn, held.name, [*covered, *written], tasks)
+    keys_ledger.end(conn, held.name, [*covered, *written], tasks)
 
 
 def _floors(body: str) -> dict[str, int]:

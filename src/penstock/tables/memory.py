@@ -8,12 +8,21 @@ raise, as a process that dies there would.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.model.catalog import DestinationSyncMode, FieldPath
-from penstock.model.types import EXTRACTED_AT, SEQ
-from penstock.tables.contract import Deletes, LoadResult, SessionNeeds, TableLoad, TableName
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath
+from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
+from penstock.tables.contract import (
+    Deletes,
+    Held,
+    LoadResult,
+    SessionNeeds,
+    TableLoad,
+    TableName,
+    judge,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +31,8 @@ Row = Mapping[str, Any]
 
 
 class MemoryTables:
-    """``rows``: what each table holds, in order. ``applied``: per table and load key, the highest
-    number. Both outlive a run, as a real destination does."""
+    """``rows``: what each table holds, in order. ``applied``: per table and load key, what it
+    remembers of the key. Both outlive a run, as a real destination does."""
 
     name = "memory"
 
@@ -34,7 +43,7 @@ class MemoryTables:
         waits: Mapping[DestinationSyncMode, str] | None = None,
     ) -> None:
         self.rows: dict[TableName, list[Row]] = {}
-        self.applied: dict[tuple[TableName, str], int] = {}
+        self.applied: dict[tuple[TableName, str], Held] = {}
         self._resolve = resolve
         self._on_step = on_step
         self._waits = dict(waits or {})
@@ -51,6 +60,9 @@ class MemoryTables:
     def loads_once(self, mode: DestinationSyncMode) -> str | None:
         return self._waits.get(mode)
 
+    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        return None
+
     def commit(
         self, spark: "SparkSession | None", loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
@@ -66,8 +78,9 @@ class MemoryTables:
 
     def _commit(self, load: TableLoad) -> LoadResult:
         mark = (load.table, load.load.key)
-        if self.applied.get(mark, -1) >= load.load.number:
-            return LoadResult(0, repeated=True)
+        known = judge(load.load, self.applied.get(mark))
+        if known is not None:
+            return known
         fresh = [row for part in load.parts for row in self._resolve(part)]
         held = [] if load.load.replaces else self.rows.get(load.table, [])
         if load.mode is DestinationSyncMode.append_dedup:
@@ -76,7 +89,7 @@ class MemoryTables:
             content, written = [*held, *fresh], len(fresh)
         self._on_step("table.commit.before")
         self.rows[load.table] = content
-        self.applied[mark] = load.load.number
+        self.applied[mark] = Held(load.load.number, load.load.token)
         self._on_step("table.commit.after")
         return LoadResult(written)
 
@@ -84,25 +97,20 @@ class MemoryTables:
 def _newest(held: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[list[Row], int]:
     """One row per key, and how many rows came out of the load."""
     table = {_key(row, load): row for row in held}
+    newest = {key: _age(row, load) for key, row in table.items()}
+    cursors = {key: age[:2] for key, age in newest.items()}  # the highest so far
     best: dict[tuple[Any, ...], Row] = {}
-    for row in fresh:
-        key = _key(row, load)
-        if key not in best or (*_age(row, load), row[SEQ]) > (
-            *_age(best[key], load),
-            best[key][SEQ],
-        ):
-            best[key] = row
+    for row in sorted(fresh, key=lambda row: row[SEQ]):
+        key, age = _key(row, load), _age(row, load)
+        cursors[key] = max(cursors.get(key, age[:2]), age[:2])
+        if _deletes(row, load) and not age[0]:
+            age = (*cursors[key], *age[2:])
+        if load.arrival or key not in newest or age >= newest[key]:
+            best[key], newest[key] = row, age
     written = 0
     for key, row in best.items():
-        known = table.get(key)
-        if known is not None and _age(row, load) < _age(known, load):
-            continue
-        gone = load.deletes is Deletes.hard and bool(
-            load.deleted_column and row.get(load.deleted_column) is not None
-        )
-        if gone:
-            table.pop(key, None)
-            written += known is not None
+        if load.deletes is Deletes.hard and _deletes(row, load):
+            written += table.pop(key, None) is not None
         else:
             table[key] = row
             written += 1
@@ -113,10 +121,27 @@ def _key(row: Row, load: TableLoad) -> tuple[Any, ...]:
     return tuple(_at(row, path) for path in load.primary_key)
 
 
+def _deletes(row: Row, load: TableLoad) -> bool:
+    return bool(load.deleted_column and row.get(load.deleted_column) is not None)
+
+
 def _age(row: Row, load: TableLoad) -> tuple[Any, ...]:
     cursor = _at(row, load.cursor) if load.cursor else None
+    if isinstance(cursor, str):
+        cursor = _by_value(cursor)
     at = row.get(EXTRACTED_AT)
     return (cursor is not None, 0 if cursor is None else cursor, at is not None, at or 0)
+
+
+def _by_value(text: str) -> tuple[bool, Decimal, str] | None:
+    """As ``tables.load_frame.cursor_sql``: numbers by their value, before all other text."""
+    if not text.strip():
+        return None
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return True, Decimal(0), text
+    return (False, number, "") if number.is_finite() else (True, Decimal(0), text)
 
 
 def _at(row: Row, path: FieldPath) -> Any:

@@ -4,8 +4,9 @@
 pandas: all files of a table have the same columns. A plain append stages its files and renames them
 into the folder (a reader may see a load file by file); whatever replaces rows, keeps the newest per
 key or changes columns writes a new complete folder and exchanges the two in one step. Appends of
-many tables with equal columns share one Spark job (``small``). Neighbours: ``folders`` knows what
-lies on the disk, ``rows`` what the rows are, ``evolution`` what the columns become.
+many tables with equal columns share one Spark job (``small_loads``). Neighbours:
+``parquet_folders`` knows what lies on the disk, ``load_frame`` what the rows are,
+``schema_evolution`` what the columns become.
 """
 
 import shutil
@@ -18,26 +19,27 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from penstock.errors import ConfigError, DestinationError, PenstockError
-from penstock.model.catalog import DestinationSyncMode
-from penstock.model.types import Field
-from penstock.spark.failures import table_failure
+from penstock.files import sync_file_system
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
+from penstock.model.types import Field, RowSchema
+from penstock.spark.error_text import table_failure
 from penstock.spark.types import struct_type
-from penstock.tables import rows
-from penstock.tables.contract import LoadResult, SessionNeeds, TableLoad, TableName
-from penstock.tables.folders import (
+from penstock.tables import load_frame
+from penstock.tables.contract import LoadResult, SessionNeeds, TableLoad, TableName, judge
+from penstock.tables.parquet_folders import (
     Marker,
     Root,
+    can_exchange,
     finished_files,
     name_rewritten,
     parquet_files,
     prove_writable,
     put_folder,
     read_marker,
-    sync_file_system,
     take_files,
     write_marker,
 )
-from penstock.tables.small import write_each
+from penstock.tables.small_loads import write_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -88,6 +90,14 @@ class ParquetTables:
 
     def loads_once(self, mode: DestinationSyncMode) -> str | None:
         return _REWRITES if mode is DestinationSyncMode.append_dedup else None
+
+    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        if can_exchange(self._root.path):
+            return None
+        return (
+            "its file system cannot exchange two folders in one step, which a Parquet table needs "
+            "to keep one row per key"
+        )
 
     def commit(self, spark: "SparkSession", loads: Sequence[TableLoad]) -> list[Outcome]:
         self._root.prepare()
@@ -151,22 +161,24 @@ class _Wave:
         except Exception as failure:
             self.outcomes[index] = table_failure(failure, load.table.name)
             return None
-        if plan is None:
-            self.outcomes[index] = LoadResult(0, repeated=True)
+        if isinstance(plan, LoadResult):
+            self.outcomes[index] = plan
+            return None
         return plan
 
-    def _plan(self, index: int, load: TableLoad) -> _Plan | None:
+    def _plan(self, index: int, load: TableLoad) -> _Plan | LoadResult:
         folder = self.root.folder(load.table)
         marker = read_marker(folder)
-        if marker is not None and marker.has(load.load.key, load.load.number):
-            return None
+        known = judge(load.load, marker.held(load.load.key) if marker else None)
+        if known is not None:
+            return known
         old = marker.columns if marker else None
-        columns = rows.target_columns(
+        columns = load_frame.target_columns(
             load, old, lambda: self._held(folder, marker) if marker else None
         )
         dedups = load.mode is DestinationSyncMode.append_dedup
         if dedups:
-            rows.key_sql(load, columns.fields)
+            load_frame.key_sql(load, columns.fields)
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
         return _Plan(index, load, folder, marker, columns.fields, rewrites)
 
@@ -175,7 +187,7 @@ class _Wave:
         if not files:
             return None
         reader = self.spark.read.schema(struct_type(marker.columns))
-        return reader.parquet(*map(rows.literal_path, files))
+        return reader.parquet(*map(load_frame.literal_path, files))
 
     # -- a new folder, exchanged
 
@@ -197,7 +209,8 @@ class _Wave:
         name_rewritten(staged)
         load = plan.load.load
         applied = plan.marker.applied if plan.marker else {}
-        write_marker(staged, Marker(plan.target, applied).with_load(load.key, load.number))
+        tokens = plan.marker.tokens if plan.marker else {}
+        write_marker(staged, Marker(plan.target, applied, tokens=tokens).with_load(load))
         sync_file_system(staged)
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
@@ -212,27 +225,27 @@ class _Wave:
         from pyspark.sql import functions as F
 
         load, target = plan.load, plan.target
-        fresh = rows.in_shape(self._parts(load), load, target, keep=rows.ORDER)
+        fresh = load_frame.in_shape(self._parts(load), load, target, keep=load_frame.ORDER)
         replaces, marker = load.load.replaces, plan.marker
         held = self._held(plan.folder, marker) if marker and not replaces else None
         old = None
         if held is not None and marker is not None:
-            old = rows.old_in_shape(held, marker.columns, load, target)
-        names = [F.col(rows.quoted(f.name)) for f in target]
+            old = load_frame.old_in_shape(held, marker.columns, load, target)
+        names = [F.col(load_frame.quoted(f.name)) for f in target]
         if load.mode is not DestinationSyncMode.append_dedup:
             fresh = fresh.select(*names)
             return old.unionByName(fresh) if old is not None else fresh
-        both = fresh.withColumn(rows.ORIGIN, F.lit(1))
+        both = fresh.withColumn(load_frame.ORIGIN, F.lit(1))
         if old is not None:
-            both = rows.as_held(old, load, target).unionByName(both)
-        kept = rows.newest(both, load, target)
-        gone = F.expr(rows.gone_sql(load, target))
-        counts = (F.col(rows.ORIGIN) == 1) & (~gone | F.col(rows.KNOWN))
+            both = load_frame.as_held(old, load, target).unionByName(both)
+        kept = load_frame.newest(both, load, target)
+        gone = F.expr(load_frame.gone_sql(load, target))
+        counts = (F.col(load_frame.ORIGIN) == 1) & (~gone | F.col(load_frame.KNOWN))
         kept = kept.observe(seen, F.sum(F.when(counts, 1).otherwise(0)).alias(_WRITTEN))
         return kept.filter(~gone).select(*names)
 
     def _parts(self, load: TableLoad) -> "DataFrame":
-        return rows.read_parts(self.spark, load)
+        return load_frame.read_parts(self.spark, load)
 
     # -- files beside those that are there
 
@@ -267,18 +280,18 @@ class _Wave:
         first = batch[0]
         place = self.staging / f"append-{first.index}-{len(batch)}"
         if len(batch) == 1:
-            fresh = rows.in_shape(self._parts(first.load), first.load, first.target)
+            fresh = load_frame.in_shape(self._parts(first.load), first.load, first.target)
             fresh.write.mode("overwrite").parquet(str(place))
             return [[place / name for name in parquet_files(place)]]
-        if first.target == rows.load_fields(first.load):
+        if first.target == load_frame.load_fields(first.load):
             return [
                 [f] for f in write_each(self.spark, [p.load for p in batch], first.target, place)
             ]
         listing = place.with_suffix(".json")
-        read = rows.read_many(self.spark, [p.load for p in batch], listing)
-        shaped = rows.in_shape(read, first.load, first.target, keep=(rows.LOAD,))
-        shaped.write.mode("overwrite").partitionBy(rows.LOAD).parquet(str(place))
-        folders = [place / f"{rows.LOAD}={turn}" for turn in range(len(batch))]
+        read = load_frame.read_many(self.spark, [p.load for p in batch], listing)
+        shaped = load_frame.in_shape(read, first.load, first.target, keep=(load_frame.LOAD,))
+        shaped.write.mode("overwrite").partitionBy(load_frame.LOAD).parquet(str(place))
+        folders = [place / f"{load_frame.LOAD}={turn}" for turn in range(len(batch))]
         return [[folder / name for name in parquet_files(folder)] for folder in folders]
 
     def _publish(self, plan: _Plan, files: Sequence[Path]) -> None:
@@ -289,14 +302,14 @@ class _Wave:
                 fresh = self.staging / f"fresh-{plan.index}"
                 fresh.mkdir()
                 take_files(files, fresh, load.key, load.number)
-                write_marker(fresh, Marker(plan.target).with_load(load.key, load.number))
+                write_marker(fresh, Marker(plan.target).with_load(load))
                 put_folder(fresh, plan.folder)
                 return
             if marker is None or marker.columns != plan.target:
                 raise _conflict(plan)
-            if not marker.has(load.key, load.number):
+            if judge(load, marker.held(load.key)) is None:
                 take_files(files, plan.folder, load.key, load.number)
-                write_marker(plan.folder, marker.with_load(load.key, load.number))
+                write_marker(plan.folder, marker.with_load(load))
 
 
 def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:

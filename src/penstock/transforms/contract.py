@@ -6,12 +6,17 @@ states; whoever calls knows which rows a reject belongs to. Neighbours: ``open``
 pipeline file's entry; ``codec.arrow`` says which Arrow type a column has.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from penstock.codec.decode import RowReject
 from penstock.codec.untyped import Array, Table
+from penstock.config.sections import Limits
 from penstock.model.types import RowSchema
+from penstock.runtimes.contract import Timeouts
 
 OnFailure = Literal["skip", "fail", "dlq"]
 
@@ -40,6 +45,11 @@ class BatchTransform(Protocol):
         """What comes out always has the schema of what goes in."""
         ...
 
+    def keeps(self, columns: Set[str]) -> bool:
+        """Each row that comes out is surely one row of what went in, no other is, and these columns
+        of it have their values still; of the schema last given to :meth:`output`."""
+        ...
+
     def output(self, schema: RowSchema) -> RowSchema:
         """What comes out of batches of this schema, from now on; planned without data. Raises
         ``ConfigError`` with every fault in ``problems``."""
@@ -56,3 +66,19 @@ def metric(name: str, **labels: str) -> str:
     """``name{rule=assert_not_null,field=email}``."""
     inner = ",".join(f"{key}={value}" for key, value in labels.items())
     return f"{name}{{{inner}}}" if inner else name
+
+
+class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One transform. ``where``: its place in the pipeline file. ``on_failure``: what a row becomes
+    that it refuses. ``launch``: it is a connector, and how ``connectors`` starts it, as data;
+    ``place``: then the name under which its keys and its log lines go (``transform:0``).
+    ``limits``: of one that is no connector."""
+
+    use: str
+    config: dict[str, Any]
+    where: str
+    on_failure: Literal["skip", "fail", "dlq"] = "dlq"
+    launch: dict[str, Any] | None = None
+    place: str = ""
+    timeouts: Timeouts = Timeouts()
+    limits: Limits | None = None

@@ -3,8 +3,8 @@
 What a pipeline file can say wrong is found here, without a JVM; whether a query fits a stream only
 Spark knows (``spark.query``), once it has started. So is what would run programs or the JVM's own
 methods: Spark evaluates while it plans, and shows no plan before. Not a batch transform: lanes
-never see it. Neighbours: ``engine.queries`` asks Spark, before the source is asked and at each
-load; ``spark_tokens`` reads a query as Spark's lexer does.
+never see it. Neighbours: ``engine.deliver.stream_queries`` asks Spark, before the source is asked
+and at each load; ``spark_tokens`` reads a query as Spark's lexer does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from penstock.errors import ConfigError
 from penstock.spark.query import Query
+from penstock.transforms.config_errors import faulty, query_of
 from penstock.transforms.open import SPARK_SQL as USE
-from penstock.transforms.settings import faulty, query_of
 from penstock.transforms.spark_tokens import Kind, Token, read
 
 HELD = (

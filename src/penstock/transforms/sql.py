@@ -2,27 +2,29 @@
 
 The batch is the only table, ``input``; what comes out has the types of ``codec.arrow``. Planned on
 an empty table, so faults are told before a connector starts. Not here: SQL over a whole stream,
-which is Spark's. Neighbours: ``sql_plan`` reads the plan, ``sql_words`` the errors.
+which is Spark's. Neighbours: ``sql_plan`` reads the plan, ``sql_errors`` the errors, ``sql_bounds``
+runs it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
-from penstock.codec.arrow import arrow_type
+from penstock.codec.arrow import arrow_type, proved, required
 from penstock.codec.columns import row_schema
-from penstock.codec.internal import ascending
+from penstock.codec.system_columns import ascending
 from penstock.codec.untyped import ArrowSchema, ArrowType, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError, Defect, SourceError
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
-from penstock.transforms import sql_plan, sql_words
+from penstock.transforms import sql_bounds, sql_errors, sql_plan
+from penstock.transforms.config_errors import faulty, query_of
 from penstock.transforms.contract import Applied
-from penstock.transforms.settings import faulty, query_of
+from penstock.transforms.sql_bounds import QueryBounds, Tick
 
 _USE = "transform-sql"
 _QUERY_CODE = "transform.query"
@@ -36,26 +38,40 @@ _NO_INPUT = "the query does not read the table input"
 
 
 class SqlTransform:
-    """One query. Raises ``ConfigError`` for a config that is none (``config.transform``) and for a
-    query that is none over whatever columns (``transform.query``)."""
+    """One query. ``tick``: see ``sql_bounds.within``. Raises ``ConfigError`` for a config that is
+    none (``config.transform``) and for a query that is none over whatever columns
+    (``transform.query``)."""
 
-    def __init__(self, config: Mapping[str, Any], *, where: str) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        where: str,
+        bounds: QueryBounds | None = None,
+        tick: Tick = lambda: None,
+    ) -> None:
+        self._bounds, self._tick = bounds or QueryBounds(), tick
         self._query = query_of(config, _USE, where, _ADVICE)
         self._place = f"{where}.config.query"
         self._check_alone()
         self._planned: ArrowSchema | None = None
+        self._untouched: list[str | None] = []
         self._same_rows = False
+        self._kept: Set[str] = frozenset()
 
     @property
     def same_columns(self) -> bool:
         return False
+
+    def keeps(self, columns: Set[str]) -> bool:
+        return self._same_rows and columns <= self._kept
 
     def output(self, schema: RowSchema) -> RowSchema:
         """Raises ``ConfigError`` (``transform.query``). A column whose values a plain projection
         takes over keeps its type (JSON stays JSON), and its original name with its name."""
         empty = _arrow(schema).empty_table()
         names = [f.name for f in schema.fields]
-        context = _context(empty)
+        context = self._context(empty)
         try:
             frame = context.sql_with_options(self._query, _OPTIONS)
             plan = frame.logical_plan()
@@ -68,34 +84,71 @@ class SqlTransform:
             raise
         except BaseException as e:
             _let_through(e)
-            raise self._fault(sql_words.refused(e), names) from None
+            raise self._fault(sql_errors.refused(e), names) from None
         self._check_columns(columns, names)
-        fields = _fields(columns, sql_plan.untouched(plan, names), schema)
+        self._untouched = sql_plan.untouched(plan, names)
+        fields = _fields(columns, self._untouched, schema)
+        same = zip(columns.names, self._untouched, strict=False)
+        self._kept = {name for name, source in same if name == source}
         self._planned = _arrow(RowSchema(fields))
         self._same_rows = sql_plan.same_rows(plan)
         return RowSchema(fields)
 
     def apply(self, batch: Table) -> Applied:
-        """Raises ``SourceError`` (``transform.failed``)."""
+        """Columns that the query takes over as they stand, and those of which DataFusion knows it,
+        are non-null. Raises ``SourceError`` (``transform.failed``)."""
+        try:
+            return sql_bounds.within(lambda: self._applied(batch), self._bounds.seconds, self._tick)
+        except sql_bounds.OutOfTime:
+            failure = sql_errors.Failure(
+                f"it took longer than {self._bounds.seconds:g} s",
+                "raise limits.timeout_seconds of this transform, or ask for less: a join of input "
+                "with itself, and a series, grow with the batch",
+            )
+        except sql_bounds.Failed as e:
+            _let_through(e.cause)
+            exhausted = isinstance(e.cause, sql_bounds.TooLarge) or sql_errors.out_of_memory(
+                e.cause
+            )
+            failure = self._out_of_memory() if exhausted else sql_errors.failed(e.cause)
+        raise self._failed(failure) from None
+
+    def _applied(self, batch: Table) -> Applied:
         if self._planned is None:
             raise Defect("transform-sql was given a batch before its schema")
-        context = _context(batch)
-        try:
-            frame = context.sql_with_options(self._query, _OPTIONS)
-            if self._same_rows:
-                frame = _numbered(frame, context, batch)
-            return _applied(frame.to_arrow_table(), self._planned, self._same_rows)
-        except BaseException as e:
-            _let_through(e)
-            failure = sql_words.failed(e)
-            query = " ".join(self._query.split())
-            shown = query if len(query) <= _MOST_QUERY else query[: _MOST_QUERY - 3] + "..."
-            raise SourceError(
-                f"{_USE} failed on a batch: {failure.what}; the query is: {shown}",
-                code="transform.failed",
-                where=self._place,
-                hint=failure.advice,
-            ) from None
+        held = required(batch)
+        batch = _as_planned(batch)
+        context = self._context(batch)
+        frame = context.sql_with_options(self._query, _OPTIONS)
+        if self._same_rows:
+            frame = _numbered(frame, context, batch)
+        rows = sql_bounds.collected(frame, self._bounds)
+        found = _applied(rows, self._planned, self._same_rows)
+        kept = zip(found.table.column_names, self._untouched, strict=False)
+        found.table = proved(found.table, [name for name, source in kept if source in held])
+        return found
+
+    def _context(self, batch: Table) -> SessionContext:
+        context = SessionContext(_config(), sql_bounds.environment(self._bounds))
+        _register(context, batch)
+        return context
+
+    def _out_of_memory(self) -> sql_errors.Failure:
+        return sql_errors.Failure(
+            f"it needs more than {self._bounds.memory} bytes of memory",
+            "raise limits.max_memory of this transform, or ask for less: a join of input with "
+            "itself grows with the batch",
+        )
+
+    def _failed(self, failure: sql_errors.Failure) -> SourceError:
+        query = " ".join(self._query.split())
+        shown = query if len(query) <= _MOST_QUERY else query[: _MOST_QUERY - 3] + "..."
+        return SourceError(
+            f"{_USE} failed on a batch: {failure.what}; the query is: {shown}",
+            code="transform.failed",
+            where=self._place,
+            hint=failure.advice,
+        )
 
     def _check_alone(self) -> None:
         """Without any table: what the planner then says first is so for every stream, unless it is
@@ -107,9 +160,9 @@ class SqlTransform:
             raise
         except BaseException as e:
             _let_through(e)
-            if sql_words.misses(e, sql_plan.INPUT):
+            if sql_errors.misses(e, sql_plan.INPUT):
                 return
-            raise self._fault(sql_words.refused(e), None) from None
+            raise self._fault(sql_errors.refused(e), None) from None
         raise self._fault(_NO_INPUT, None)
 
     def _refuse_statement(self, plan: LogicalPlan, names: list[str] | None) -> None:
@@ -168,12 +221,6 @@ def _config() -> SessionConfig:
     return config.set("datafusion.execution.time_zone", "+00:00")
 
 
-def _context(batch: Table) -> SessionContext:
-    context = SessionContext(_config())
-    _register(context, batch)
-    return context
-
-
 def _register(context: SessionContext, batch: Table) -> None:
     pieces = batch.to_batches() or [pa.RecordBatch.from_pylist([], schema=batch.schema)]
     context.register_record_batches(sql_plan.INPUT, [pieces])
@@ -196,7 +243,15 @@ def _applied(found: Table, planned: ArrowSchema, numbered: bool) -> Applied:
         origin = pa.concat_arrays(found.column(sql_plan.ROW).chunks or [pa.array([], pa.int64())])
         found = found.drop_columns([sql_plan.ROW])
     columns = [_cast(c, f.type) for c, f in zip(found.columns, planned, strict=True)]
-    return Applied(pa.Table.from_arrays(columns, schema=planned), origin=origin)
+    fields = [f.with_nullable(came.nullable) for f, came in zip(planned, found.schema, strict=True)]
+    table = proved(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    return Applied(table, origin=origin)
+
+
+def _as_planned(batch: Table) -> Table:
+    """With columns that may all be null, as they might when the query was planned: whether it can
+    be carried out must not depend on what a batch declares."""
+    return batch.cast(pa.schema([f.with_nullable(True) for f in batch.schema]))
 
 
 def _cast(column: ChunkedArray, wanted: ArrowType) -> ChunkedArray:

@@ -1,24 +1,24 @@
 """``transform-validate``: rules that the rows of each batch must keep.
 
 Columns come out as they went in; a row that breaks a rule is dropped and counted, ends the run, or
-is a reject, by the pipeline's ``on_data_error``. Neighbours: ``rules`` reads the configuration,
-``checks`` computes.
+is a reject, by the pipeline's ``on_data_error``. Neighbours: ``validate_rules`` reads the
+configuration, ``validate_checks`` computes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
-from penstock.config.suggest import hint
+from penstock.config.did_you_mean import hint
 from penstock.errors import Defect, SourceError
 from penstock.model.types import Field, RowSchema
-from penstock.transforms.checks import Check, build
+from penstock.transforms.config_errors import faulty
 from penstock.transforms.contract import Applied, OnFailure, RowReject, metric
-from penstock.transforms.rules import KNOWN, read_rules
-from penstock.transforms.settings import faulty
+from penstock.transforms.validate_checks import Check, build
+from penstock.transforms.validate_rules import KNOWN, read_rules
 
 _USE = "transform-validate"
 _ADVICE = f"config takes rules: a list of {', '.join(KNOWN)}"
@@ -42,6 +42,9 @@ class ValidateTransform:
 
     @property
     def same_columns(self) -> bool:
+        return True
+
+    def keeps(self, columns: Set[str]) -> bool:
         return True
 
     def output(self, schema: RowSchema) -> RowSchema:

@@ -1,4 +1,5 @@
-"""Which echo is an ack (L1), without a process: ``protocols.airbyte.acks`` and ``replies``."""
+"""Which echo is an ack (L1), without a process: ``protocols.airbyte.state_echoes`` and
+``replies``."""
 
 import json
 from typing import Any
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Error
-from penstock.protocols.airbyte.acks import Marks
-from penstock.protocols.airbyte.replies import Replies
+from penstock.protocols.airbyte.destination_output import Replies
+from penstock.protocols.airbyte.state_echoes import Marks
 from penstock.protocols.contract import Ack
 
 A, B = StreamId(None, "a"), StreamId("ns", "b")
@@ -65,17 +66,47 @@ def test_an_id_of_another_scope_or_of_nobody_is_no_ack() -> None:
         _, replies = sent((A, 1), (B, 2))
         answers = hear(replies, state(A, 1, number))
         assert acks(answers) == []
-        assert [e.raw["code"] for e in answers if isinstance(e, Error)] == [
-            "destination.state_unknown"
-        ]
+        assert [e.code for e in answers if isinstance(e, Error)] == ["destination.state_unknown"]
 
 
-def test_a_skip_is_made_good_by_the_missing_echo() -> None:
+def test_a_skip_is_acked_with_what_came_after_it() -> None:
+    """Specification, Destination: an echo covers all records before its state."""
     _, replies = sent((A, 1), (A, 2), (A, 3))
-    skipped = hear(replies, state(A, 2, 2))
-    assert acks(skipped) == [] and replies.failed
-    assert acks(hear(replies, state(A, 1, 1))) == [2], "both were given back"
-    assert acks(hear(replies, state(A, 3, 3))) == [3]
+    assert acks(hear(replies, state(A, 2, 2))) == [2] and not replies.failed
+    late = hear(replies, state(A, 1, 1), state(A, 1))
+    assert (
+        acks(late) == []
+        and [e.what for e in late if isinstance(e, Counted)] == ["repeated_state"] * 2
+    )
+    assert acks(hear(replies, state(A, 3))) == [3]
+
+
+def test_l1_an_echo_that_comes_twice_is_not_taken_for_a_later_state_that_equals_it() -> None:
+    """States may return to what they were: 1, 2, 1."""
+    _, replies = sent((A, 1), (A, 2), (A, 1))
+    assert acks(hear(replies, state(A, 1))) == [1]
+    assert acks(hear(replies, state(A, 1))) == [], "2 would be acked with it"
+    assert acks(hear(replies, state(A, 2), state(A, 1))) == [2, 3]
+
+
+def test_equal_states_with_no_rows_between_them_are_one() -> None:
+    marks = Marks(TARGETS, strict=False)
+    for number, rows in enumerate((4, 0, 0, 5), 1):
+        message = {**state(A, 1, number), "sourceStats": {"recordCount": float(rows)}}
+        marks.sent(number, A.key, message)
+    assert acks(hear(Replies(marks), {**state(A, 1), "sourceStats": None})) == [3]
+
+
+def test_the_order_of_streams_and_empty_namespaces_do_not_matter_in_a_global_state() -> None:
+    def entry(name: str, **more: Any) -> dict[str, Any]:
+        return {"stream_descriptor": {"name": name, **more}, "stream_state": {"c": name}}
+
+    marks = Marks(TARGETS, strict=False)
+    for number in (1, 2):
+        body = {"shared_state": {"n": number}, "stream_states": [entry("x"), entry("y")]}
+        marks.sent(number, "*", {"type": "GLOBAL", "global": body, "id": number})
+    back = {"shared_state": {"n": 2}, "stream_states": [entry("y", namespace=""), entry("x")]}
+    assert acks(hear(Replies(marks), {"type": "GLOBAL", "global": back})) == [2]
 
 
 def test_a_thousand_faults_are_one_error_and_counted() -> None:
@@ -145,23 +176,22 @@ def test_global_with_another_name_and_nothing_else_told() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 2)), max_size=8),
+    st.booleans(),
     st.data(),
 )
-def test_l1_whatever_comes_back_an_ack_never_passes_a_state_that_did_not(
-    given_: list[tuple[StreamId, int]], data: st.DataObject
+def test_l1_whatever_comes_back_an_ack_never_passes_the_newest_that_did(
+    given_: list[tuple[StreamId, int]], named: bool, data: st.DataObject
 ) -> None:
-    """Echoes by id in any order, some of them missing: what is acked in a scope is always a prefix
-    of it, and each of that was given back."""
+    """Echoes by id in any order, or by content in the order that the protocol demands, some of them
+    missing: nothing is acked in a scope beyond the newest state that came back."""
     _, replies = sent(*given_)
     order = data.draw(st.permutations(range(1, len(given_) + 1)))
     kept = order[: data.draw(st.integers(0, len(order)))]
-    heard: set[int] = set()
+    kept = kept if named else sorted(kept)
+    heard: dict[StreamId, int] = {}
     for number in kept:
-        heard.add(number)
         of, cursor = given_[number - 1]
-        for acked in acks(hear(replies, state(of, cursor, number))):
-            scope = given_[acked - 1][0]
-            before = {i for i, (s, _) in enumerate(given_, 1) if s == scope and i <= acked}
-            assert before <= heard
-    if len(kept) == len(given_) and given_:
-        assert not replies._marks or all(not w for w in replies._marks._waiting.values())
+        heard[of] = max(number, heard.get(of, 0))
+        for acked in acks(hear(replies, state(of, cursor, number if named else None))):
+            assert given_[acked - 1][0] == of and acked <= heard[of]
+            assert acked == number or not named

@@ -10,9 +10,9 @@ from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.events import Counted
 from penstock.model.types import Kind
-from penstock.protocols.airbyte import PACKAGE
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
-from penstock.protocols.airbyte.configure import exists, resolve_cursor
+from penstock.protocols.airbyte.package import PACKAGE
+from penstock.protocols.airbyte.stream_config import exists, resolve_cursor
 from penstock.protocols.contract import StreamWish
 
 SCHEMA: dict[str, Any] = {

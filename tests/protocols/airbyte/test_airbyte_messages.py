@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from penstock.protocols import wire
 from penstock.protocols.airbyte.enums import ChangeReason, MessageType, TraceType
 from penstock.protocols.airbyte.messages import (
     AirbyteMessage,
@@ -13,6 +12,7 @@ from penstock.protocols.airbyte.messages import (
     ConfiguredAirbyteCatalog,
     ConnectorSpecification,
 )
+from penstock.protocols.stdio import wire_struct
 
 DESCRIPTOR = {"name": "users", "namespace": "shop", "future": 1}
 STREAM = {
@@ -181,7 +181,7 @@ MESSAGES: list[dict[str, Any]] = [
 def test_every_message_survives_a_round_trip_unknown_fields_included(message: dict[str, Any]):
     """Protocol, Messages/Common: unknown properties are allowed everywhere, and pass untouched."""
     text = json.dumps(message)
-    assert json.loads(wire.encode(wire.decode(AirbyteMessage, text))) == message
+    assert json.loads(wire_struct.encode(wire_struct.decode(AirbyteMessage, text))) == message
 
 
 def test_the_round_trip_covers_every_type_the_protocol_knows():
@@ -204,14 +204,14 @@ def test_the_configured_catalog_survives_a_round_trip():
         "future": {},
     }
     text = json.dumps({"streams": [entry], "future": 1})
-    catalog = wire.decode(ConfiguredAirbyteCatalog, text)
+    catalog = wire_struct.decode(ConfiguredAirbyteCatalog, text)
     assert catalog.streams[0].generation_id == 3
-    assert json.loads(wire.encode(catalog)) == json.loads(text)
+    assert json.loads(wire_struct.encode(catalog)) == json.loads(text)
 
 
 def test_numbers_of_unknown_fields_keep_every_digit():
     text = b'{"data":{"n":12345678901234567890.123456789,"x":1.10},"u":0.10}'
-    assert wire.encode(wire.decode(AirbyteStateMessage, text)).replace(b" ", b"") in (
+    assert wire_struct.encode(wire_struct.decode(AirbyteStateMessage, text)).replace(b" ", b"") in (
         b'{"u":0.10,"data":{"n":12345678901234567890.123456789,"x":1.10}}',
         b'{"data":{"n":12345678901234567890.123456789,"x":1.10},"u":0.10}',
     )
@@ -220,17 +220,19 @@ def test_numbers_of_unknown_fields_keep_every_digit():
 def test_state_type_is_read_and_type_is_written():
     """Protocol, AirbyteStateMessage V2 names the discriminator `state_type`."""
     body = {"stream_descriptor": {"name": "a"}, "stream_state": {}}
-    state = wire.decode(AirbyteStateMessage, json.dumps({"state_type": "STREAM", "stream": body}))
+    state = wire_struct.decode(
+        AirbyteStateMessage, json.dumps({"state_type": "STREAM", "stream": body})
+    )
     assert state.type == "STREAM"
-    assert json.loads(wire.encode(state))["type"] == "STREAM"
+    assert json.loads(wire_struct.encode(state))["type"] == "STREAM"
 
 
 def test_a_changed_field_wins_over_what_was_read():
-    spec = wire.decode(
+    spec = wire_struct.decode(
         ConnectorSpecification, '{"connectionSpecification":{},"documentationUrl":null,"new":1}'
     )
     spec.documentation_url = "https://example.org"
-    assert json.loads(wire.encode(spec)) == {
+    assert json.loads(wire_struct.encode(spec)) == {
         "connectionSpecification": {},
         "documentationUrl": "https://example.org",
         "new": 1,
@@ -249,5 +251,5 @@ def test_a_changed_field_wins_over_what_was_read():
     ],
 )
 def test_a_wrong_shape_says_where(text: str, words: str):
-    with pytest.raises(wire.WireError, match=words):
-        wire.decode(AirbyteMessage, text)
+    with pytest.raises(wire_struct.WireError, match=words):
+        wire_struct.decode(AirbyteMessage, text)

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocols.airbyte.lines import _one_a_line
-from penstock.protocols.lines import one_a_line, split
+from penstock.protocols.airbyte.record_reader import _one_a_line
+from penstock.protocols.stdio.json_lines import one_a_line, split
 
 PIECES = st.sampled_from([b"{", b"{}", b"\n", b" ", b"[", b"{1}\n", b"{2}\n", b"\r\n"])
 

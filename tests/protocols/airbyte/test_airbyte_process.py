@@ -25,8 +25,8 @@ from penstock.model.events import (
     StreamStatus,
 )
 from penstock.model.state import SavedState, StateType
-from penstock.protocols.airbyte import PACKAGE
 from penstock.protocols.airbyte.catalog import configured_catalog
+from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import ReadRequest, StreamWish
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.process import ProcessRuntime
@@ -199,7 +199,7 @@ def test_l11_a_source_that_hangs_is_stopped(scenario: str):
     events = read({"scenario": scenario}, timeouts=limits)
     assert time.monotonic() - started < 20
     error, end = events[-2:]
-    assert isinstance(error, Error) and error.raw["code"] == "source.heartbeat"
+    assert isinstance(error, Error) and error.code == "source.heartbeat"
     assert isinstance(end, Exited) and end.code is None
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 30
 

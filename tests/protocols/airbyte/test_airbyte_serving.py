@@ -7,7 +7,8 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.protocols.airbyte import PACKAGE, serving
+from penstock.protocols.airbyte import serve
+from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import StreamWish
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
@@ -25,17 +26,17 @@ def entry(name: str = "s", stream: dict[str, Any] | None = None, **told: Any) ->
 
 def test_lines_are_the_protocols() -> None:
     """Specification, Destination: SPEC, CONNECTION_STATUS; protocol, AirbyteTraceMessage."""
-    told = json.loads(serving.spec({"type": "object"}))
+    told = json.loads(serve.spec({"type": "object"}))
     assert told["type"] == "SPEC"
     assert told["spec"]["connectionSpecification"] == {"type": "object"}
     assert told["spec"]["supportsIncremental"] is True
-    good, bad = json.loads(serving.status(None)), json.loads(serving.status("no\nroom"))
+    good, bad = json.loads(serve.status(None)), json.loads(serve.status("no\nroom"))
     assert good["connectionStatus"] == {"status": "SUCCEEDED"}
     assert bad["connectionStatus"] == {"status": "FAILED", "message": "no\nroom"}
-    fault = json.loads(serving.error("it broke", "mend it"))["trace"]
+    fault = json.loads(serve.failed("it broke", "mend it", "", 70))["trace"]
     assert (fault["type"], fault["error"]["message"]) == ("ERROR", "it broke; mend it")
     assert fault["emitted_at"] > 1_000_000_000_000
-    head, tail = serving.STATE.split("{}")
+    head, tail = serve.STATE.split("{}")
     assert json.loads(head + '{"type":"STREAM"}' + tail)["state"] == {"type": "STREAM"}
 
 
@@ -56,8 +57,8 @@ def test_lines_are_the_protocols() -> None:
 )
 def test_a_fault_says_who_can_mend_it(code: str, exit_code: int, kind: str) -> None:
     """Protocol, AirbyteErrorTraceMessage.failure_type."""
-    failure = serving.failure_type(code, exit_code)
-    assert json.loads(serving.error("x", None, failure))["trace"]["error"]["failure_type"] == kind
+    told = json.loads(serve.failed("x", None, code, exit_code))
+    assert told["trace"]["error"]["failure_type"] == kind
 
 
 def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
@@ -71,7 +72,7 @@ def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
         ),
         entry("t", destination_sync_mode=None, sync_mode=None, namespace="ignored"),
     )
-    known, streams = serving.configured(raw)
+    known, streams = serve.configured(raw)
     first, second = streams
     assert [s.id for s in known.streams] == [StreamId("shop", "s"), StreamId(None, "t")]
     assert first.sync_mode is SyncMode.incremental
@@ -87,7 +88,7 @@ def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
 
 def test_a_key_of_the_sources_own_holds_where_none_is_configured() -> None:
     raw = catalog(entry(stream={"source_defined_primary_key": [["id"]]}))
-    _, (stream,) = serving.configured(raw)
+    _, (stream,) = serve.configured(raw)
     assert stream.primary_key == (("id",),)
 
 
@@ -99,8 +100,8 @@ def test_only_a_generation_that_truncates_refreshes() -> None:
         entry("old_host", destination_sync_mode="overwrite"),
         entry("null", generation_id=None, minimum_generation_id=None),
     )
-    _, streams = serving.configured(raw)
-    assert serving.refreshes(streams) == {StreamId(None, "truncates"): 4}
+    _, streams = serve.configured(raw)
+    assert serve.refreshes(streams) == {StreamId(None, "truncates"): 4}
 
 
 @pytest.mark.parametrize(
@@ -120,5 +121,5 @@ def test_only_a_generation_that_truncates_refreshes() -> None:
 )
 def test_what_is_no_configured_catalog_is_told(raw: bytes) -> None:
     with pytest.raises(ConfigError) as refused:
-        serving.configured(raw)
+        serve.configured(raw)
     assert refused.value.code == "config.catalog"

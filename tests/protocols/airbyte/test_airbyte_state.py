@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols.airbyte import PACKAGE
+from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.airbyte.state import scope_of, state_file
 
 ROLE = PACKAGE.state
@@ -213,11 +213,40 @@ def test_without_takes_out_streams_that_start_anew():
     one, two = stream("a", {"n": 1}), stream("b", {"n": 2}, namespace="n")
     assert ROLE.without([one, two], [A]) == [two]
     both = shared({"a": {"n": 1}, "c": {"n": 2}}, {"lsn": 1})
-    (after,) = ROLE.without([both], [A, B])
+    (after,) = ROLE.without([both], [A, B])  # c goes on
     assert json.loads(after.blob)["global"]["shared_state"] == {"lsn": 1}
     assert ROLE.describe([after])["streams"][0]["state"] is None
     assert ROLE.without([both], [B]) == [both]
-    assert ROLE.without([LEGACY], [A]) == [LEGACY]
+    assert ROLE.without([both], []) == [both] and ROLE.without([LEGACY], []) == [LEGACY]
+
+
+def test_l6_what_speaks_for_nobody_else_goes_too():
+    """As platforms clear: a GLOBAL state's shared part with the last stream, LEGACY at once."""
+    both = shared({"a": {"n": 1}, "c": {"n": 2}}, {"lsn": 1})
+    assert ROLE.splits([both], [A])
+    assert ROLE.without([both], [A, StreamId(None, "c")]) == []
+    assert ROLE.without([LEGACY], [A]) == [] and not ROLE.splits([LEGACY], [A])
+    alone = shared({}, {"lsn": 1})  # all that it knows is shared
+    assert ROLE.without([alone], [A]) == [] and not ROLE.splits([alone], [A])
+    assert ROLE.splits([shared({}, {})], [A]) and ROLE.splits([LEGACY], [])
+
+
+def test_l6_a_shared_position_moves_on_for_those_that_are_not_read():
+    """A CDC source reads one log: the changes of streams that are not in the run pass unseen."""
+    b = StreamId(None, "b")
+    both = shared({"a": {"n": 1}, "b": {"n": 2}}, {"lsn": 1})
+    (given,) = ROLE.within([both], [A])
+    assert json.loads(given.blob)["global"] == {
+        "shared_state": {"lsn": 1},
+        "stream_states": [
+            {"stream_descriptor": {"name": "a"}, "stream_state": {"n": 1}},
+            {"stream_descriptor": {"name": "b"}, "stream_state": None},
+        ],
+    }
+    assert ROLE.within([both], [A, b]) == [both]
+    assert ROLE.within([both], [StreamId(None, "new")]) == []
+    apart = shared({"a": {"n": 1}, "b": {"n": 2}}, {})
+    assert ROLE.within([apart], [A]) == [apart] and ROLE.within([LEGACY], [A]) == [LEGACY]
 
 
 def test_describe():

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import rapidbyte_guests
 
-from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 COMPILED = rapidbyte_guests.CACHE / "compiled"
 

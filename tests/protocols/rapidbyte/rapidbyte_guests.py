@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from penstock.protocols.rapidbyte.permissions import Effective
+from penstock.protocols.rapidbyte.declared.permissions import Effective
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "tests" / "stubs" / "rapidbyte"
@@ -60,6 +60,7 @@ def built(name: str, inputs: Iterable[Path], build: Callable[[Path], None]) -> P
 
 
 def allowed(**more: Any) -> Effective:
+    """What it may reach is named by its user, unless the test says otherwise."""
     fields: dict[str, Any] = {
         "hosts": (),
         "variables": (),
@@ -68,4 +69,5 @@ def allowed(**more: Any) -> Effective:
         "timeout_seconds": 60,
         "ruled": (),
     }
+    fields["named"] = more.get("hosts", ())
     return Effective(**{**fields, **more})

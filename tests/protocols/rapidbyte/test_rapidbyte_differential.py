@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import SourceError
-from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.messages import StreamContext
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.guest import stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 FRAMES = [bytes((i * 7 + k) % 256 for i in range(n)) for k, n in enumerate((1, 300, 4096, 70001))]
@@ -36,8 +36,8 @@ def seen(items: Any) -> list[Any]:
 def run(stage: Stage) -> list[Any]:
     role = stage.loaded.role
     if role == "source":
-        return seen(source.read(stage, CONTEXT))
-    given = destination.write if role == "destination" else transform.apply
+        return seen(stream_run.read(stage, CONTEXT))
+    given = stream_run.write if role == "destination" else stream_run.apply
     return seen(given(stage, CONTEXT, iter(FRAMES)))
 
 
@@ -79,7 +79,7 @@ def test_calls_in_any_order_see_the_same(stage: Callable[..., Stage], seed: int)
 
 
 def test_a_plain_guest_is_warned_about(stage: Callable[..., Stage]):
-    told = list(source.read(stage("source", {"frames": 1}, plain=True), CONTEXT))
+    told = list(stream_run.read(stage("source", {"frames": 1}, plain=True), CONTEXT))
     assert any(isinstance(t, Logged) and "without the fast path" in t.message for t in told)
 
 
@@ -92,7 +92,7 @@ def test_errors_that_only_a_wrapped_guest_can_be_told(stage: Callable[..., Stage
     *_, ended = run(stage("source", {"mode": "probe-errors"}, plain=True))
     assert ended[1] is None  # a plain one is ended instead, and the error is kept
     assert ended[3].code == "NO_RECEIVER"
-    *_, told = source.read(stage("source", {"mode": "probe-errors"}, plain=True), CONTEXT)
+    *_, told = stream_run.read(stage("source", {"mode": "probe-errors"}, plain=True), CONTEXT)
     assert isinstance(told, Ended) and told.error is not None
     assert told.error.code == "connector.failed" and "cannot be told" in told.error.message
 
@@ -110,13 +110,13 @@ def test_pieces_larger_than_a_crossing(stage: Callable[..., Stage]):
 def test_a_frame_goes_through_a_transform_unchanged(stage: Callable[..., Stage]):
     given = [bytes(range(256)) * 3000, b"\xff" * 262_144, b"\x80\x00" * 150_001]
     for chunk in (0, 262_144, 100_003):
-        told = transform.apply(stage("transform", {"chunk": chunk}), CONTEXT, iter(given))
+        told = stream_run.apply(stage("transform", {"chunk": chunk}), CONTEXT, iter(given))
         assert [bytes(t.data) for t in told if isinstance(t, Frame)] == given
 
 
 def test_open_error_keeps_every_field(stage: Callable[..., Stage]):
     """Protocol, section 5."""
-    *_, ended = source.read(stage("source", {"mode": "open-err"}), CONTEXT)
+    *_, ended = stream_run.read(stage("source", {"mode": "open-err"}), CONTEXT)
     assert isinstance(ended, Ended) and isinstance(ended.error, SourceError)
     assert ended.error.connector == {
         "category": "config", "scope": "batch", "code": "BAD_CONFIG",

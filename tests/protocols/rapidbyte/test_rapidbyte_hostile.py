@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import SourceError
-from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.frames import FrameBounds
-from penstock.protocols.rapidbyte.host import HostBounds
-from penstock.protocols.rapidbyte.messages import StreamContext
-from penstock.protocols.rapidbyte.retries import may_retry
-from penstock.protocols.rapidbyte.sockets import SocketBounds
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Logged
+from penstock.protocols.rapidbyte.guest import probe, stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged
+from penstock.protocols.rapidbyte.guest.host import Host, HostBounds
+from penstock.protocols.rapidbyte.guest.retry import may_retry
+from penstock.protocols.rapidbyte.guest.sockets import SocketBounds
+from penstock.protocols.rapidbyte.guest.stage import Share, Stage
+from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
+from penstock.protocols.rapidbyte.wire.messages import Refusal, StreamContext
 from penstock.runtimes.masking import Masker
 
 Stages = Callable[..., Stage]
@@ -25,7 +25,7 @@ CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
 
 def last(stage: Stage) -> Ended:
-    *_, told = source.read(stage, CONTEXT)
+    *_, told = stream_run.read(stage, CONTEXT)
     assert isinstance(told, Ended)
     return told
 
@@ -82,7 +82,7 @@ def test_a_panic_under_a_memory_limit_is_no_want_of_memory(stage: Stages):
 
 def test_a_million_log_lines(stage: Stages):
     """50,000 here: a line costs the same whatever its number."""
-    told = list(source.read(stage("source", {"mode": "logs", "n": 50_000}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"mode": "logs", "n": 50_000}), CONTEXT))
     lines = [t.message for t in told if isinstance(t, Logged)]
     assert len(lines) == 10_001
     assert lines[-1] == "40001 more lines of the connector's log were dropped"  # and "closed"
@@ -91,7 +91,9 @@ def test_a_million_log_lines(stage: Stages):
 
 def test_a_flood_leaves_room_for_warnings_and_errors(stage: Stages):
     bounds = HostBounds(log_lines=10, grave_lines=1)
-    told = list(source.read(stage("source", {"mode": "levels", "n": 50}, bounds=bounds), CONTEXT))
+    told = list(
+        stream_run.read(stage("source", {"mode": "levels", "n": 50}, bounds=bounds), CONTEXT)
+    )
     lines = [(t.level, t.message) for t in told if isinstance(t, Logged)]
     assert lines[10:] == [
         ("WARN", "a warning"), ("ERROR", "an error"),
@@ -145,7 +147,7 @@ def test_a_list_beyond_its_memory_and_text_that_is_none(stage: Stages, plain: bo
 
 def test_forged_handles_are_refused_one_by_one(stage: Stages):
     """The probe of the differential test forges them all; here that nothing else was reached."""
-    told = list(source.read(stage("source", {"mode": "probe"}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"mode": "probe"}), CONTEXT))
     lines = [t.message for t in told if isinstance(t, Logged)]
     assert sum("invalid frame handle" in line for line in lines) >= 6
     assert sum(isinstance(t, Frame) for t in told) == 4
@@ -167,6 +169,27 @@ def test_a_refusal_that_it_went_on_from_does_not_explain_its_end(stage: Stages, 
     assert ended.fault is not None and ended.fault.code == "GONE"
     assert ended.told is None and may_retry(ended.fault, ended.told)
     assert ended.error is not None and "db.example" not in ended.error.message
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_name_that_ends_before_its_end(stage: Stages, listener: int, plain: bool):
+    """A resolver cuts at the NUL, and a pattern does not: the service of another would be read."""
+    config = {"mode": "nul-host", "port": listener}
+    allow = {"hosts": ("*.corp.test",), "private": True}
+    ended = last(stage("source", config, allow=allow, plain=plain))
+    assert ended.fault is not None and ended.fault.code == "NETWORK_DENIED"
+    assert "neither the name of a host nor an address" in ended.fault.message
+
+
+def test_any_host_is_not_this_machine(stage: Stages, listener: int):
+    """A manifest's ``*`` or name reaches what lies outside; inside is the user's to name."""
+    config = {"mode": "connect-twice", "host": "localhost", "ip": "127.0.0.1", "port": listener}
+    for hosts in ("*",), ("localhost", "127.0.0.1"):
+        ended = last(stage("source", config, allow={"hosts": hosts, "named": ()}))
+        assert ended.fault is not None and ended.fault.code == "NETWORK_DENIED"
+        assert "the pipeline does not name that host" in ended.fault.message
+    ended = last(stage("source", config, allow={"hosts": ("*",), "named": (), "private": True}))
+    assert ended.error is None
 
 
 def test_a_second_connect_by_address(stage: Stages, listener: int):
@@ -191,7 +214,7 @@ def test_a_flood_while_only_a_question_was_asked(stage: Stages):
     said: list[Logged] = []
     bounds = HostBounds(log_lines=10)
     asked = stage("source", {"mode": "open-flood", "n": 3000}, bounds=bounds)
-    assert source.check(asked, said.append).status == "success"
+    assert probe.check(asked, said.append).status == "success"
     assert len(said) == 10
 
 
@@ -206,10 +229,10 @@ def test_secrets_in_its_errors_and_answers_are_masked(stage: Stages):
     assert ended.error.connector is not None
     assert ended.error.connector["details"]["password"] == "****"
     with pytest.raises(SourceError) as caught:
-        source.check(stage("source", config, masker=masker), lambda _: None)
+        probe.check(stage("source", config, masker=masker), lambda _: None)
     assert "hunter2" not in f"{caught.value.as_dict()}"
     config["mode"] = "echo-validate"
-    report = source.check(stage("source", config, masker=masker), lambda _: None)
+    report = probe.check(stage("source", config, masker=masker), lambda _: None)
     assert "hunter2" not in report.message and "****" in report.message
 
 
@@ -220,7 +243,7 @@ def test_an_error_as_long_as_it_likes_is_cut(stage: Stages):
 
 
 def test_json_nested_without_end_is_an_error_of_the_call(stage: Stages):
-    told = list(source.read(stage("source", {"mode": "deep-json", "n": 1_000_000}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"mode": "deep-json", "n": 1_000_000}), CONTEXT))
     lines = [t.message for t in told if isinstance(t, Logged)]
     assert "PARSE_CHECKPOINT not JSON" in lines[0] and "PARSE_METRIC not JSON" in lines[1]
     assert isinstance(told[-1], Ended) and told[-1].error is None
@@ -237,3 +260,68 @@ def test_a_crash_is_told_with_its_trace(stage: Stages):
 def test_after_a_trap_a_fresh_instance_starts_anew(stage: Stages, config: dict[str, Any]):
     assert last(stage("source", config)).error is not None
     assert last(stage("source", {"frames": 1})).error is None
+
+
+# -- what its host holds for it (issue 9)
+
+
+def test_its_frames_count_into_its_memory(stage: Stages):
+    """An eighth of ``max_memory`` for frames that are alive, an eighth for those that wait."""
+    share = Share.of(64 << 20)
+    assert (share.frames, share.waiting) == (8 << 20, 8 << 20)
+    bounds = HostBounds(frames=FrameBounds(frame_bytes=share.frames, all_bytes=share.frames))
+    config = {"mode": "grow-frame", "n": 12, "piece": 1 << 20}
+    more = {"allow": {"max_memory": 64 << 20}, "bounds": bounds, "aside": sum(share)}
+    ended = last(stage("source", config, **more))
+    assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
+    fits = {"mode": "write-all", "size": 60 << 20}  # beside its frames there is no room for that
+    assert code(last(stage("source", fits, **more))) == "connector.memory"
+
+
+def test_dead_letters_beyond_their_quota_end_the_run():
+    """Not as a refusal: a guest that goes on from one loses a record in silence (L8)."""
+    host = Host("source", stream="s", instance="source", bounds=HostBounds(dead_letters=200))
+    host.emit_dlq_record("s", "x" * 80, "why", "data")
+    with pytest.raises(SourceError) as caught:
+        host.emit_dlq_record("s", "x" * 80, "why", "data")
+    assert caught.value.code == "connector.dead_letters"
+    assert "limits.max_dead_letters" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("letter", [("s" * 3000, "", ""), ("", "é" * 1500, ""), ("", "", "")])
+def test_whatever_a_dead_letter_holds_counts(letter: tuple[str, str, str]):
+    """The name of its stream too, bytes and not characters, and one that holds nothing."""
+    host = Host("source", stream="s", instance="source", bounds=HostBounds(dead_letters=6200))
+    with pytest.raises(SourceError, match="put aside more than"):
+        for _ in range(100):
+            host.emit_dlq_record(*letter, "data")
+
+
+def test_keys_without_values_count():
+    host = Host("source", stream="s", instance="source", bounds=HostBounds(keys=640))
+    with pytest.raises(Refusal, match="would hold more"):
+        for number in range(11):
+            host.state_put(0, str(number), "")
+
+
+def test_a_guest_that_puts_everything_aside_is_ended(stage: Stages):
+    config = {"mode": "open-flood", "n": 3000}
+    asked = stage("source", config, bounds=HostBounds(dead_letters=1000))
+    with pytest.raises(SourceError) as caught:
+        probe.check(asked, lambda _: None)
+    assert caught.value.code == "connector.dead_letters"
+
+
+def test_keys_beyond_their_quota_are_refused_and_one_written_again_counts_once():
+    host = Host("source", stream="s", instance="source", bounds=HostBounds(keys=220))
+    for _ in range(10):
+        host.state_put(0, "key", "x" * 80)
+    with pytest.raises(Refusal) as caught:
+        host.state_put(0, "other", "x" * 80)
+    assert caught.value.fault.code == "STATE_QUOTA"
+    assert "limits.max_keys" in caught.value.fault.message
+    assert host.state_get(0, "other") is None
+    with pytest.raises(Refusal):
+        host.state_cas(2, "other", None, "x" * 80)
+    host.state_put(0, "key", "x")
+    host.state_put(0, "other", "x" * 80)

@@ -12,7 +12,17 @@ from penstock.connectors.source import resolve_source
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec, Stream, StreamId, SyncMode
 from penstock.protocols.contract import StreamWish
-from penstock.protocols.rapidbyte.binary import (
+from penstock.protocols.rapidbyte.declared.manifest import (
+    MANIFEST_SECTION,
+    SCHEMA_SECTION,
+    config_schema,
+    mode_problems,
+    read_manifest,
+    role_problems,
+)
+from penstock.protocols.rapidbyte.declared.stream_config import configure
+from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest
+from penstock.protocols.rapidbyte.wire.wasm_binary import (
     COMPONENT,
     MODULE,
     Malformed,
@@ -24,16 +34,6 @@ from penstock.protocols.rapidbyte.binary import (
     sections,
     uleb,
 )
-from penstock.protocols.rapidbyte.configure import configure
-from penstock.protocols.rapidbyte.manifest import (
-    MANIFEST_SECTION,
-    SCHEMA_SECTION,
-    config_schema,
-    mode_problems,
-    read_manifest,
-    role_problems,
-)
-from penstock.protocols.rapidbyte.settings import RapidbyteManifest
 
 PLAIN: dict[str, Any] = {
     "id": "rapidbyte/source-postgres",

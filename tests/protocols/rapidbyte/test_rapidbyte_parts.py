@@ -1,10 +1,9 @@
-"""The pieces beneath the roles, each alone: documents, frames, pipes, keys, metrics, retries."""
+"""The pieces beneath the roles, each alone: documents, frames, keys, metrics, retries."""
 
 import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -13,15 +12,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.protocols.rapidbyte import messages
-from penstock.protocols.rapidbyte.frames import FrameBounds, FrameTable
-from penstock.protocols.rapidbyte.host import Host, HostBounds
-from penstock.protocols.rapidbyte.ipc import fitting, frame_of
-from penstock.protocols.rapidbyte.keys import place
-from penstock.protocols.rapidbyte.messages import CursorValue, Fault, Refusal
-from penstock.protocols.rapidbyte.metrics import MOST_SERIES, Metrics
-from penstock.protocols.rapidbyte.pipe import END, Abandoned, Failed, Pipe, TooLong
-from penstock.protocols.rapidbyte.retries import delay, may_retry
+from penstock.byte_queue import ByteQueue
+from penstock.protocols.rapidbyte.guest.frame_table import FramePool, FrameTable
+from penstock.protocols.rapidbyte.guest.host import Host, HostBounds
+from penstock.protocols.rapidbyte.guest.metrics import MOST_SERIES, Metrics
+from penstock.protocols.rapidbyte.guest.retry import delay, may_retry
+from penstock.protocols.rapidbyte.wire import messages
+from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
+from penstock.protocols.rapidbyte.wire.key_scopes import place
+from penstock.protocols.rapidbyte.wire.messages import CursorValue, Fault, Refusal
 from penstock.state.keys import MemoryKeys, Place
 
 # -- what planning imports
@@ -29,8 +29,12 @@ from penstock.state.keys import MemoryKeys, Place
 
 def test_reading_manifests_and_permissions_does_not_load_the_runtime():
     """``plan`` and ``spec`` stay light: wasmtime alone takes 100 ms."""
-    modules = "manifest, permissions, messages, network, retries"
-    code = f"from penstock.protocols.rapidbyte import {modules}; import sys; " \
+    modules = (
+        "declared.manifest", "declared.permissions", "declared.host_patterns",
+        "wire.messages", "guest.retry",
+    )  # fmt: skip
+    code = "".join(f"import penstock.protocols.rapidbyte.{m}; " for m in modules) + \
+        "import sys; " \
         "print([m for m in sys.modules if m.startswith(('wasmtime', 'pyarrow'))])"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done
@@ -152,8 +156,8 @@ def test_a_frame_that_grew_too_large_says_so_at_every_call():
     assert table.new() == 2
 
 
-def fed(*frames: bytes) -> Pipe[Any]:
-    pipe: Pipe[Any] = Pipe(1 << 20)
+def fed(*frames: bytes) -> ByteQueue[Any]:
+    pipe: ByteQueue[Any] = ByteQueue(1 << 20)
     for frame in frames:
         pipe.put(frame, len(frame), 1)
     pipe.end()
@@ -194,6 +198,46 @@ def test_a_frame_larger_than_all_may_be_is_taken_alone():
     table.receive(b"x")
 
 
+def test_instances_without_a_limit_share_what_the_process_holds_for_them():
+    """64 instances may not hold 64 times what one may."""
+    pool = FramePool(25, seconds=0.05)
+    tables = [FrameTable(FrameBounds(all_bytes=20), pool) for _ in range(3)]
+    handles = [t.new() for t in tables]
+    tables[0].write(handles[0], bytes(10))
+    tables[1].write(handles[1], bytes(10))
+    with pytest.raises(Refusal, match="of the other instances more than 25 bytes"):
+        tables[2].write(handles[2], bytes(10))
+    tables[0].clear()
+    again = tables[2].new()
+    assert tables[2].write(again, bytes(10)) == 10
+    own = FrameTable(FrameBounds(all_bytes=20, pooled=False), pool)
+    assert own.write(own.new(), bytes(20)) == 20
+    assert refused(lambda: tables[1].receive(bytes(9))) == "NEXT_BATCH_FAILED"
+    alone = FrameTable(FrameBounds(all_bytes=20), pool)
+    alone.drop(alone.receive(bytes(9)))  # the first is always taken, else nothing would go on
+    for table in tables:
+        table.clear()
+    assert pool.held == 0
+
+
+def test_an_instance_waits_for_room_that_another_gives_back():
+    pool = FramePool(10, seconds=30)
+    one, two = FrameTable(pool=pool), FrameTable(pool=pool)
+    handle = one.new()
+    one.write(handle, bytes(10))
+    timer = threading.Timer(0.05, lambda: one.drop(handle))
+    timer.start()
+    assert two.write(two.new(), bytes(10)) == 10
+    timer.join()
+
+
+def test_one_that_is_alone_is_not_kept_waiting_for_others():
+    table = FrameTable(pool=FramePool(10, seconds=600))
+    handle = table.new()
+    table.write(handle, bytes(8))
+    assert refused(lambda: table.write(handle, bytes(8))) == "FRAME_WRITE_FAILED"
+
+
 # -- what was refused
 
 DENIED = Fault(category="permission", code="NETWORK_DENIED", message="no")
@@ -202,7 +246,7 @@ DENIED = Fault(category="permission", code="NETWORK_DENIED", message="no")
 @pytest.mark.parametrize("went_on", ["get", "put", "cas", "checkpoint", "next", "emit"])
 def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
     role = "transform" if went_on in ("next", "emit") else "source"
-    host = Host(role, stream="s", instance="x", inbox=fed(b"a"), out=Pipe(1 << 20))
+    host = Host(role, stream="s", instance="x", inbox=fed(b"a"), out=ByteQueue(1 << 20))
     host.note(Refusal(DENIED))
     frame = host.frame_new(1)
     host.frame_write(frame, b"a")
@@ -242,65 +286,6 @@ def test_waiting_for_the_state_store_is_not_the_guests_time():
     host = Host("source", stream="s", instance="source", keys=Slow())
     host.attach(waiting)
     assert host.state_get(0, "k") is None and not depth
-
-
-# -- pipes
-
-
-def test_a_pipe_holds_its_writer_back_by_bytes():
-    pipe: Pipe[bytes] = Pipe(10)
-    pipe.put(b"huge", 100, 1)  # one item is always admitted
-    with pytest.raises(TooLong):
-        pipe.put(b"x", 1, 0.05)
-    assert pipe.get(1) == b"huge"
-    pipe.put(b"x", 10, 1)
-    assert pipe.put_waited >= 0.05
-
-
-def test_waiting_ends_when_the_other_side_is_gone():
-    pipe: Pipe[bytes] = Pipe(10)
-    pipe.put(b"x", 10, 1)
-    threading.Timer(0.1, pipe.abandon).start()
-    began = time.monotonic()
-    with pytest.raises(Abandoned):
-        pipe.put(b"y", 10, 60)
-    assert time.monotonic() - began < 30
-    with pytest.raises(Abandoned):
-        pipe.put(b"z", 0, 60)
-
-
-@pytest.mark.parametrize("ended", [False, True])
-def test_what_was_given_up_in_the_middle_has_no_end(ended: bool):
-    pipe: Pipe[bytes] = Pipe(10)
-    pipe.put(b"x", 1, 1)
-    if ended:
-        pipe.end()
-    pipe.abandon()
-    with pytest.raises(Failed):
-        pipe.get(1)
-    whole: Pipe[bytes] = Pipe(10)
-    whole.end()
-    whole.abandon()
-    assert whole.get(1) is END
-
-
-def test_what_was_written_before_a_failure_is_read_first():
-    pipe: Pipe[bytes] = Pipe(10)
-    pipe.put(b"x", 1, 1)
-    pipe.fail(KeyError("first"))
-    pipe.fail(KeyError("second"))
-    assert pipe.get(1) == b"x"
-    for _ in range(2):
-        with pytest.raises(Failed) as caught:
-            pipe.get(1)
-        assert "first" in str(caught.value)
-
-
-def test_an_end_stays_an_end():
-    pipe: Pipe[bytes] = Pipe(10)
-    pipe.end()
-    pipe.fail(KeyError("too late"))
-    assert pipe.get(1) is END and pipe.get(1) is END
 
 
 # -- keys (section 4.3)

@@ -12,12 +12,12 @@ import rapidbyte_guests
 from rapidbyte_guests import allowed
 
 from penstock.errors import SourceError
-from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.lifecycle import Loaded, load
-from penstock.protocols.rapidbyte.messages import StreamContext
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Ended, Frame, Logged, Told
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.protocols.rapidbyte.guest import probe, stream_run
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Told
+from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire.messages import StreamContext
+from penstock.runtimes.wasm.compile_cache import CompileCache
 
 pytestmark = pytest.mark.slow
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
@@ -31,7 +31,7 @@ def loaded(cache: CompileCache) -> Loaded:
 
 
 def read(loaded: Loaded, config: dict[str, Any], **allow: Any) -> list[Told]:
-    return list(source.read(Stage(loaded, config, allowed(**allow), "source"), CONTEXT))
+    return list(stream_run.read(Stage(loaded, config, allowed(**allow), "source"), CONTEXT))
 
 
 def end(told: list[Told]) -> Ended:
@@ -124,7 +124,7 @@ def test_sleep_while_it_is_asked_ends_the_question(loaded: Loaded):
     stage = Stage(loaded, config, allowed(timeout_seconds=1), "source")
     began = time.monotonic()
     with pytest.raises(SourceError) as caught:
-        source.check(stage, lambda _: None)
+        probe.check(stage, lambda _: None)
     assert time.monotonic() - began < 10
     assert caught.value.code == "connector.timeout"
     assert "timeout_seconds" in (caught.value.hint or "")

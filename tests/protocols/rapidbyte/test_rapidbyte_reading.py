@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 import rapidbyte_guests
 
 from penstock.codec.arrow import part_schema
+from penstock.config.sections import Limits, Resources
 from penstock.errors import PenstockError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -31,9 +33,10 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.rapidbyte.reading import RapidbyteSource
-from penstock.protocols.rapidbyte.transforming import RapidbyteTransform
-from penstock.protocols.rapidbyte.writing import RapidbyteDestination
+from penstock.protocols.rapidbyte.destination import RapidbyteDestination
+from penstock.protocols.rapidbyte.guest.component import opened
+from penstock.protocols.rapidbyte.source import RapidbyteSource
+from penstock.protocols.rapidbyte.transform import RapidbyteTransform
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 
@@ -142,8 +145,8 @@ def test_a_saved_place_in_another_column_fails_its_stream_only(made: Make):
     request = ReadRequest(config=config, streams=(stream(A), stream(B)), states=(saved,))
     events = told(made(), request)
     (error,) = (e for e in events if isinstance(e, Error))
-    assert error.stream == A and error.raw["code"] == "state.cursor_changed"
-    assert "state reset" in error.raw["hint"]
+    assert error.stream == A and error.code == "state.cursor_changed"
+    assert "state reset" in error.hint
     ends = [(e.stream, e.status) for e in events if isinstance(e, StreamStatus)]
     assert ends == [
         (A, Status.started), (A, Status.incomplete), (B, Status.started), (B, Status.complete),
@@ -194,8 +197,8 @@ def test_a_source_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make, sil
     events = told(runtime, request)
     assert time.monotonic() - began < 8
     (error,) = (e for e in events if isinstance(e, Error))
-    assert error.raw["code"] == "source.heartbeat" and error.retry is None
-    assert "timeouts.heartbeat" in error.raw["hint"]
+    assert error.code == "source.heartbeat" and error.retry is None
+    assert "timeouts.heartbeat" in error.hint
     assert StreamStatus(A, Status.incomplete) in events
 
 
@@ -216,7 +219,7 @@ def test_a_destination_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make
     answers = list(RapidbyteDestination().write(runtime, request, iter([Rows(A, 1, batch)])))
     assert time.monotonic() - began < 10
     (error,) = (a for a in answers if isinstance(a, Error))
-    assert error.raw["code"] == "destination.heartbeat"
+    assert error.code == "destination.heartbeat"
     assert isinstance(answers[-1], Exited) and answers[-1].code == 1
 
 
@@ -234,4 +237,24 @@ def test_a_transform_with_rows_to_work_on_ends_at_its_heartbeat(made: Make, sile
     given = list(RapidbyteTransform().apply(runtime, request, feed()))
     assert time.monotonic() - began < 10
     (error,) = (g for g in given if isinstance(g, Error))
-    assert error.raw["code"] == "transform.heartbeat"
+    assert error.code == "transform.heartbeat"
+
+
+def test_what_is_held_for_a_component_follows_from_its_memory(tmp_path: Path) -> None:
+    """Frames, what waits, and the batches it is told to make; quotas of the pipeline."""
+    file = tmp_path / "x.wasm"
+    file.write_bytes(rapidbyte_guests.c_guest("source"))
+    settings = msgspec.to_builtins({"place": "source", "resources": Resources(max_memory=64 << 20)})
+    made = Component(path=str(file), digest=digest_of(file.read_bytes()), settings=settings)
+    limits = Limits(max_keys=10, max_dead_letters=20)
+    stage = opened(ComponentRuntime(made, limits=limits)).stage("source", {})
+    assert stage.allowed.max_memory == 64 << 20
+    assert stage.bounds.frames.all_bytes == stage.bounds.frames.frame_bytes == 8 << 20
+    waiting = stage.pressure.inbox_bytes + stage.pressure.outbox_bytes
+    assert stage.aside == stage.bounds.frames.all_bytes + waiting == 16 << 20
+    assert (stage.bounds.keys, stage.bounds.dead_letters) == (10, 20)
+    told = opened(ComponentRuntime(made)).settings.limits()
+    assert told.max_batch_bytes == 8 << 20
+    free = Component(path=made.path, digest=made.digest, settings={"place": "source"})
+    stage = opened(ComponentRuntime(free)).stage("source", {})
+    assert (stage.aside, stage.bounds.frames.all_bytes) == (0, 1 << 30)

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DestinationError, SourceError
-from penstock.protocols.rapidbyte import destination, source, transform
-from penstock.protocols.rapidbyte.ipc import frame_of
-from penstock.protocols.rapidbyte.messages import (
+from penstock.protocols.rapidbyte.guest import probe, stream_run
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Frame, Logged, PutAside
+from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
+from penstock.protocols.rapidbyte.wire.messages import (
     CursorInfo,
     CursorValue,
     StreamContext,
     StreamLimits,
     WriteMode,
 )
-from penstock.protocols.rapidbyte.stage import Pressure, Stage
-from penstock.protocols.rapidbyte.told import Checkpoint, Ended, Frame, Logged, PutAside
 from penstock.runtimes.masking import Masker
 from penstock.state.keys import DryKeys, MemoryKeys, Place
 
@@ -50,29 +50,29 @@ def ended(items: Iterator[Any]) -> Ended:
 
 def test_check_and_discover_run_under_the_same_permissions_and_limits(stage: Stages):
     said: list[Logged] = []
-    report = source.check(stage("source", {"status": 2}), said.append)
+    report = probe.check(stage("source", {"status": 2}), said.append)
     assert (report.status, report.message, report.warnings) == ("warning", "as asked", ["w0", "w1"])
     assert said[-1] == Logged("DEBUG", "closed")  # close always
-    catalog = source.discover(stage("source", {}), said.append)
+    catalog = probe.discover(stage("source", {}), said.append)
     assert catalog.streams[0].name == "numbers"
     assert catalog.streams[0].schema[0].data_type == "Int64"
     with pytest.raises(SourceError) as caught:
-        source.check(stage("source", {"mode": "open-err"}), said.append)
+        probe.check(stage("source", {"mode": "open-err"}), said.append)
     assert caught.value.code == "connector.failed"
     with pytest.raises(SourceError) as caught:
-        source.check(stage("source", {}, allow={"max_memory": 1 << 16}), said.append)
+        probe.check(stage("source", {}, allow={"max_memory": 1 << 16}), said.append)
     assert caught.value.code == "connector.memory"
 
 
 def test_a_catalog_that_is_none_is_told(stage: Stages):
     with pytest.raises(SourceError) as caught:
-        source.discover(stage("source", {"mode": "bad-catalog"}), lambda _: None)
+        probe.discover(stage("source", {"mode": "bad-catalog"}), lambda _: None)
     assert caught.value.code == "connector.bad_answer"
 
 
 def test_arrow_frames_arrive_as_they_were_sent(stage: Stages):
     data = arrow(500)
-    told = list(source.read(stage("source", {"frame": data.hex(), "frames": 3}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"frame": data.hex(), "frames": 3}), CONTEXT))
     frames = [t for t in told if isinstance(t, Frame)]
     assert [t.number for t in frames] == [1, 2, 3]
     assert all(rows_of(t.data) == list(range(500)) for t in frames)
@@ -83,7 +83,7 @@ def test_arrow_frames_arrive_as_they_were_sent(stage: Stages):
 
 def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_before(stage: Stages):
     """Section 4.2; part 6: envelopes are tagged with the frames seen so far."""
-    told = list(source.read(stage("source", {"frames": 2, "checkpoints": 1}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"frames": 2, "checkpoints": 1}), CONTEXT))
     order = [type(t).__name__ for t in told if not isinstance(t, Logged)]
     assert order == ["Frame", "Checkpoint", "PutAside", "Frame", "Checkpoint", "PutAside", "Ended"]
     marks = [t for t in told if isinstance(t, Checkpoint)]
@@ -103,7 +103,7 @@ def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_befo
 
 
 def test_a_malformed_checkpoint_is_named_and_does_not_fail_the_connector(stage: Stages):
-    told = list(source.read(stage("source", {"frames": 1, "odd_checkpoint": 1}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"frames": 1, "odd_checkpoint": 1}), CONTEXT))
     (mark,) = (t for t in told if isinstance(t, Checkpoint))
     assert mark.payload is None and mark.problem is not None and "kind" in mark.problem
     assert any(isinstance(t, Logged) and t.level == "WARN" for t in told)
@@ -118,7 +118,7 @@ def test_the_stream_context_is_the_document_v4_sends(stage: Stages):
         cursor_info=CursorInfo(cursor_field="id", last_value=CursorValue(type="utf8", value="42")),
         write_mode=WriteMode(mode="append"),
     )
-    told = list(source.read(stage("source", {"mode": "context", "frames": 0}), context))
+    told = list(stream_run.read(stage("source", {"mode": "context", "frames": 0}), context))
     text, asked = [t.message for t in told if isinstance(t, Logged)][:2]
     assert json.loads(text) == {
         "stream_name": "users",
@@ -140,7 +140,7 @@ def test_the_stream_context_is_the_document_v4_sends(stage: Stages):
 
 
 def test_a_failure_comes_after_what_was_emitted_before_it(stage: Stages):
-    told = list(source.read(stage("source", {"frames": 9, "fail_after": 2}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"frames": 9, "fail_after": 2}), CONTEXT))
     assert sum(isinstance(t, Frame) for t in told) == 2
     assert isinstance(told[-1], Ended) and told[-1].fault is not None
     assert told[-1].fault.code == "GONE" and told[-1].fault.category == "transient_db"
@@ -148,14 +148,16 @@ def test_a_failure_comes_after_what_was_emitted_before_it(stage: Stages):
 
 
 def test_a_fault_of_close_is_only_a_warning(stage: Stages):
-    told = list(source.read(stage("source", {"mode": "close-trap", "frames": 1}), CONTEXT))
+    told = list(stream_run.read(stage("source", {"mode": "close-trap", "frames": 1}), CONTEXT))
     assert isinstance(told[-1], Ended) and told[-1].error is None
     assert any(isinstance(t, Logged) and "close failed" in t.message for t in told)
 
 
 def test_a_slow_listener_holds_the_source_back_by_bytes(stage: Stages):
     pressure = Pressure(outbox_bytes=250_000)
-    run = source.read(stage("source", {"frames": 40, "size": 100_000}, pressure=pressure), CONTEXT)
+    run = stream_run.read(
+        stage("source", {"frames": 40, "size": 100_000}, pressure=pressure), CONTEXT
+    )
     first = next(run)
     assert isinstance(first, Frame)
     time.sleep(0.3)
@@ -170,7 +172,7 @@ def test_a_slow_listener_holds_the_source_back_by_bytes(stage: Stages):
 
 def test_closing_early_ends_the_source(stage: Stages):
     before = threading.active_count()
-    run = source.read(stage("source", {"frames": 100_000, "size": 100_000}), CONTEXT)
+    run = stream_run.read(stage("source", {"frames": 100_000, "size": 100_000}), CONTEXT)
     assert isinstance(next(run), Frame)
     run.close()
     until = time.monotonic() + 20
@@ -183,13 +185,13 @@ def test_secrets_are_masked_in_what_it_logs(stage: Stages):
     config = {"mode": "context", "frames": 0}
     context = StreamContext(stream_name="hunter2hunter2", sync_mode="full_refresh")
     masked = stage("source", config, masker=Masker(["hunter2hunter2"]))
-    told = list(source.read(masked, context))
+    told = list(stream_run.read(masked, context))
     assert not any("hunter2" in t.message for t in told if isinstance(t, Logged))
     assert any("****" in t.message for t in told if isinstance(t, Logged))
 
 
 def test_a_run_summary_without_its_part_is_a_fault(stage: Stages):
-    last = ended(source.read(stage("source", {"mode": "no-summary", "frames": 0}), CONTEXT))
+    last = ended(stream_run.read(stage("source", {"mode": "no-summary", "frames": 0}), CONTEXT))
     assert last.error is not None and last.error.code == "connector.bad_answer"
 
 
@@ -198,14 +200,14 @@ def test_a_run_summary_without_its_part_is_a_fault(stage: Stages):
 
 def test_keys_live_in_their_scope_and_survive_the_run(stage: Stages):
     keys = MemoryKeys()
-    list(source.read(stage("source", {"mode": "probe"}, keys=keys), CONTEXT))
+    list(stream_run.read(stage("source", {"mode": "probe"}, keys=keys), CONTEXT))
     assert keys.get(Place("stream", '[null,"numbers"]', "k")) == ""
     assert keys.get(Place("pipeline", "", "k")) is None
 
 
 def test_a_dry_run_leaves_no_key(stage: Stages):
     keys = MemoryKeys()
-    told = list(source.read(stage("source", {"mode": "probe"}, keys=DryKeys(keys)), CONTEXT))
+    told = list(stream_run.read(stage("source", {"mode": "probe"}, keys=DryKeys(keys)), CONTEXT))
     assert any(isinstance(t, Logged) and t.message == "get ok1café" for t in told)
     assert keys.get(Place("stream", '[null,"numbers"]', "k")) is None
 
@@ -231,11 +233,11 @@ class CountedKeys(MemoryKeys):
 def test_what_it_keeps_as_it_closes_is_covered_by_the_end_of_its_run(stage: Stages):
     keys = CountedKeys()
     config = {"mode": "close-puts", "frames": 1}
-    last = ended(source.read(stage("source", config, keys=keys), CONTEXT))
+    last = ended(stream_run.read(stage("source", config, keys=keys), CONTEXT))
     assert last.error is None
     assert keys.covered == [["closed"]] and last.keys == 1
     failing = CountedKeys()
-    ended(source.read(stage("source", {**config, "fail_after": 1}, keys=failing), CONTEXT))
+    ended(stream_run.read(stage("source", {**config, "fail_after": 1}, keys=failing), CONTEXT))
     assert not failing.covered
 
 
@@ -244,7 +246,7 @@ def test_what_it_keeps_as_it_closes_is_covered_by_the_end_of_its_run(stage: Stag
 
 def test_a_destination_takes_frames_and_its_checkpoints_count_them(stage: Stages):
     frames = [arrow(n) for n in (10, 1, 3000)]
-    told = list(destination.write(stage("destination", {"checkpoints": 1}), CONTEXT, frames))
+    told = list(stream_run.write(stage("destination", {"checkpoints": 1}), CONTEXT, frames))
     marks = [t for t in told if isinstance(t, Checkpoint)]
     assert [(m.kind, m.frames, m.payload and m.payload.id) for m in marks] == [
         (1, 1, 1), (1, 2, 2), (1, 3, 3),
@@ -262,7 +264,7 @@ def test_a_feed_that_fails_is_an_error_of_next_batch_never_an_end(stage: Stages)
         yield arrow(5)
         raise SourceError("the source broke", code="source.exited")
 
-    last = ended(destination.write(stage("destination", {}), CONTEXT, feed()))
+    last = ended(stream_run.write(stage("destination", {}), CONTEXT, feed()))
     assert last.summary is None and last.fault is not None and last.told is not None
     assert last.fault.code == last.told.code == "UPSTREAM_FAILED"
     assert isinstance(last.error, DestinationError) and "the source broke" in last.error.message
@@ -279,9 +281,9 @@ def test_oversized_frames_are_cut_to_what_it_takes(stage: Stages):
     big = arrow(1000, width=200)
     assert len(big) > 10 * limit
     config = {"biggest": limit}
-    last = ended(destination.write(stage("destination", config), context, [big, arrow(3)]))
+    last = ended(stream_run.write(stage("destination", config), context, [big, arrow(3)]))
     assert last.error is None and last.frames_in > 10
-    uncut = ended(destination.write(stage("destination", {"biggest": 100}), CONTEXT, [arrow(3)]))
+    uncut = ended(stream_run.write(stage("destination", {"biggest": 100}), CONTEXT, [arrow(3)]))
     assert uncut.fault is not None and uncut.fault.code == "BATCH_TOO_LARGE"
 
 
@@ -289,14 +291,12 @@ def test_a_record_larger_than_a_batch_fails_with_its_size(stage: Stages):
     context = StreamContext(
         stream_name="numbers", sync_mode="full_refresh", limits=StreamLimits(max_batch_bytes=5000)
     )
-    last = ended(destination.write(stage("destination", {}), context, [arrow(1, width=50_000)]))
+    last = ended(stream_run.write(stage("destination", {}), context, [arrow(1, width=50_000)]))
     assert last.error is not None and "RECORD_TOO_LARGE" in last.error.message
 
 
 def test_a_commit_state_is_kept(stage: Stages):
-    last = ended(
-        destination.write(stage("destination", {"fail_after": 1}), CONTEXT, [arrow(1)] * 5)
-    )
+    last = ended(stream_run.write(stage("destination", {"fail_after": 1}), CONTEXT, [arrow(1)] * 5))
     assert last.fault is not None and last.fault.commit_state == "after_commit_unknown"
 
 
@@ -309,7 +309,7 @@ def test_a_feed_is_drawn_with_back_pressure(stage: Stages):
             yield bytes(100_000)
 
     pressure = Pressure(inbox_bytes=300_000)
-    run = destination.write(
+    run = stream_run.write(
         stage("destination", {"fail_after": 2}, pressure=pressure), CONTEXT, feed()
     )
     assert ended(run).fault is not None
@@ -320,12 +320,12 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
     """Closed early, or failed: the connector must not take what came for all of it."""
     ended_key = Place("pipeline", "", "ended")
     whole = MemoryKeys()
-    list(destination.write(stage("destination", {}, keys=whole), CONTEXT, [arrow(1)]))
+    list(stream_run.write(stage("destination", {}, keys=whole), CONTEXT, [arrow(1)]))
     assert whole.get(ended_key) == "yes"
 
     cut = MemoryKeys()
     config = {"checkpoints": 1}
-    run = destination.write(stage("destination", config, keys=cut), CONTEXT, [arrow(1)] * 200)
+    run = stream_run.write(stage("destination", config, keys=cut), CONTEXT, [arrow(1)] * 200)
     assert isinstance(next(run), Checkpoint)
     run.close()
     assert not any(t.name == "penstock-destination" for t in threading.enumerate())
@@ -335,7 +335,7 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
         yield arrow(1)
         raise OSError("gone")
 
-    list(destination.write(stage("destination", {}, keys=broken), CONTEXT, feed()))
+    list(stream_run.write(stage("destination", {}, keys=broken), CONTEXT, feed()))
     assert broken.get(ended_key) is None
     slow = MemoryKeys()
 
@@ -343,7 +343,7 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
         while True:
             yield arrow(1)
 
-    run = destination.write(stage("destination", config, keys=slow), CONTEXT, endless())
+    run = stream_run.write(stage("destination", config, keys=slow), CONTEXT, endless())
     assert isinstance(next(run), Checkpoint)
     run.close()
     assert slow.get(ended_key) is None
@@ -354,7 +354,7 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
 
 def test_a_transform_gives_frames_for_frames(stage: Stages):
     frames = [arrow(n) for n in (1, 20, 300)]
-    told = list(transform.apply(stage("transform", {}), CONTEXT, frames))
+    told = list(stream_run.apply(stage("transform", {}), CONTEXT, frames))
     assert [bytes(t.data) for t in told if isinstance(t, Frame)] == frames
     last = told[-1]
     assert isinstance(last, Ended) and last.summary is not None
@@ -367,7 +367,7 @@ def test_frames_that_wait_compressed_are_the_same_to_everybody(stage: Stages, co
     """Section 6: host-side compression is transparent; and more of them wait in the same room."""
     frames = [bytes(200_000), b"x", os.urandom(1000), arrow(50)]
     pressure = Pressure(inbox_bytes=50_000, outbox_bytes=50_000, codec=codec)
-    run = transform.apply(stage("transform", {}, pressure=pressure), CONTEXT, frames)
+    run = stream_run.apply(stage("transform", {}, pressure=pressure), CONTEXT, frames)
     assert [bytes(t.data) for t in run if isinstance(t, Frame)] == frames
 
 
@@ -382,10 +382,12 @@ def test_a_transform_between_source_and_destination(stage: Stages):
             elif isinstance(told, Ended) and told.error is not None:
                 raise told.error
 
-    first = source.read(stage("source", {"frames": 30, "size": 90_000}, pressure=small), CONTEXT)
-    second = transform.apply(stage("transform", {}, pressure=small), CONTEXT, frames(first))
+    first = stream_run.read(
+        stage("source", {"frames": 30, "size": 90_000}, pressure=small), CONTEXT
+    )
+    second = stream_run.apply(stage("transform", {}, pressure=small), CONTEXT, frames(first))
     last = ended(
-        destination.write(stage("destination", {}, pressure=small), CONTEXT, frames(second))
+        stream_run.write(stage("destination", {}, pressure=small), CONTEXT, frames(second))
     )
     assert last.error is None and last.summary is not None
     assert last.summary.counts["bytes_written"] == 30 * 90_000

@@ -87,7 +87,7 @@ def write(
     source: str = "singer",
     acks: Acks = Acks.echo,
     timeouts: Timeouts | None = None,
-    activate_version: bool | None = None,
+    activate_version: str = "auto",
 ) -> list[Answer]:
     request = WriteRequest(
         config=config or {},
@@ -96,6 +96,6 @@ def write(
         timeouts=timeouts or Timeouts(stop=1),
         acks=acks,
         tick=0.2,
-        activate_version=activate_version,
+        options={} if activate_version == "auto" else {"activate_version": activate_version},
     )
     return list(SingerTarget().write(runtime, request, iter(feed)))

@@ -9,8 +9,8 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.protocols.contract import StreamWish
-from penstock.protocols.singer import PACKAGE
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
+from penstock.protocols.singer.package import PACKAGE
 
 SOURCE = PACKAGE.source
 NAMES = {"id": {"type": "integer"}, "a.b c": {"type": "string"}, "note": {"type": "string"}}
@@ -148,6 +148,49 @@ def test_nested_fields_keep_what_is_said_of_them_and_their_parents():
     assert not any(v for k, v in gone.items() if k[:2] == ("properties", "o"))
 
 
+def test_a_part_of_an_object_is_told_by_the_breadcrumbs_of_its_fields():
+    geo = {"properties": {"lat": {}, "lon": {"properties": {"deg": {}}}}}
+    schema = {
+        "properties": {
+            "id": {},
+            "o": {"properties": {"x": {}, "y": {}, "key": {}, "geo": geo, "l": {"items": geo}}},
+            "p": {"properties": {"x": {}}},
+        }
+    }
+    items = [
+        {"breadcrumb": ["properties", "o", "properties", "key"],
+         "metadata": {"inclusion": "automatic"}},
+    ]  # fmt: skip
+    chosen = configured(
+        stream(items, schema=schema, key_properties=["id"]), columns=("o.x", ("o", "geo", "lon"))
+    )
+    assert chosen.columns == ("o", "id")
+    assert chosen.nested == (("o", "x"), ("o", "geo", "lon"))
+    told = given_back(chosen)
+    selected = {
+        c[1::2] for c, words in told.items() if c and words["selected"] and "items" not in c
+    }
+    assert selected == {
+        ("id",),
+        ("o",),
+        ("o", "x"),
+        ("o", "key"),
+        ("o", "geo"),
+        ("o", "geo", "lon"),
+        ("o", "geo", "lon", "deg"),
+    }
+    assert not any(words["selected"] for c, words in told.items() if "items" in c)
+    assert told[("properties", "o", "properties", "y")] == {"selected": False}
+
+
+def test_a_part_of_an_object_is_told_in_the_schema_of_an_entry_without_metadata():
+    schema = {"properties": {"o": {"properties": {"x": {}, "y": {}}}}}
+    (found,) = selected_catalog([configured(stream(schema=schema), columns=("o.x",))])["streams"]
+    inside = found["schema"]["properties"]["o"]
+    assert inside["selected"] is True
+    assert {k: v["selected"] for k, v in inside["properties"].items()} == {"x": True, "y": False}
+
+
 def test_legacy_selection_stands_in_the_schema_of_an_entry_without_metadata():
     (found,) = selected_catalog([configured(stream(), columns=("id",))])["streams"]
     assert found["selected"] is True
@@ -183,7 +226,7 @@ def test_streams_that_are_not_chosen_are_deselected():
 @pytest.mark.parametrize(
     ("root", "mode", "cursor"),
     [
-        ({}, SyncMode.full_refresh, ()),
+        ({}, SyncMode.incremental, ()),
         ({"replication-key": "id"}, SyncMode.incremental, ("id",)),
         ({"valid-replication-keys": ["note"]}, SyncMode.incremental, ("note",)),
         ({"valid-replication-keys": "note"}, SyncMode.incremental, ("note",)),
@@ -236,6 +279,17 @@ def test_any_stream_can_be_read_anew_also_where_the_tap_insists():
     one = configured(found, sync_mode="full_refresh")
     assert one.sync_mode is SyncMode.full_refresh
     assert given_back(one)[()]["replication-method"] == "INCREMENTAL"
+
+
+def test_l6_a_tap_that_says_nothing_of_replication_decides_by_itself():
+    """It is told no method, unless the user names one."""
+    free = configured(stream(metadata({})))
+    assert free.source_decides and "replication-method" not in given_back(free)[()]
+    (back,) = selected_catalog([free])["streams"]
+    assert "replication_method" not in back
+    for wish in ({"sync_mode": "incremental"}, {"sync_mode": "full_refresh"}):
+        told = configured(stream(metadata({})), **wish)
+        assert not told.source_decides and "replication-method" in given_back(told)[()]
 
 
 def test_the_tap_is_told_method_and_key_in_both_places():

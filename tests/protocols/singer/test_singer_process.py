@@ -27,7 +27,7 @@ from penstock.model.events import (
 )
 from penstock.model.state import SavedState
 from penstock.protocols.contract import ReadRequest, StreamWish
-from penstock.protocols.singer import PACKAGE
+from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.process import ProcessRuntime
 
@@ -182,7 +182,7 @@ def test_batches_of_the_tap(scenario: str, tmp_path: Path):
 
 def test_a_batch_file_that_is_gone_fails_the_read_L1_L8(tmp_path: Path):
     events = read({"scenario": "batch_missing", "batch_folder": str(tmp_path)})
-    assert only(events, Error)[0].raw["code"] == "source.batch_unreadable"
+    assert only(events, Error)[0].code == "source.batch_unreadable"
     marks = [json.loads(s.blob)["bookmarks"] for s in only(events, State)]
     assert all(m.get("s0", {}).get("replication_key_value", 0) <= 50 for m in marks)
 
@@ -210,7 +210,7 @@ def test_a_schema_change_is_a_barrier_and_a_repeated_schema_is_not():
 
 def test_names_in_messages():
     assert set(rows(read({"scenario": "two_names"}))) == {"s0", "s1"}
-    assert only(read({"scenario": "same_names"}), Error)[0].raw["code"] == "source.ambiguous_stream"
+    assert only(read({"scenario": "same_names"}), Error)[0].code == "source.ambiguous_stream"
 
 
 def test_types_in_lower_case_noise_nan_null_records_and_a_half_line_L8():

@@ -23,6 +23,7 @@ from penstock.model.events import (
     Event,
     Exited,
     Log,
+    Passed,
     Reject,
     Schema,
     State,
@@ -31,7 +32,7 @@ from penstock.model.events import (
 )
 from penstock.model.types import ChangeWords
 from penstock.protocols.contract import ReadRequest
-from penstock.protocols.singer import PACKAGE
+from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
@@ -230,11 +231,13 @@ def test_a_megabyte_line_and_one_that_is_too_long(tmp_path: Path):
     (reject,) = only(read(big, max_record_bytes=1_000_000, spool_folder=str(tmp_path)), Reject)
     assert reject.stream == A
     assert Path(reject.spool).read_bytes() + b"\n" == big
+    assert reject.size == len(big) - 1
 
 
 def test_records_of_streams_that_are_not_configured_are_counted():
     events = read(schema("b") + record("a", 1) + record("parent", 1) * 2 + schema("parent"))
-    assert short(events) == ["a:1", "stream_not_configured:parent=3", "exit:0"]
+    assert short(events) == ["Passed", "a:1", "stream_not_configured:parent=3", "exit:0"]
+    assert [e.stream.name for e in events if isinstance(e, Passed)] == ["parent"]
 
 
 # -- names
@@ -317,6 +320,19 @@ def test_a_new_column_or_type_or_key_is_a_barrier_for_its_stream():
     assert short(read(schema("a", keys=["n"]) + schema("a", keys=[]))) == ["schema:a", "exit:0"]
 
 
+def test_A7_a_bookmark_that_the_catalog_does_not_name_is_told():
+    """Specification, SCHEMA: ``bookmark_properties`` are the cursor; after discovery they were
+    ignored, so that the newest row was that of any column or none."""
+    more = {"type": "object", "properties": {"n": {"type": "integer"}, "t": {"type": "integer"}}}
+    marked = schema("a", more, bookmark_properties=["t"])
+    bare = configured(entry("a", schema=more))
+    told = read(marked, marked, record("a", 1), Exit(0), streams=bare)
+    assert [e.cursor_field for e in told if isinstance(e, Schema)] == [("t",)]
+    named = configured(entry("a", schema=more, replication_key="n"))
+    told = read(marked, record("a", 1), Exit(0), streams=named)
+    assert not [e for e in told if isinstance(e, Schema)]  # what the catalog says holds
+
+
 def test_bookmark_and_key_that_are_no_properties_are_named():
     more = {"type": "object", "properties": {"n": {"type": "integer"}, "t": {"type": "string"}}}
     output = schema("a", more, keys=["n", "nope"], bookmark_properties=["gone", "t"])
@@ -362,6 +378,26 @@ def test_an_open_read_announces_each_stream_before_its_first_record():
 def test_a_record_before_its_schema_is_schemaless_specification_SCHEMA():
     words = short(read(record("x", 1) + record("x", 2), streams=(), open=True))
     assert words == ["schema:x", "x:1,2", "exit:0"]
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        (record("x", 1), "source.record_before_schema"),
+        (line("SCHEMA", stream="x", schema="no", key_properties=[]), "source.bad_schema"),
+        (line("SCHEMA", stream="x", key_properties=[]), "source.bad_schema"),
+        (line("SCHEMA", schema=SCHEMA, key_properties=[]), "source.bad_schema"),
+    ],
+)
+def test_where_a_host_must_hear_what_cannot_be_taken_ends_the_read(output: bytes, code: str):
+    """Issue 9, C: as in Singer's own targets; no state that comes after it is met."""
+    later = schema("x") + record("x", 2) + state({"x": 2})
+    before = schema("y") + record("y", 1) + state({"y": 1})
+    events = read(before + output + later, streams=(), open=True, refuses=True)
+    assert [e.code for e in only(events, Error)] == [code]
+    assert len(only(events, State)) == 1 and isinstance(events[-1], Exited)
+    assert events[-1].code is None
+    assert not only(read(before + output + later, streams=(), open=True), Error)
 
 
 def test_an_open_read_gives_the_tap_no_catalog():
@@ -463,7 +499,7 @@ def test_a_batch_that_cannot_be_read_is_an_error_and_no_state_follows_L1(tmp_pat
         message = message.replace(b"file://", b"s3://")
     events = read(state(0) + message + record("a", 1) + state(1))
     (error,) = only(events, Error)
-    assert error.raw["code"] == "source.batch_unreadable"
+    assert error.code == "source.batch_unreadable"
     assert str(file) in error.message
     assert [s.blob for s in only(events, State)] == ["0"]
     assert short(events)[-1] == "exit:None"
@@ -565,7 +601,7 @@ def test_the_critical_line_is_the_error_of_a_failed_tap():
 
 def test_a_tap_that_we_stopped_is_not_complete_whatever_its_code_L11():
     events = read(record("a", 1), Sleep(), timeouts=Timeouts(heartbeat=60))
-    assert only(events, Error)[0].raw["code"] == "source.heartbeat"
+    assert only(events, Error)[0].code == "source.heartbeat"
     assert short(events)[-1] == "exit:None"
 
 

@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateType
-from penstock.protocols.singer import PACKAGE
+from penstock.protocols.singer.package import PACKAGE
 from penstock.protocols.singer.state import SCOPE, state_file
 
 STATE = PACKAGE.state
@@ -76,7 +76,12 @@ def test_reset_takes_a_streams_bookmark_and_leaves_every_digit_of_the_others():
         "activate_versions": {},
         "x": 1,
     }
-    assert STATE.reset([saved(BLOB)], StreamId(None, "other")) == [saved(BLOB)]
+    other, known = StreamId(None, "other"), STATE.called({A: (), B: ()})
+    whole = saved('{"bookmarks": {"db-a": {"v": 1}, "b": 2}, "currently_syncing": "b"}')
+    assert known.reset([whole], other) == [whole]
+    for role, blob in ((STATE, whole), (known, saved(BLOB))):  # whose is b, whose is x?
+        with pytest.raises(StateError):
+            role.reset([blob], other)
 
 
 def test_reset_is_refused_where_streams_cannot_be_told_apart():
@@ -84,7 +89,43 @@ def test_reset_is_refused_where_streams_cannot_be_told_apart():
         with pytest.raises(StateError) as caught:
             STATE.reset([saved(blob)], A)
         assert caught.value.code == "state.legacy"
-        assert STATE.without([saved(blob)], [A]) == [saved(blob)]
+        assert not STATE.splits([saved(blob)], [A])
+        assert STATE.without([saved(blob)], [A]) == []
+        assert STATE.without([saved(blob)], []) == [saved(blob)]
+
+
+def test_l6_a_state_splits_by_bookmarks_whose_stream_is_known_for_certain():
+    role = STATE.called({A: ("a", "db_a"), B: ("db_a", "Boxes")})
+
+    def left(text: str, *gone: StreamId) -> Any:
+        states = [saved(text)]
+        assert role.splits(states, gone) is bool(role.without(states, gone))
+        return value(role.without(states, gone)) if role.splits(states, gone) else None
+
+    assert left('{"bookmarks": {"a": 1, "b": 2}}', A) == {"bookmarks": {"b": 2}}
+    assert left('{"bookmarks": {"BOXES": 1, "b": 2}}', B) == {"bookmarks": {}}
+    assert left('{"bookmarks": {"boxes": 1}, "currently_syncing": "boxes"}', B) == {
+        "bookmarks": {},
+        "currently_syncing": None,
+    }
+    both = '{"bookmarks": {"db_a": 1}}'
+    assert left(both, A) is None and left(both, A, B) == {"bookmarks": {}}
+    # Nothing is known to be its own, and something is nobody's
+    for text in (
+        '{"bookmarks": {"old_a": 1}}',
+        '{"bookmarks": {"b": 1}, "lsn": 5}',
+        '{"bookmarks": {"a": {}}, "a_since": 5}',
+        '{"bookmarks": {"org/repo": {"a": {"since": 1}}}}',
+        '{"bookmarks": {}, "a": 1}',
+    ):
+        assert left(text, A) is None, text
+    for text in (
+        '{"bookmarks": {"a": 1}, "lsn": 5}',
+        '{"bookmarks": {"b": 1}, "currently_syncing": "x", "currently_syncing_repo": "y"}',
+        '{"bookmarks": {"a": {}, "old": null}, "activate_versions": {"b": 7}}',
+        "{}",
+    ):
+        assert left(text, A) is not None, text
 
 
 def test_streams_that_start_anew_lose_their_bookmarks():

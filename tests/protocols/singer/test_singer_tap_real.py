@@ -18,7 +18,7 @@ from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.events import Batch, Error, Event, Exited, Schema, State
 from penstock.model.state import SavedState
 from penstock.protocols.contract import ReadRequest, StreamWish
-from penstock.protocols.singer import PACKAGE
+from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]

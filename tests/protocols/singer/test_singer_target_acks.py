@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols import wire
 from penstock.protocols.contract import StateMark
-from penstock.protocols.singer.acks import CLOSING, Marks, marks_for
+from penstock.protocols.singer.state_echoes import CLOSING, Marks, marks_for
 
 USERS, ORDERS = StreamId(None, "users"), StreamId("shop", "orders")
 SHARED = StateScope(StateType.legacy)
@@ -50,12 +50,12 @@ def test_an_equal_value_acks_its_mark_and_those_before() -> None:
 
 def test_numbers_and_order_of_keys_do_not_matter_and_every_digit_does() -> None:
     marks = tap({"x": 1, "y": {"b": 1.10, "a": 2}})
-    assert marks.echo(wire.exact('{"y":{"a":2.0,"b":1.1},"x":1}')) == [1]
+    assert marks.echo(exact('{"y":{"a":2.0,"b":1.1},"x":1}')) == [1]
     marks = marks_for("singer", lambda s: s.name)
     blob = '{"lsn": 12345678901234567890.123456789}'
     assert marks.mark(StateMark(1, SavedState(SHARED, blob))) == blob
-    assert marks.echo(wire.exact('{"lsn":12345678901234567000}')) is None
-    assert marks.echo(wire.exact(blob)) == [1]
+    assert marks.echo(exact('{"lsn":12345678901234567000}')) is None
+    assert marks.echo(exact(blob)) == [1]
 
 
 def test_bookmarks_that_are_all_repeated_ack_the_newest() -> None:

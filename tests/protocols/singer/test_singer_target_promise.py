@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols import wire
 from penstock.protocols.contract import StateMark
-from penstock.protocols.singer.acks import Marks, marks_for
+from penstock.protocols.singer.state_echoes import Marks, marks_for
 
 NAMES = ("a", "b")
 SHARED = StateScope(StateType.legacy)
@@ -80,7 +80,7 @@ class Sync:
         self.covered[seq] = {n: self.fed[n] for n in names}
         blob = msgspec.json.encode(value).decode()
         sent = self.marks.mark(StateMark(seq, SavedState(scope, blob)))
-        self.target.input.append(wire.exact(sent))
+        self.target.input.append(exact(sent))
 
     def flush(self, name: str | None) -> None:
         for seq in self.marks.echo(self.target.flush(name)) or []:
@@ -92,7 +92,7 @@ class Sync:
     def end(self) -> None:
         closing = self.marks.closing()
         if closing is not None:
-            self.target.input.append(wire.exact(closing))
+            self.target.input.append(exact(closing))
         self.target.take(len(self.target.input))
         self.flush(None)
         assert self.marks.complete()

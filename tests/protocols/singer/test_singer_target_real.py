@@ -5,7 +5,6 @@ Their environments are built once for all tests here.
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,8 +40,7 @@ S = [{"bookmarks": {"users": {"at": n}}} for n in range(5)]
 
 def _environment(folder: Path, *packages: str) -> Path:
     """The folder of its executables."""
-    uv = shutil.which("uv")
-    assert uv is not None
+    uv = str(Path(sys.executable).with_name("uv"))
     python = ["--python", sys.executable]
     for command in (
         [uv, "venv", "-q", *python, str(folder)],

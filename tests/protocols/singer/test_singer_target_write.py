@@ -19,8 +19,8 @@ from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone, WriteRequest
 from penstock.protocols.contract import WriteStream as Write
-from penstock.protocols.singer.acks import CLOSING
 from penstock.protocols.singer.destination import SingerTarget
+from penstock.protocols.singer.state_echoes import CLOSING
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.process import ProcessRuntime
 
@@ -110,7 +110,7 @@ def test_a_stream_that_is_announced_later_and_one_without_rows_have_a_schema(
 ) -> None:
     late = stream("late", mode=DestinationSyncMode.append, namespace="shop")
     feed: list[Feed] = [late, users(late, 1, 1), StreamDone(StreamId(None, "empty"))]
-    write(stub(save=str(tmp_path / "in")), [stream("empty")], feed, activate_version=False)
+    write(stub(save=str(tmp_path / "in")), [stream("empty")], feed, activate_version="never")
     found = [(m["type"], m.get("stream"), m.get("key_properties")) for m in lines(tmp_path / "in")]
     assert found == [
         ("SCHEMA", "shop-late", []),
@@ -124,7 +124,7 @@ def test_schemas_are_in_the_dialect_of_targets(tmp_path: Path) -> None:
     """Reference §0.7 and §1.6: no $ref, no booleans, no multipleOf; what our own reader makes of
     it are the same types."""
     from penstock.codec.json_schema import row_schema
-    from penstock.protocols.singer.dialect import json_schema
+    from penstock.protocols.singer.outgoing_schema import json_schema
     from penstock.protocols.singer.schema import SingerSchema
 
     inner = Field("a_", "a b", DataType(Kind.decimal, precision=20, scale=3))
@@ -145,6 +145,15 @@ def test_schemas_are_in_the_dialect_of_targets(tmp_path: Path) -> None:
             assert after.type.fields[0].type == inner.type
         elif before.source not in lossy:
             assert after.type == before.type
+
+
+def test_l9_a_key_is_told_as_never_null_and_nothing_else_is() -> None:
+    from penstock.protocols.singer.outgoing_schema import json_schema
+
+    of = schema(id=DataType(Kind.integer), j=DataType(Kind.json), v=DataType(Kind.string))
+    made = json_schema(of, {"id", "j"})["properties"]
+    assert made["id"] == {"type": ["integer"]} and made["v"] == {"type": ["null", "string"]}
+    assert "null" not in made["j"]["type"] and len(made["j"]["type"]) == 6
 
 
 _NESTED = ("decimal", "struct", "array")
@@ -172,14 +181,14 @@ def test_a_generation_is_a_version_that_is_activated_when_the_stream_is_complete
 @pytest.mark.parametrize(
     ("about", "told", "sent"),
     [
-        (None, None, False),
-        ({"capabilities": ["about"]}, None, False),
-        (None, True, True),
-        ({"capabilities": ["activate-version"]}, False, False),
+        (None, "auto", False),
+        ({"capabilities": ["about"]}, "auto", False),
+        (None, "always", True),
+        ({"capabilities": ["activate-version"]}, "never", False),
     ],
 )
 def test_versions_are_sent_where_the_target_says_so_or_as_told(
-    tmp_path: Path, about: Any, told: bool | None, sent: bool
+    tmp_path: Path, about: Any, told: str, sent: bool
 ) -> None:
     """Also for a stream that is announced late."""
     one = stream("users", mode=DestinationSyncMode.overwrite, generation_id=7)
@@ -247,7 +256,7 @@ def test_a_closing_state_acks_no_rows_without_exit_code_0(tmp_path: Path) -> Non
     closing = lines(tmp_path / "in")[-1]
     assert closing["value"].pop(CLOSING)
     assert closing == {"type": "STATE", "value": S[1]}
-    assert error(answers).raw["code"] == "destination.exited"
+    assert error(answers).code == "destination.exited"
     assert the_exit(answers).code == 3
 
 
@@ -322,7 +331,7 @@ def test_exit_code_0_before_the_end_of_its_input_is_an_error() -> None:
     wish = {"after": 3, "code": 0, "ack": "each"}
     for acks in (Acks.echo, Acks.at_end):
         answers = write(stub(**wish), [one], [users(one, 1, 50_000), mark(1, S[1])], acks=acks)
-        assert error(answers).raw["code"] == "destination.ended_early"
+        assert error(answers).code == "destination.ended_early"
         assert acked(answers) == []
 
 
@@ -330,11 +339,11 @@ def test_a_target_that_closes_its_input_and_stays_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """L11."""
-    monkeypatch.setattr("penstock.protocols.feeding.CLOSED_INPUT_SECONDS", 0.5)
+    monkeypatch.setattr("penstock.protocols.stdio.write.CLOSED_INPUT_SECONDS", 0.5)
     one = stream("users")
     began = time.monotonic()
     answers = write(stub(after=1, close=True), [one], [users(one, 1, 50_000)])
-    assert error(answers).raw["code"] == "destination.closed_input"
+    assert error(answers).code == "destination.closed_input"
     assert the_exit(answers).code is None
     assert time.monotonic() - began < 30
 
@@ -344,12 +353,12 @@ def test_a_target_that_hangs_is_stopped() -> None:
     one = stream("users")
     bound = Timeouts(heartbeat=1.0, stop=1.0)
     answers = write(stub(after=2, hang=True), [one], [users(one, 1, 50_000)], timeouts=bound)
-    assert error(answers).raw["code"] == "destination.heartbeat"
+    assert error(answers).code == "destination.heartbeat"
     answers = write(stub(after=1, hang=True), [one], [users(one, 1, 1)], timeouts=bound)
-    assert error(answers).raw["code"] == "destination.no_exit"
+    assert error(answers).code == "destination.no_exit"
     bound = Timeouts(total=1.0, stop=1.0)
     answers = write(stub(after=1, hang=True), [one], [users(one, 1, 1)], timeouts=bound)
-    assert error(answers).raw["code"] == "destination.timeout"
+    assert error(answers).code == "destination.timeout"
 
 
 def test_what_drawing_the_feed_raises_is_raised_and_the_target_dies() -> None:
@@ -383,7 +392,7 @@ def test_closing_the_generator_ends_the_target_while_the_feed_goes_on() -> None:
 
 
 def test_one_that_cannot_be_started_is_a_destinations_error(tmp_path: Path) -> None:
-    runtime = ProcessRuntime([str(tmp_path / "no-such-target")])
+    runtime = ProcessRuntime([str(tmp_path / "no-such-target")], role="destination")
     with pytest.raises(DestinationError) as caught:
         write(runtime, [stream("users")], [])
     assert caught.value.code == "connector.not_found"

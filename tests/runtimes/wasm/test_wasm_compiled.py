@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtimes.contract import Component
-from penstock.runtimes.wasm.compiled import CompileCache, take_problems
+from penstock.runtimes.wasm.compile_cache import CompileCache, take_problems
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import Cancelled
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.runtimes.wasm.compile_cache import CompileCache
 from penstock.runtimes.wasm.contract import Bounds, Grants, Trap, TrapKind
 from penstock.runtimes.wasm.instance import Instance
 

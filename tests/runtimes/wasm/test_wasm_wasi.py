@@ -3,7 +3,7 @@ is disabled"). The component is written by hand: no toolchain at hand makes one 
 
 import pytest
 
-from penstock.runtimes.wasm.compiled import CompileCache
+from penstock.runtimes.wasm.compile_cache import CompileCache
 from penstock.runtimes.wasm.instance import Instance
 
 CODES = (

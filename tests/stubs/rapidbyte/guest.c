@@ -339,6 +339,10 @@ static void *hostile(void) {
     MUST(host_connect_tcp(ip.ptr, ip.len, (u32)number("port", 0), &r));
     return done(2, 0, 0, 0, 0);
   }
+  if (mode("nul-host")) { /* one host to a pattern, another to a resolver that cuts */
+    MUST(host_connect_tcp("127.0.0.1\0.corp.test", 20, (u32)number("port", 0), &r));
+    return done(1, 0, 0, 0, 0);
+  }
   if (mode("second-host")) { /* the first one was optional */
     rb_text denied = text("denied"), host = text("host");
     host_connect_tcp(denied.ptr, denied.len, 1, &r);

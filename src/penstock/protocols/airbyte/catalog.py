@@ -1,7 +1,7 @@
 """Airbyte's catalogs to and from the model's. Pure.
 
 A stream's own object travels through untouched (``Stream.raw``), so that fields nobody here knows
-reach the source again. Not here: which modes are chosen (``configure``).
+reach the source again. Not here: which modes are chosen (``stream_config``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,8 +10,8 @@ from typing import Any, cast
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
 from penstock.model.events import Counted, Event, Log
-from penstock.protocols import wire
 from penstock.protocols.airbyte.messages import AirbyteStream
+from penstock.protocols.stdio import wire_struct
 
 _MODES = {m.value: m for m in (SyncMode.full_refresh, SyncMode.incremental)}
 
@@ -31,7 +31,7 @@ def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
     for index, raw in enumerate(cast(list[Any], given)):
         try:
             stream = _stream(raw)
-        except wire.WireError as e:
+        except wire_struct.WireError as e:
             odd += _odd("malformed_stream", f"stream {index + 1} of the catalog is left out: {e}")
             continue
         if stream.id in found:
@@ -47,7 +47,7 @@ def _odd(what: str, text: str) -> Iterator[Event]:
 
 
 def _stream(raw: Any) -> Stream:
-    own = wire.from_data(AirbyteStream, raw)
+    own = wire_struct.from_data(AirbyteStream, raw)
     modes = [_MODES[m] for m in own.supported_sync_modes or () if m in _MODES]
     key = own.source_defined_primary_key
     return Stream(

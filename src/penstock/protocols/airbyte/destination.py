@@ -1,17 +1,18 @@
 """An Airbyte destination's conversation: spec, check, write.
 
-Not here: what is sent (``outgoing``, ``records``), what comes back (``replies``, ``acks``), threads
-and limits (``protocols.feeding``). ``spec`` and ``check`` are a source's, in a destination's words.
-Source: specification, Destination; protocol, Destination; reference, airbyte §2.
+Not here: what is sent (``outgoing``, ``record_encoder``), what comes back (``destination_output``,
+``state_echoes``), threads and limits (``protocols.stdio.write``), ``spec`` and ``check``
+(``questions``). Source: specification, Destination; protocol, Destination;
+reference, airbyte §2.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.codec.json_schema import MAX_DEPTH
-from penstock.errors import DestinationError, PenstockError, SourceError
+from penstock.errors import DestinationError
 from penstock.model.catalog import (
     CheckResult,
     ConnectorSpec,
@@ -20,11 +21,13 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Log, Tick
 from penstock.model.types import DataType, Kind
-from penstock.protocols.airbyte import outgoing
-from penstock.protocols.airbyte.acks import Marks
+from penstock.protocols.airbyte import outgoing, questions
+from penstock.protocols.airbyte.destination_output import Replies
 from penstock.protocols.airbyte.enums import WireStreamStatus
-from penstock.protocols.airbyte.replies import Replies
-from penstock.protocols.airbyte.source import DELETED_AT, PROTOCOL, AirbyteSource
+from penstock.protocols.airbyte.questions import PROTOCOL
+from penstock.protocols.airbyte.retry import with_write_retries
+from penstock.protocols.airbyte.source import DELETED_AT
+from penstock.protocols.airbyte.state_echoes import Marks
 from penstock.protocols.contract import (
     Acks,
     Answer,
@@ -36,22 +39,13 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.feeding import Chunk, converse, of_destination
+from penstock.protocols.stdio.write import Chunk, converse
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 if TYPE_CHECKING:
-    from penstock.protocols.airbyte.records import RecordLines
+    from penstock.protocols.airbyte.record_encoder import RecordLines
 
-A = TypeVar("A")
 _MODES = "supported_destination_sync_modes"
-_OUR_WORDS = frozenset(
-    f"source.{kind}" for kind in ("heartbeat", "start_timeout", "timeout", "no_exit")
-)
-_HINTS = {
-    "source.exited": "is this an Airbyte destination? Run its command by hand to see what it does",
-    "source.no_answer": "is this an Airbyte destination? Run its command by hand to see what it"
-    " does",
-}
 
 
 class AirbyteDestination:
@@ -59,11 +53,8 @@ class AirbyteDestination:
 
     told_once = True
 
-    def __init__(self) -> None:
-        self._questions = AirbyteSource()
-
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
-        spec = _asked(lambda: self._questions.spec(runtime, timeouts, log))
+        spec = questions.spec("destination", runtime, timeouts, log)
         if not spec.abilities.get(_MODES):
             text = f"the destination does not list its {_MODES}: any mode is taken as supported"
             log(Log("WARN", text))
@@ -72,7 +63,7 @@ class AirbyteDestination:
     def check(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
-        return _asked(lambda: self._questions.check(runtime, config, timeouts, log))
+        return questions.check("destination", runtime, config, timeouts, log)
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         supported = spec.abilities.get(_MODES) or []
@@ -87,6 +78,11 @@ class AirbyteDestination:
                 )
             if mode is DestinationSyncMode.append_dedup and not stream.configured.primary_key:
                 found.append(f"stream {stream.id}: append_dedup needs a primary key")
+            if mode is DestinationSyncMode.append_dedup and stream.configured.replaces:
+                found.append(
+                    f"stream {stream.id}: a destination connector is not told both to replace its"
+                    " rows and to keep one per key; use full_refresh_overwrite"
+                )
         return found
 
     def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
@@ -105,12 +101,11 @@ class AirbyteDestination:
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationRole.write``. Limits come as an ``Error`` whose ``raw`` has its
-        ``code`` (``destination.heartbeat``, ``destination.no_exit``, ``destination.timeout``,
-        ``destination.closed_input``, ``destination.ended_early``), states given back out of order
-        or unasked as ``destination.state_skipped`` and ``destination.state_unknown``. Raises
-        ``DestinationError`` (``destination.new_stream``) for rows of a stream that the catalog
-        lacks."""
+        """See ``DestinationRole.write``. Limits come as an ``Error`` with its ``code``
+        (``destination.heartbeat``, ``destination.no_exit``, ``destination.timeout``,
+        ``destination.closed_input``, ``destination.ended_early``), states given back unasked as
+        ``destination.state_unknown``. Raises ``DestinationError`` (``destination.new_stream``) for
+        rows of a stream that the catalog lacks."""
         names = {s.target: s.id for s in request.streams}
         marks = Marks(names, strict=request.acks is Acks.strict)
         at_end = request.acks is Acks.at_end
@@ -123,13 +118,8 @@ class AirbyteDestination:
         ]
         chunks = _Outgoing(request, marks).chunks(feed)
         hearing = Replies(None if at_end else marks)
-        conversation = converse(
-            runtime, arguments, request.timeouts, request.tick, chunks, hearing, at_end=at_end
-        )
-        try:
-            yield from conversation
-        except SourceError as e:  # a runtime's, which knows no roles
-            raise _translated(e) from None
+        conversation = converse(runtime, arguments, request.timeouts, request.tick, chunks, hearing)
+        yield from with_write_retries(conversation, request)
 
 
 class _Outgoing:
@@ -175,7 +165,7 @@ class _Outgoing:
         return known
 
     def _encoder(self, rows: Rows) -> "RecordLines":
-        from penstock.protocols.airbyte.records import RecordLines
+        from penstock.protocols.airbyte.record_encoder import RecordLines
 
         key = (rows.stream, rows.version)
         lines = self._lines.get(key)
@@ -196,23 +186,6 @@ class _Outgoing:
         message = outgoing.state(mark.state, self._source, target, mark.seq, rows)
         self._marks.sent(mark.seq, scope.key, message)
         return outgoing.state_line(message)
-
-
-def _asked(question: Callable[[], A]) -> A:
-    try:
-        return question()
-    except SourceError as e:
-        raise _translated(e) from None
-
-
-def _translated(e: SourceError) -> PenstockError:
-    """The same failure as a destination's. The connector's own words are left as they are."""
-    error = of_destination(e)
-    if e.code in _OUR_WORDS:
-        error.message = e.message.replace("the source", "the destination", 1)
-        error.args = (error.message,)
-    error.hint = _HINTS.get(e.code, e.hint)
-    return error
 
 
 def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:

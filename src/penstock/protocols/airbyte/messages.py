@@ -1,9 +1,10 @@
 """Airbyte's wire structs: every message of the two specifications and of protocol 0.18.
 
 Nothing else lives here: what messages mean is ``source``'s and ``state``'s business, their words
-are in ``enums``. Unknown fields survive a round trip (``protocols.wire``). Enumerations that may
-grow are plain strings on the wire; only what cannot be understood otherwise (a check's verdict, the
-modes we write) is strict. :class:`Line` and what it holds are for the read path alone.
+are in ``enums``. Unknown fields survive a round trip (``protocols.stdio.wire_struct``).
+Enumerations that may grow are plain strings on the wire; only what cannot be understood otherwise
+(a check's verdict, the modes we write) is strict. :class:`Line` and what it holds are for the read
+path alone.
 
 Sources: "protocol" is the Airbyte Protocol page, "specification" the older Airbyte Specification.
 """
@@ -18,7 +19,7 @@ from penstock.protocols.airbyte.enums import (
     WireDestinationSyncMode,
     WireSyncMode,
 )
-from penstock.protocols.wire import Wire
+from penstock.protocols.stdio.wire_struct import Wire
 
 
 class StreamDescriptor(Wire):
@@ -314,15 +315,17 @@ class AirbyteMessage(Wire):
 ABSENT = msgspec.Raw()  # the default of every Raw field: compare by identity
 
 # Years 1 to 9999: what a timestamp column can hold.
-EpochMillis = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
+FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
+EpochMillis = Annotated[int, Meta(ge=FIRST_MILLIS, le=LAST_MILLIS)]
 
 
 class LineRecord(msgspec.Struct, gc=False):
-    """A record whose content stays bytes: ``data`` and ``meta`` are slices of their chunk."""
+    """A record whose content stays bytes: ``data`` and ``meta`` are slices of their chunk.
+    ``emitted_at``: whatever it is, it is no reason to lose the record."""
 
     stream: str
     data: msgspec.Raw
-    emitted_at: EpochMillis
+    emitted_at: Any = None
     namespace: str | None = None
     meta: msgspec.Raw = ABSENT
 
@@ -378,6 +381,18 @@ class LineDescriptor(msgspec.Struct, gc=False):
 class LineStreamState(msgspec.Struct, gc=False):
     stream_descriptor: LineDescriptor
     stream_state: msgspec.Raw = ABSENT
+
+
+class LineStats(msgspec.Struct, gc=False):
+    """Counts are written with a decimal point, or without."""
+
+    record_count: float | None = field(default=None, name="recordCount")
+
+
+class LineStateStats(msgspec.Struct, gc=False):
+    """A state message as far as its source's counts."""
+
+    source_stats: LineStats | None = field(default=None, name="sourceStats")
 
 
 class LineState(msgspec.Struct, gc=False):

@@ -1,21 +1,21 @@
 """What a destination is sent beside records: the configured catalog, states, statuses. Pure.
 
 The catalog describes what really comes: its JSON schemas are made of the row schemas of the parts,
-in the protocol's own types (protocol, Data Types). Not here: records (``records``), the
-conversation (``destination``), matching what comes back (``acks``).
+in the protocol's own types (protocol, Data Types). Not here: records (``record_encoder``), the
+conversation (``destination``), matching what comes back (``state_echoes``).
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact, exact_text
 from penstock.codec.json_schema import data_type
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.state import SavedState, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols import wire
 from penstock.protocols.airbyte.enums import MessageType, TraceType, WireStreamStatus
 from penstock.protocols.airbyte.schema import annotated
 from penstock.protocols.contract import WriteStream
@@ -44,6 +44,7 @@ _SIMPLE: dict[Kind, dict[str, Any]] = {
     Kind.binary: {"type": "string", "contentEncoding": "base64"},
 }
 _ANYTHING = ["null", "object", "array", "string", "number", "boolean"]
+_HOLDS_JSON = (Kind.json, Kind.struct, Kind.array)
 _DEFINITIONS = ("definitions", "$defs")
 
 
@@ -59,7 +60,9 @@ def _configured(stream: WriteStream) -> dict[str, Any]:
     configured, raw = stream.configured, stream.configured.stream
     own: dict[str, Any] = {
         **descriptor(stream.target),
-        "json_schema": json_schema(stream.schemas[stream.latest], raw.json_schema),
+        "json_schema": json_schema(
+            stream.schemas[stream.latest], raw.json_schema, stream.required(stream.latest)
+        ),
         "supported_sync_modes": ["full_refresh", "incremental"],
         "source_defined_cursor": raw.source_defined_cursor,
         "is_resumable": raw.is_resumable,
@@ -94,16 +97,24 @@ def descriptor(target: StreamId) -> dict[str, Any]:
 # -- schemas
 
 
-def json_schema(schema: RowSchema, original: Mapping[str, Any]) -> dict[str, Any]:
+def json_schema(
+    schema: RowSchema, original: Mapping[str, Any], required: Collection[str] = ()
+) -> dict[str, Any]:
     """Of records with the columns of ``schema``. Where a column holds JSON text, the property's
-    schema is the original one. Times that need not have a zone are plain strings: a destination
-    makes NULL of what does not fit ``time_with_timezone``. Every property may be null."""
+    schema is the original one, unless that is of one plain type and the pipeline says json. Times
+    that need not have a zone are plain strings: a destination makes NULL of what does not fit
+    ``time_with_timezone``. ``required``: properties that are never null; every other may be."""
     fields = _as_sent(schema.fields, _zoned(original))
+    properties = _properties(fields, original)
+    for field in fields:
+        if field.source in required and field.type.kind is not Kind.json:
+            of = properties[field.source]
+            properties[field.source] = {**of, "type": of["type"][-1]}
     made: dict[str, Any] = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
         "additionalProperties": True,
-        "properties": _properties(fields, original),
+        "properties": properties,
     }
     for word in _DEFINITIONS:
         if word in original:
@@ -154,9 +165,9 @@ def _properties(fields: Sequence[Field], original: Any) -> dict[str, Any]:
 def _property(of: DataType, original: Any) -> dict[str, Any]:
     match of.kind:
         case Kind.json:
-            if isinstance(original, dict) and original:
-                return cast(dict[str, Any], original)
-            return {"type": _ANYTHING}
+            known = cast(dict[str, Any], original) if isinstance(original, dict) else {}
+            fits = known and data_type(known, annotated).kind in _HOLDS_JSON
+            return known if fits else {"type": _ANYTHING}
         case Kind.decimal:
             made: dict[str, Any] = {"type": "number" if of.scale else "integer"}
         case Kind.array:
@@ -185,7 +196,7 @@ def state(saved: SavedState, source: str, target: StreamId | None, seq: int, row
     count; a state of another protocol as text, inside. ``rows``: sent since the scope's last."""
     message: dict[str, Any]
     if source == "airbyte":
-        message = cast(dict[str, Any], wire.exact(saved.blob))
+        message = cast(dict[str, Any], exact(saved.blob))
         message.pop("state_type", None)
         message["type"] = saved.scope.type.value
         if saved.scope.type is not StateType.legacy:
@@ -206,7 +217,7 @@ def state(saved: SavedState, source: str, target: StreamId | None, seq: int, row
 
 
 def state_line(message: Mapping[str, Any]) -> bytes:
-    return wire.exact_text({"type": MessageType.state.value, "state": message}) + b"\n"
+    return exact_text({"type": MessageType.state.value, "state": message}) + b"\n"
 
 
 def status_line(target: StreamId, status: WireStreamStatus) -> bytes:

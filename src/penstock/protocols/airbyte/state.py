@@ -6,23 +6,26 @@ here: when a state may be saved (``engine``), where (``state``). Source: protoco
 Checkpointing and AirbyteStateMessage V1/V2.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols import wire
 from penstock.protocols.airbyte.messages import (
     ABSENT,
     AirbyteGlobalState,
     AirbyteStateMessage,
     LineState,
+    LineStateStats,
 )
+from penstock.protocols.stdio import wire_struct
 
 _HEAD = msgspec.json.Decoder(LineState)
+_STATS = msgspec.json.Decoder(LineStateStats)
 _SHARED = {t: StateScope(t) for t in (StateType.global_, StateType.legacy)}
 
 
@@ -56,6 +59,16 @@ def scope_of(blob: str) -> StateScope:
     raise ValueError(f"a state of unknown type {kind!r}")
 
 
+def records_told(blob: str) -> int | None:
+    """How many records came since the state before it, as its source counts them."""
+    try:
+        stats = _STATS.decode(blob).source_stats
+    except msgspec.DecodeError:
+        return None
+    count = None if stats is None else stats.record_count
+    return int(count) if count is not None and count.is_integer() and count >= 0 else None
+
+
 def state_file(states: Sequence[SavedState]) -> bytes | None:
     """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
     blob under LEGACY; None: nothing to give."""
@@ -71,9 +84,9 @@ def _typed(state: SavedState) -> bytes:
     """The blob; where its source wrote ``state_type`` or nothing, with ``type`` beside it."""
     if _HEAD.decode(state.blob).type is not None:
         return state.blob.encode()
-    message = wire.exact(state.blob)
+    message = exact(state.blob)
     message["type"] = state.scope.type.value
-    return wire.exact_text(message)
+    return exact_text(message)
 
 
 def _is_null(state: SavedState) -> bool:
@@ -146,24 +159,53 @@ class AirbyteState:
             )
         return self.without(states, (stream,))
 
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        del stream
+        return ()
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> "AirbyteState":
+        del names
+        return self
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        """LEGACY never does; GLOBAL where it has an entry for any stream, or nothing else."""
+        return not streams or all(map(_splits, states))
+
     def without(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
-        """Without these streams' states; LEGACY stays as it is."""
+        """As platforms reset: of GLOBAL the entries become null, and the shared state goes with the
+        last of them; LEGACY goes whole."""
+        if not streams:
+            return list(states)
         gone = frozenset(streams)
         kept: list[SavedState] = []
         for state in states:
             if state.scope.type is StateType.global_:
-                kept.append(_nulled(state, gone))
-            elif state.scope.stream not in gone:
+                left = _nulled(state, gone)
+                kept += [left] if _entries(left) else []
+            elif state.scope.type is StateType.stream and state.scope.stream not in gone:
                 kept.append(state)
         return kept
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        """The shared part of GLOBAL is the position in a log: who is not read while it moves on has
+        no entry afterwards, and is read from the start."""
+        others = {
+            StreamId.of(name.get("namespace"), name["name"])
+            for state in states
+            if state.scope.type is StateType.global_ and _shares(state)
+            for name in (entry["stream_descriptor"] for entry in _entries(state))
+        }
+        return self.without(states, others - set(streams))
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []
         shared: Any = None
         for state in states:
-            message = wire.from_data(AirbyteStateMessage, msgspec.json.decode(state.blob))
+            message = wire_struct.from_data(AirbyteStateMessage, msgspec.json.decode(state.blob))
             if state.scope.type is StateType.legacy:
                 shared = message.data
                 continue
@@ -182,16 +224,35 @@ class AirbyteState:
         return {"type": kind, "streams": streams, "shared": shared}
 
 
+def _splits(state: SavedState) -> bool:
+    if state.scope.type is StateType.legacy:
+        return msgspec.json.decode(_HEAD.decode(state.blob).data or b"null") in (None, {})
+    if state.scope.type is StateType.global_:
+        return not _shares(state) or bool(_entries(state))
+    return True
+
+
+def _shares(state: SavedState) -> bool:
+    """Does a GLOBAL state say something of all streams?"""
+    return exact(state.blob)["global"].get("shared_state") not in (None, {})
+
+
+def _entries(state: SavedState) -> list[Any]:
+    """What a GLOBAL state says of streams, where it is not null."""
+    found = exact(state.blob)["global"].get("stream_states") or ()
+    return [e for e in found if e.get("stream_state") is not None]
+
+
 def _nulled(state: SavedState, gone: frozenset[StreamId]) -> SavedState:
     """A GLOBAL state in which these streams' entries are null; the same object where none is."""
-    message = wire.exact(state.blob)
+    message = exact(state.blob)
     changed = False
     for entry in message["global"].get("stream_states") or ():
         name = entry["stream_descriptor"]
         if StreamId.of(name.get("namespace"), name["name"]) in gone:
             changed |= entry.get("stream_state") is not None
             entry["stream_state"] = None
-    return SavedState(state.scope, wire.exact_text(message).decode()) if changed else state
+    return SavedState(state.scope, exact_text(message).decode()) if changed else state
 
 
 def _unwrapped(item: Any) -> Any:
@@ -219,11 +280,11 @@ def _saved(item: Any, index: int) -> SavedState:
     message = cast(dict[str, Any], item)
     if _type_of(message) is StateType.legacy and not _is_v1(message):
         message = {"type": StateType.legacy.value, "data": message}
-    blob = wire.exact_text(message).decode()
+    blob = exact_text(message).decode()
     try:
         scope = scope_of(blob)
         if scope.type is StateType.global_:
-            wire.from_data(AirbyteGlobalState, message["global"])
+            wire_struct.from_data(AirbyteGlobalState, message["global"])
     except ValueError as e:
         raise StateError(
             f"state {index + 1} is no Airbyte state message: {e}",

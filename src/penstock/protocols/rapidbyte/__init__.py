@@ -1,30 +1,10 @@
-"""Rapidbyte v4: connectors that are WebAssembly components. ``PACKAGE`` is all that the layers
-above use, but for ``lookup`` (where a component lies).
+"""Rapidbyte v4: connectors that are WebAssembly components. ``spec.SPEC`` and ``package.PACKAGE``
+are all that the layers above use.
 
-``reading``, ``writing``, ``transforming`` (the roles, as the engine asks for them) with ``reader``
-and ``writer`` (their streams), ``answers``, ``catalog``, ``context``, ``run_errors``; ``state``,
-``schema``, ``configure``, ``settings`` (what a pipeline says). Beneath them ``source``,
-``destination``, ``transform`` (conversations), ``messages`` (the documents), and what is decided
-before any runs: ``manifest``, ``permissions``, ``overrides``, ``retries``. From the outside in:
-``asking`` and ``conversation`` with ``running``, ``patience``, ``stage``, ``verdict`` (threads and
-queues), ``lifecycle`` (open to close), ``host`` (the 19 functions) with ``frames``,
-``pipe``, ``squeeze``, ``ipc``, ``narrow``, ``keys``, ``metrics``, ``sockets``, ``network``;
-``binding``, ``adapter``, ``packing``, ``records`` (how values cross). The interface itself is
+``source`` with ``source_stream``, ``destination``, ``transform``: the roles, as the engine asks
+for them. Below them, from the outside in: ``write`` (many streams of a destination), ``guest``
+(a running component), ``declared`` (what a component and a pipeline say before anything runs),
+``fastpath`` (the adapter that carries bytes fast), ``state`` (a stream's saved state), ``wire``
+(what crosses the boundary) and ``lookup`` (where a component lies). The interface itself is
 ``wit/rapidbyte-connector.wit``.
 """
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from penstock.protocols.rapidbyte.package import PACKAGE
-
-__all__ = ["PACKAGE"]
-
-
-def __getattr__(name: str) -> Any:
-    """wasmtime takes a tenth of a second to import; whoever looks a file up does not need it."""
-    if name != "PACKAGE":
-        raise AttributeError(name)
-    from penstock.protocols.rapidbyte.package import PACKAGE
-
-    return PACKAGE

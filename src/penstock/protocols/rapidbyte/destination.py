@@ -1,42 +1,112 @@
-"""A destination's conversation: check, and one stream at a time written from frames.
+"""The destination role: what the engine asks of a destination, of a WebAssembly component.
 
-A frame larger than the stream's ``max_batch_bytes`` is cut before it, because a connector refuses
-it. A feed that fails reaches the connector as an error of ``next-batch``, so that it rolls back;
-only a feed that ended well ends its stream. Source: the protocol, sections 3.2 and 7.
+Not here: how streams become runs (``rapidbyte.write.writer``), rows frames
+(``rapidbyte.write.frame_encoder``), words acks (``rapidbyte.write.answers``,
+``rapidbyte.write.ack_tracker``). Source: the protocol, sections 3.2, 5, 6, 7 and 9.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
-from penstock.protocols.rapidbyte.asking import validated
-from penstock.protocols.rapidbyte.conversation import converse
-from penstock.protocols.rapidbyte.ipc import fitting
-from penstock.protocols.rapidbyte.messages import (
-    RunRequest,
-    StreamContext,
-    StreamLimits,
-    ValidationReport,
+import msgspec
+
+from penstock.model.catalog import ConnectorSpec
+from penstock.model.types import Kind
+from penstock.protocols.contract import (
+    Answer,
+    Feed,
+    WriteRequest,
+    WriteStream,
 )
-from penstock.protocols.rapidbyte.narrow import narrowed
-from penstock.protocols.rapidbyte.patience import Within
-from penstock.protocols.rapidbyte.squeeze import Bytes
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Logged, Told
+from penstock.protocols.rapidbyte.declared.manifest import Manifest, mode_problems, role_problems
+from penstock.protocols.rapidbyte.guest.component import ComponentRole, opened
+from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name, write_mode
+from penstock.protocols.rapidbyte.write.writer import Writer
+from penstock.runtimes.contract import Runtime
+
+_NESTED = (Kind.array, Kind.struct)
+_REPEATED = {
+    "append": "delivery is at least once; append: a kill repeats at most the rows since the last"
+    " checkpoint of the destination, which are sent again",
+    "upsert": "delivery is at least once; upsert repeats nothing: rows that are sent again become"
+    " the same rows, by their key",
+    "replace": "delivery is at least once; replace repeats nothing: after a kill the whole is sent"
+    " again, in place of what came before",
+}
+"""What a kill may repeat, by write mode."""
 
 
-def check(
-    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
-) -> ValidationReport:
-    """Raises ``DestinationError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log, within)
+class RapidbyteDestination(ComponentRole):
+    """``DestinationRole`` of ``protocols.contract``."""
+
+    role = "destination"
+    told_once = False
+
+    def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
+        raw = spec.abilities.get("manifest")
+        manifest = None if raw is None else msgspec.convert(raw, Manifest)
+        found = role_problems(manifest, "destination") if manifest is not None else []
+        named: dict[str, WriteStream] = {}
+        for stream in streams:
+            said = _mode_problems(manifest, stream)
+            other = named.setdefault(table_name(stream.target), stream)
+            if other is not stream:
+                said.append(
+                    f"it and stream {other.id} are both {table_name(stream.target)!r} at the"
+                    " destination: give one of them a prefix or another namespace"
+                )
+            found += [f"stream {stream.id}: {text}" for text in said]
+        return found
+
+    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+        modes = {write_mode(s) for s in streams}
+        notes = [
+            *(text for mode, text in _REPEATED.items() if mode in modes),
+            "columns have the names that tables show; a namespace is the beginning of a stream's"
+            " name (`namespace.name`), as the protocol has none",
+        ]
+        return [*notes, *(n for s in streams for n in _stream_notes(s))]
+
+    def write(
+        self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
+    ) -> Iterator[Answer]:
+        """See ``DestinationRole.write``. A stream that fails is an ``Error`` with its name, and the
+        others go on; then the exit code is 1. Limits and broken rules come as an ``Error`` with its
+        ``code`` (``destination.heartbeat``, ``destination.timeout``,
+        ``destination.ended_early``, ``destination.incomplete``, ``destination.split``)."""
+        what = opened(runtime)
+        yield from Writer(Terms.of(what, request), request).answers(feed)
 
 
-def write(
-    stage: Stage, context: StreamContext, feed: Iterable[Bytes], *, narrow: bool = False
-) -> Iterator[Told]:
-    """``narrow``: cast the types that v4's own destination refuses (``narrow``).
-    ``feed``: complete Arrow IPC streams, drawn from another thread as the connector asks. What
-    is yielded are its checkpoints, logs and dead letters; the last item is ``Ended``. Closing the
-    generator ends the connector."""
-    limit = (context.limits or StreamLimits()).max_batch_bytes
-    given = narrowed(feed) if narrow else feed
-    return converse(stage, RunRequest(phase="write", context=context), fitting(given, limit))
+def _mode_problems(manifest: Manifest | None, stream: WriteStream) -> list[str]:
+    mode, key = write_mode(stream), stream.configured.primary_key
+    found = [] if manifest is None else mode_problems(manifest, "destination", write_mode=mode)
+    if mode == "upsert" and stream.configured.replaces:
+        found.append(
+            "a write replaces rows or merges them, not both: use full_refresh_overwrite or upsert"
+        )
+    if mode == "upsert" and not key:
+        found.append("append_dedup (upsert) needs a primary key")
+    if mode == "upsert" and any(len(path) > 1 for path in key):
+        shown = ", ".join(".".join(path) for path in key)
+        found.append(f"its primary key {shown} is nested: upsert takes columns only")
+    return found
+
+
+def _stream_notes(stream: WriteStream) -> Iterator[str]:
+    kinds = {f.type.kind for f in stream.schemas[stream.latest].fields}
+    if kinds & set(_NESTED):
+        yield f"{stream.id}: lists and objects are given as JSON text"
+    if Kind.decimal in kinds:
+        yield (
+            f"{stream.id}: decimals are given as Decimal128, and to dest-postgres, which refuses"
+            " them, as text with all their digits"
+        )
+    if Kind.timestamp in kinds:
+        yield f"{stream.id}: timestamps are given in UTC, to the microsecond, without a time zone"
+    if kinds & {Kind.time, Kind.time_tz}:
+        yield f"{stream.id}: times of day are given as text"
+    if replaces(stream):
+        yield (
+            f"{stream.id}: whether the old rows stay until the new ones are complete is the"
+            " destination's doing; nothing is acknowledged before its run has ended well"
+        )

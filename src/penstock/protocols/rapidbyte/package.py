@@ -1,16 +1,17 @@
-"""The protocol as the layers above know it. Neighbours: ``reading``, ``writing``, ``state``,
-``schema``."""
+"""The protocol as the layers above know it. Neighbours: ``source``, ``destination``, ``state``,
+``rapidbyte.wire.schema``."""
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
-from penstock.protocols.rapidbyte.reader import DELETED_AT
-from penstock.protocols.rapidbyte.reading import RapidbyteSource
-from penstock.protocols.rapidbyte.schema import RapidbyteSchema
-from penstock.protocols.rapidbyte.settings import RapidbyteManifest
-from penstock.protocols.rapidbyte.sharding import RapidbyteShards
+from penstock.protocols.rapidbyte.declared.catalog import undiscovered
+from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
+from penstock.protocols.rapidbyte.destination import RapidbyteDestination
+from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest
+from penstock.protocols.rapidbyte.source import RapidbyteSource
+from penstock.protocols.rapidbyte.source_stream import DELETED_AT
 from penstock.protocols.rapidbyte.state import RapidbyteState
-from penstock.protocols.rapidbyte.transforming import RapidbyteTransform
-from penstock.protocols.rapidbyte.writing import RapidbyteDestination
+from penstock.protocols.rapidbyte.transform import RapidbyteTransform
+from penstock.protocols.rapidbyte.wire.schema import RapidbyteSchema
 
 
 class RapidbytePackage:
@@ -28,7 +29,7 @@ class RapidbytePackage:
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
     secret_word = "x-secret"
-    prefixes = ("source-", "dest-", "destination-")
+    undiscovered = staticmethod(undiscovered)
 
     def command_name(self, name: str) -> str:
         return name

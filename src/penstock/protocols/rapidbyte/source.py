@@ -1,47 +1,89 @@
-"""A source's conversation: check, discover, and one stream at a time read into frames.
+"""The source role: what the engine asks of a source, of a WebAssembly component.
 
-What is yielded is ``told``'s, in the order in which the connector said it, so that a checkpoint
-covers exactly the frames before it. Not here: frames into columns and rows (the lane's business).
-Source: the protocol, section 3.1.
+One stream after the other, each in an instance of its own. Not here: the reading of a stream
+(``source_stream``), what is discovered (``rapidbyte.declared.catalog``). Source: the protocol,
+sections 3.1, 5, 6 and 7.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
-from penstock.protocols.rapidbyte.asking import ask, validated
-from penstock.protocols.rapidbyte.conversation import converse
-from penstock.protocols.rapidbyte.messages import (
+import msgspec
+
+from penstock.errors import ConfigError, SourceError
+from penstock.model.catalog import (
     Catalog,
-    RunRequest,
-    StreamContext,
-    ValidationReport,
+    ConfiguredStream,
+    Stream,
 )
-from penstock.protocols.rapidbyte.patience import LONGEST_DISCOVER, Within
-from penstock.protocols.rapidbyte.stage import Stage
-from penstock.protocols.rapidbyte.told import Logged, Told
+from penstock.model.events import Error, Event, Exited, Log
+from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.rapidbyte.declared import catalog
+from penstock.protocols.rapidbyte.declared.manifest import mode_problems
+from penstock.protocols.rapidbyte.declared.stream_config import configure
+from penstock.protocols.rapidbyte.guest import probe
+from penstock.protocols.rapidbyte.guest.component import ComponentRole, opened
+from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, Within
+from penstock.protocols.rapidbyte.guest.engine_events import line
+from penstock.protocols.rapidbyte.source_stream import Reading
+from penstock.protocols.rapidbyte.wire import messages
+from penstock.runtimes.contract import Runtime, Timeouts
 
 
-def check(
-    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
-) -> ValidationReport:
-    """Raises ``SourceError``; ``failed`` and ``warning`` are answers, not errors."""
-    return validated(stage, log, within)
+class RapidbyteSource(ComponentRole):
+    """``SourceRole`` of ``protocols.contract``."""
+
+    role = "source"
+
+    def discover(
+        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> Catalog:
+        what = opened(runtime)
+        stage = what.stage("source", config, timeouts)
+        within = Within.of(timeouts, LONGEST_DISCOVER)
+        try:
+            found = probe.discover(stage, lambda said: log(line(said)), within)
+        except SourceError as e:
+            if not _has_no_discover(e):
+                raise
+            log(Log("WARN", f"it cannot be asked for its streams: {e.message}"))
+            return Catalog(())
+        return catalog.named(catalog.of(found), what.found.manifest, log)
+
+    def catalog_of(self, raw: Any) -> Catalog:
+        try:
+            return catalog.of(msgspec.convert(raw, messages.Catalog))
+        except msgspec.ValidationError as e:
+            raise ConfigError(
+                f"this is no Rapidbyte catalog: {e}",
+                code="config.catalog",
+                hint="give what the connector's discover gives",
+            ) from None
+
+    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
+        return configure(stream, wish)
+
+    def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
+        what = opened(runtime)
+        manifest = what.found.manifest
+        modes = [s.sync_mode.value for s in request.streams]
+        for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
+            yield Log("WARN", problem)  # of a preview: a run is refused before
+        states = {s.scope.stream: s for s in request.states}
+        failed = False
+        for stream in request.streams:
+            with closing(Reading(what, request, stream, states.get(stream.id)).events()) as told:
+                for event in told:
+                    failed |= isinstance(event, Error)
+                    yield event
+        yield Exited(1 if failed else 0)
 
 
-def discover(stage: Stage, log: Callable[[Logged], None], within: Within | None = None) -> Catalog:
-    """Raises ``SourceError``."""
-    bound = within or Within(LONGEST_DISCOVER)
-    return ask(stage, lambda session: session.discover(), log, bound)
-
-
-def read(
-    stage: Stage,
-    context: StreamContext,
-    tick: float | None = None,
-    *,
-    dry_run: bool = False,
-    max_records: int | None = None,
-) -> Iterator[Told]:
-    """The last item is ``Ended``, also after a failure. Closing the generator ends the connector:
-    its next emit is refused, and what was yielded stands. ``tick``: see ``converse``."""
-    request = RunRequest(phase="read", context=context, dry_run=dry_run, max_records=max_records)
-    return converse(stage, request, tick=tick)
+def _has_no_discover(error: SourceError) -> bool:
+    """Section 3.1: it is optional. v4's interface has it all the same, so that a connector without
+    one can only answer with an error."""
+    code = str((error.connector or {}).get("code", "")).upper().replace("_", "")
+    return any(
+        word in code for word in ("NOTIMPLEMENTED", "UNIMPLEMENTED", "UNSUPPORTED", "NOTSUPPORTED")
+    )

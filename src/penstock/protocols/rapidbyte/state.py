@@ -1,18 +1,19 @@
 """A stream's state: its source's own checkpoint, of which the cursor goes back to it.
 
-Pure functions; every state is a stream's own. Neighbours: ``reader`` makes states of checkpoints,
-``context`` cursors of states. Source: the protocol, sections 6 and 7.
+Pure functions; every state is a stream's own. Neighbours: ``source_stream`` makes states of
+checkpoints, ``rapidbyte.declared.stream_context`` cursors of states. Source: the protocol, sections
+6 and 7.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from penstock.errors import StateError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols.rapidbyte.messages import CursorValue, decoded
+from penstock.protocols.rapidbyte.wire.messages import CursorValue, decoded
 
 _HINT = "give what `penstock state export` writes"
 
@@ -60,10 +61,28 @@ class RapidbyteState:
     def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
         return self.without(states, (stream,))
 
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        del stream
+        return ()
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> "RapidbyteState":
+        del names
+        return self
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        del states, streams
+        return True
+
     def without(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
         return [s for s in states if s.scope.stream not in streams]
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        del streams
+        return list(states)
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         streams = [

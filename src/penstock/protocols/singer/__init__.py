@@ -1,60 +1,9 @@
-"""The Singer protocol. ``PACKAGE`` is all that the layers above use.
+"""The Singer protocol. ``spec.SPEC`` and ``package.PACKAGE`` are all that the layers above use.
 
 ``messages`` (the wire), ``source`` and ``destination`` (conversations), ``state``, ``schema``;
-beside them what ``source`` is made of: ``invocation``, ``commands``, ``writeback``, ``lines``,
-``decoding``, ``names``, ``batches``, ``times``, ``catalog``, ``metadata``, ``configure``; and
-``destination``: ``abilities``, ``dialect``, ``outgoing``, ``replies``, ``acks``.
+beside them what ``source`` is made of: ``command_line``, ``probe``, ``config_writeback``,
+``record_reader``, ``line_decoding``, ``stream_names``, ``batch_files``, ``time_extracted``,
+``catalog``, ``catalog_metadata``, ``stream_config``; and ``destination``: ``target_probe``,
+``outgoing_schema``, ``outgoing``, ``target_output``, ``state_echoes``. ``serve``: what a host of
+ours hears.
 """
-
-from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
-from penstock.protocols.singer.destination import SingerTarget
-from penstock.protocols.singer.invocation import SECRET_WORD
-from penstock.protocols.singer.schema import SingerSchema
-from penstock.protocols.singer.source import DELETED_AT, PROTOCOL, SingerSource
-from penstock.protocols.singer.state import SingerState
-
-_FAMILIES = ("meltanolabs-", "pipelinewise-")
-"""Who publishes forks of taps and targets under a name of their own."""
-
-
-class SingerPackage:
-    """``ProtocolPackage`` of ``protocols.contract``."""
-
-    name = PROTOCOL
-    source = SingerSource()
-    destination: DestinationRole | None = SingerTarget()
-    transform: TransformRole | None = None
-    manifest: ManifestRole | None = None
-    sharding: ShardRole | None = None
-    state = SingerState()
-    schema = SingerSchema()
-    # The Singer world's names where one has that meaning, and the neutral ones where none has.
-    metadata_names = MetadataNames(
-        raw_id=NEUTRAL_METADATA.raw_id,
-        extracted_at="_sdc_extracted_at",
-        meta=NEUTRAL_METADATA.meta,
-        generation_id="_sdc_table_version",
-    )
-    change_words = ChangeWords()
-    deleted_at_field: str | None = DELETED_AT
-    secret_word = SECRET_WORD
-    prefixes = ("tap-", "target-")
-
-    def command_name(self, name: str) -> str:
-        return name
-
-    def package_names(self, name: str) -> tuple[str, ...]:
-        """The name itself; a bare ``tap-x`` may also be a fork that is published under a longer
-        name."""
-        if not name.startswith(self.prefixes):
-            return (name,)
-        return (name, *(f"{family}{name}" for family in _FAMILIES))
-
-    def script_names(self, name: str) -> tuple[str, ...]:
-        """``meltanolabs-tap-x`` has the script ``tap-x``."""
-        places = [name.find(f"-{p}") + 1 for p in self.prefixes if f"-{p}" in name]
-        return (name, *(name[place:] for place in places))
-
-
-PACKAGE = SingerPackage()

@@ -4,18 +4,17 @@ A stream is named by its ``tap_stream_id``: it is the key of bookmarks and uniqu
 is what messages call it and may come twice. There is no namespace: Singer has none, and taps that
 read databases put the schema into the identity. An entry travels through untouched (``Stream.raw``)
 and reaches the tap again with its selection written in. Not here: which modes are chosen
-(``configure``), names in messages (``names``).
+(``stream_config``), names in messages (``stream_names``).
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, FieldPath, Stream, StreamId, SyncMode
 from penstock.model.events import Counted, Event, Log
-from penstock.protocols.singer.messages import Inclusion, ReplicationMethod
-from penstock.protocols.singer.metadata import (
+from penstock.protocols.singer.catalog_metadata import (
     ROOT,
     Breadcrumb,
     Metadata,
@@ -25,6 +24,7 @@ from penstock.protocols.singer.metadata import (
     text,
     texts,
 )
+from penstock.protocols.singer.messages import Inclusion, ReplicationMethod
 
 METHODS = {
     SyncMode.full_refresh: ReplicationMethod.full_table,
@@ -85,6 +85,7 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
         source_defined_primary_key=tuple((k,) for k in keys) or None,
         raw=entry,
         selected=not anything_said if said is None else said,
+        record_name=None if (called := text(entry.get("stream"))) == name else called,
     )
 
 
@@ -221,9 +222,11 @@ def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
     entry = _entry(configured.stream)
     metadata = Metadata(entry)
     legacy = _is_legacy(entry)
-    method = METHODS[forced(configured.stream) or configured.sync_mode]
-    root: dict[str, Any] = {"selected": True, "replication-method": method.value}
-    entry["selected"], entry["replication_method"] = True, method.value
+    root: dict[str, Any] = {"selected": True}
+    entry["selected"] = True
+    if not configured.source_decides:
+        method = METHODS[forced(configured.stream) or configured.sync_mode]
+        root["replication-method"] = entry["replication_method"] = method.value
     if configured.cursor_field and configured.sync_mode is SyncMode.incremental:
         root["replication-key"] = entry["replication_key"] = configured.cursor_field[0]
     own = configured.stream.source_defined_primary_key
@@ -238,7 +241,8 @@ def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
     for crumb, name, node in list(children(schema, ROOT)):
         inclusion = metadata.inclusion(crumb, node)
         wanted = inclusion == Inclusion.automatic or kept is None or name in kept
-        _select(entry, metadata, crumb, node, wanted, legacy)
+        within = [path[1:] for path in configured.nested if path[0] == name]
+        _select(entry, metadata, crumb, node, wanted, legacy, within)
     return entry
 
 
@@ -250,16 +254,29 @@ def _kept(configured: ConfiguredStream) -> frozenset[str] | None:
 
 
 def _select(
-    entry: dict[str, Any], metadata: Metadata, crumb: Breadcrumb, node: Any, on: bool, legacy: bool
+    entry: dict[str, Any],
+    metadata: Metadata,
+    crumb: Breadcrumb,
+    node: Any,
+    on: bool,
+    legacy: bool,
+    within: Sequence[FieldPath] = (),
 ) -> None:
-    """Say of a field and of everything in it whether it is selected."""
+    """Say of a field and of everything in it whether it is selected. ``within``: paths from it to
+    the only parts that are wanted, besides those that always come; none: what the catalog says."""
     on = on and metadata.inclusion(crumb, node) != Inclusion.unsupported
     _mark(entry, crumb, {"selected": on})
-    inside = [(c, n, metadata.selected(c, n, on)) for c, _, n in children(node, crumb)]
+    inside: list[tuple[Breadcrumb, Any, bool, list[FieldPath]]] = []
+    for inner, name, schema in children(node, crumb):
+        below = [path[1:] for path in within if path[0] == name]
+        selected = metadata.selected(inner, schema, on)
+        if within and metadata.inclusion(inner, schema) != Inclusion.automatic:
+            selected = on and bool(below)
+        inside.append((inner, schema, selected, [] if () in below else below))
     if legacy and isinstance(node, dict):
         node["selected"] = on
-    for inner, schema, selected in inside:
-        _select(entry, metadata, inner, schema, selected, legacy)
+    for inner, schema, selected, below in inside:
+        _select(entry, metadata, inner, schema, selected, legacy, below)
 
 
 def _is_legacy(entry: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """A Singer target's conversation: spec, check, write.
 
-Not here: what is sent (``outgoing``), what comes back (``replies``, ``acks``), threads and limits
-(``protocols.feeding``), questions (``abilities``). Source: specification, Targets; reference §0,
-§1.1, §1.8.
+Not here: what is sent (``outgoing``), what comes back (``target_output``, ``state_echoes``),
+threads and limits (``protocols.stdio.write``), questions (``target_probe``). Source: specification,
+Targets; reference §0, §1.1, §1.8.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
 from penstock.model.events import Error, Exited, Log
 from penstock.model.types import DataType, Kind
 from penstock.protocols.contract import (
-    END,
-    Ack,
     Acks,
     Answer,
     EventSink,
@@ -24,11 +21,7 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.feeding import converse
-from penstock.protocols.singer.abilities import about, ask, last_words, started_badly
-from penstock.protocols.singer.acks import Marks, marks_for
-from penstock.protocols.singer.dialect import DECIMAL_FORMAT
-from penstock.protocols.singer.invocation import abilities_of, config_schema, unknown_schema
+from penstock.protocols.singer.command_line import abilities_of, config_schema, unknown_schema
 from penstock.protocols.singer.outgoing import (
     AIRBYTES_DELETED_AT,
     Outgoing,
@@ -36,8 +29,12 @@ from penstock.protocols.singer.outgoing import (
     name_of,
     with_deletions,
 )
-from penstock.protocols.singer.replies import Replies
+from penstock.protocols.singer.outgoing_schema import DECIMAL_FORMAT
 from penstock.protocols.singer.source import DELETED_AT
+from penstock.protocols.singer.state_echoes import marks_for
+from penstock.protocols.singer.target_output import Replies
+from penstock.protocols.singer.target_probe import about, ask, last_words
+from penstock.protocols.stdio.write import converse
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "singer"
@@ -105,10 +102,10 @@ class SingerTarget:
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationRole.write``. A failure comes as an ``Error`` whose ``raw`` has its
-        ``code``: ``destination.exited`` in the target's last words, or those of
-        ``protocols.feeding``. Exit code 0 after the whole input acks everything where nothing is
-        left unacked, or where ``acks`` is ``at_end``."""
+        """See ``DestinationRole.write``. A failure comes as an ``Error`` with a ``code``:
+        ``destination.exited`` in the target's last words, or those of ``protocols.stdio.write``.
+        Exit code 0 after the whole input acks everything where nothing is left unacked, or where
+        ``acks`` is ``at_end``."""
         at_end = request.acks is Acks.at_end
         outgoing: Outgoing
 
@@ -121,18 +118,14 @@ class SingerTarget:
         hearing = Replies(None if at_end else marks)
         arguments = _arguments(request.config)
         chunks = outgoing.chunks(feed)
-        try:
-            answers = converse(
-                runtime, arguments, request.timeouts, request.tick, chunks, hearing, at_end=at_end
-            )
-            yield from _concluded(answers, None if at_end else marks)
-        except SourceError as e:
-            raise started_badly(e) from None
+        answers = converse(runtime, arguments, request.timeouts, request.tick, chunks, hearing)
+        yield from _with_the_cause(answers)
 
 
 def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
-    if request.activate_version is not None:
-        return request.activate_version
+    told = request.options.get("activate_version")
+    if told is not None:
+        return told == "always"
     said = about(runtime, request.timeouts)
     return said is not None and ACTIVATE_VERSION in said.capabilities
 
@@ -141,16 +134,13 @@ def _arguments(config: dict[str, Any]) -> list[Argument]:
     return ["--config", PrivateFile("config.json", msgspec.json.encode(config))]
 
 
-def _concluded(answers: Iterator[Answer], marks: Marks | None) -> Iterator[Answer]:
-    """The answers, and what follows from the exit."""
+def _with_the_cause(answers: Iterator[Answer]) -> Iterator[Answer]:
+    """The answers, and before the exit why it failed, where that was not said."""
     failed = False
     for answer in answers:
         failed = failed or isinstance(answer, Error)
-        if isinstance(answer, Exited) and not failed:
-            if answer.code != 0:
-                yield _died(answer)
-            elif marks is not None and marks.complete():
-                yield Ack(END)
+        if isinstance(answer, Exited) and not failed and answer.code != 0:
+            yield _died(answer)
         yield answer
 
 
@@ -160,7 +150,7 @@ def _died(exited: Exited) -> Error:
     if exited.code is not None and exited.code < 0:
         how = f"was killed by signal {-exited.code}"
     said = f": {words}" if words else " and said nothing on stderr"
-    return Error(f"the target {how}{said}", raw={"code": "destination.exited"})
+    return Error(f"the target {how}{said}", code="destination.exited")
 
 
 def _key_problems(stream: WriteStream) -> Iterator[str]:

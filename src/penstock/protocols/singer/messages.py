@@ -1,8 +1,8 @@
 """Singer's wire structs: the messages of specification 0.3.0 and the two that practice added.
 
-Nothing else lives here: what messages mean is ``lines``' and ``state``'s business. Shapes are loose
-on purpose: a field of a wrong type must not make a whole line unreadable. Types of messages are
-case-insensitive (specification, Output), so they are compared through :func:`word`.
+Nothing else lives here: what messages mean is ``record_reader``' and ``state``'s business. Shapes
+are loose on purpose: a field of a wrong type must not make a whole line unreadable. Types of
+messages are case-insensitive (specification, Output), so they are compared through :func:`word`.
 """
 
 from enum import StrEnum

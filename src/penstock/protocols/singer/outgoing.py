@@ -2,7 +2,7 @@
 
 Types are in upper case only, and there are no others: targets refuse or silently skip the rest
 (reference §0.1). Runs in the thread that feeds. Not here: which state an echo stands for
-(``acks``), the schema's dialect (``dialect``), threads (``protocols.feeding``).
+(``state_echoes``), the schema's dialect (``outgoing_schema``), threads (``protocols.stdio.write``).
 """
 
 import json
@@ -17,13 +17,13 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream
 from penstock.model.events import Tick
 from penstock.model.types import Field, RowSchema
 from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
-from penstock.protocols.feeding import Chunk
-from penstock.protocols.singer.acks import Marks
-from penstock.protocols.singer.dialect import json_schema
+from penstock.protocols.singer.outgoing_schema import json_schema
 from penstock.protocols.singer.source import DELETED_AT
+from penstock.protocols.singer.state_echoes import Marks
+from penstock.protocols.stdio.write import Chunk
 
 if TYPE_CHECKING:
-    from penstock.codec.lines_out import LineEncoder
+    from penstock.codec.json_lines_encoder import LineEncoder
 
 AIRBYTES_DELETED_AT = "_ab_cdc_deleted_at"
 
@@ -116,7 +116,7 @@ class Outgoing:
 
     def _schema(self, stream: StreamId, version: int) -> Iterator[Chunk]:
         of = self._stream(stream)
-        schema = json_schema(self._row_schema(of, version))
+        schema = json_schema(self._row_schema(of, version), of.required(version))
         message: dict[str, Any] = {
             "type": "SCHEMA",
             "stream": name_of(of.target),
@@ -132,7 +132,10 @@ class Outgoing:
             yield line
 
     def _encoder(self, stream: StreamId, version: int) -> "LineEncoder":
-        from penstock.codec.lines_out import LineEncoder, Slot  # DuckDB: only where rows are fed
+        from penstock.codec.json_lines_encoder import (  # DuckDB: only where rows are fed
+            LineEncoder,
+            Slot,
+        )
 
         found = self._encoders.get((stream, version))
         if found is None:

@@ -1,10 +1,10 @@
 """A Singer tap's conversation: spec, check, discover, configure, read.
 
 Written against a runtime, so that the same code talks to a process, a container or a recording.
-Not here: the lines of a read (``lines``), time limits (``protocols.conversation``), options
-(``invocation``), rules for modes (``configure``). A tap reports no status: exit code 0 says that
-all its streams are complete (L6), and an exit after we stopped it says nothing, whatever its code.
-Source: specification; the practice of taps where it disagrees.
+Not here: the lines of a read (``record_reader``), time limits (``protocols.stdio.read``), options
+(``command_line``), rules for modes (``stream_config``). A tap reports no status: exit code 0 says
+that all its streams are complete (L6), and an exit after we stopped it says nothing, whatever its
+code. Source: specification; the practice of taps where it disagrees.
 """
 
 from collections.abc import Generator, Iterator
@@ -17,11 +17,8 @@ from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
 from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
 from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
-from penstock.protocols.conversation import read
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
-from penstock.protocols.singer.commands import Answer, ask, document
-from penstock.protocols.singer.configure import configure
-from penstock.protocols.singer.invocation import (
+from penstock.protocols.singer.command_line import (
     abilities_of,
     abilities_of_help,
     about_of,
@@ -33,9 +30,12 @@ from penstock.protocols.singer.invocation import (
     refused,
     unknown_schema,
 )
-from penstock.protocols.singer.lines import Sorter
+from penstock.protocols.singer.config_writeback import WriteBack
+from penstock.protocols.singer.probe import Answer, ask, document
+from penstock.protocols.singer.record_reader import Sorter
 from penstock.protocols.singer.state import state_file
-from penstock.protocols.singer.writeback import WriteBack
+from penstock.protocols.singer.stream_config import configure
+from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "singer"
@@ -180,7 +180,7 @@ def _complaint(exited: Exited) -> Iterator[Event]:
     said = last_words(exited.stderr_tail)
     if said is not None and exited.code is not None:
         how = f"signal {-exited.code}" if exited.code < 0 else f"exit code {exited.code}"
-        yield Error(f"{said} ({how})", "system_error", raw={"code": "source.exited"})
+        yield Error(f"{said} ({how})", "system_error", code="source.exited")
 
 
 def _discovery(

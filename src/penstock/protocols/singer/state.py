@@ -4,23 +4,27 @@ Pure functions over saved states; a saved blob is the value of the tap's own STA
 byte (L1), and is rewritten only where a user or a new sync takes a stream's bookmark away. Numbers
 keep all their digits. Not here: when a state may be saved (``engine``), where (``state``). Sources:
 specification, State and STATE Message; the conventions of singer-python's bookmarks (``bookmarks``
-by tap_stream_id, ``currently_syncing``, ``activate_versions``).
+by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that call their streams
+otherwise in them. A state is split by bookmarks whose stream is known, never by guessing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols import wire
+from penstock.protocols.singer.stream_names import names_in_states
 
 SCOPE = StateScope(StateType.legacy)
 
 _BY_STREAM = ("bookmarks", "activate_versions")
 _CURRENT = "currently_syncing"
+_POINTER = "currently_"
+"""How keys begin that only say what a tap is at."""
 
 
 def state_file(states: Sequence[SavedState]) -> bytes | None:
@@ -30,7 +34,11 @@ def state_file(states: Sequence[SavedState]) -> bytes | None:
 
 
 class SingerState:
-    """``StateRole`` of ``protocols.contract``."""
+    """``StateRole`` of ``protocols.contract``. ``names``: of each stream of the source, those that
+    the tap may call it by beside its tap_stream_id."""
+
+    def __init__(self, names: Mapping[StreamId, Collection[str]] | None = None) -> None:
+        self._names = dict(names or {})
 
     def export(self, states: Sequence[SavedState]) -> Any:
         text = state_file(states)
@@ -52,7 +60,7 @@ class SingerState:
         value = _unwrapped(raw)
         if value in (None, {}):
             return []
-        return [SavedState(SCOPE, wire.exact_text(value).decode())]
+        return [SavedState(SCOPE, exact_text(value).decode())]
 
     def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
         """The last one is the state; null is none."""
@@ -60,22 +68,47 @@ class SingerState:
         return [states[-1]] if states and states[-1].blob != "null" else []
 
     def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
-        """Raises ``StateError`` where the blob has no bookmarks."""
-        if any(_bookmarks(wire.exact(s.blob)) is None for s in states):
+        """Raises ``StateError`` where the blob has no bookmark that is the stream's for certain."""
+        if not self.splits(states, (stream,)):
             raise StateError(
-                f"the state of {stream} alone cannot be reset: this tap's state has no bookmarks by"
-                " stream, and only the tap knows what it means",
+                f"the state of {stream} alone cannot be reset: only the tap knows which part of"
+                " its state is this stream's",
                 code="state.legacy",
-                hint="reset the whole state (`penstock state reset` without --stream)",
+                hint="reset the whole state (`penstock state reset` without --stream), or name the"
+                " stream as `penstock state show` does",
                 stream=str(stream),
             )
         return self.without(states, (stream,))
 
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        return tuple(sorted(names_in_states(stream) - {stream.id.name}))
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> "SingerState":
+        return SingerState({**self._names, **names})
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        """True where all of these streams have bookmarks of their own, or where whatever else the
+        state holds is known to be other streams'."""
+        gone = frozenset(s.name for s in streams)
+        owners = _Owners(self._names, streams)
+        return not gone or all(_splits(exact(s.blob), gone, owners) for s in states)
+
     def without(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
+        if not streams:
+            return list(states)
+        if not self.splits(states, streams):
+            return []
         gone = frozenset(s.name for s in streams)
-        return [_without(s, gone) for s in states]
+        owners = _Owners(self._names, streams)
+        return [_without(s, gone, owners) for s in states]
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        del streams
+        return list(states)
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         """``shared``: everything beside the bookmarks, the whole blob where it has none."""
@@ -97,21 +130,78 @@ def _bookmarks(value: Any) -> dict[str, Any] | None:
     return cast(dict[str, Any], marks) if isinstance(marks, dict) else None
 
 
-def _without(state: SavedState, gone: frozenset[str]) -> SavedState:
-    """Without these streams' bookmarks and versions; the same object where there are none."""
-    value = wire.exact(state.blob)
-    if _bookmarks(value) is None:
-        return state
-    changed = False
+class _Owners:
+    """Whose a name in a state is: a stream's own name before others', letters as they are before
+    their case is passed over. ``asked``: streams that are known by their own names at least."""
+
+    def __init__(
+        self, names: Mapping[StreamId, Collection[str]], asked: Collection[StreamId]
+    ) -> None:
+        self._own = {s.name: frozenset({s.name}) for s in (*names, *asked)}
+        self._others: dict[str, frozenset[str]] = {}
+        self._folded: dict[str, frozenset[str]] = {}
+        for stream, others in names.items():
+            for name in others:
+                _add(self._others, name, stream.name)
+            for name in (stream.name, *others):
+                _add(self._folded, name.casefold(), stream.name)
+
+    def of(self, name: str) -> frozenset[str]:
+        """Names of streams; empty: nobody's that is known."""
+        found = self._own.get(name) or self._others.get(name)
+        return found or self._folded.get(name.casefold(), frozenset())
+
+
+def _add(known: dict[str, frozenset[str]], name: str, stream: str) -> None:
+    known[name] = known.get(name, frozenset()) | {stream}
+
+
+def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(part, name, mark) of everything that a state keeps by stream."""
     for part in _BY_STREAM:
         marks = value.get(part)
-        if isinstance(marks, dict) and not gone.isdisjoint(marks):
-            value[part] = {k: v for k, v in cast(dict[str, Any], marks).items() if k not in gone}
-            changed = True
-    if isinstance(value.get(_CURRENT), str) and value[_CURRENT] in gone:
-        value[_CURRENT] = None
+        if isinstance(marks, dict):
+            for name, mark in cast(dict[str, Any], marks).items():
+                yield part, name, mark
+
+
+def _says(value: Any) -> bool:
+    return value not in (None, {}, [], "")
+
+
+def _splits(value: Any, gone: frozenset[str], owners: _Owners) -> bool:
+    if not isinstance(value, dict):
+        return not _says(value)
+    state = cast(dict[str, Any], value)
+    bare = {k: v for k, v in state.items() if not isinstance(v, dict) or k not in _BY_STREAM}
+    unknown = any(_says(v) for k, v in bare.items() if not k.startswith(_POINTER))
+    marked: set[str] = set()
+    for part, name, mark in _by_stream(state):
+        whose = owners.of(name)
+        if whose & gone and not whose <= gone:
+            return False
+        if _says(mark) and not whose:
+            unknown = True
+        elif _says(mark) and part == "bookmarks":
+            marked |= whose
+    return not unknown or gone <= marked
+
+
+def _without(state: SavedState, gone: frozenset[str], owners: _Owners) -> SavedState:
+    """Without these streams' bookmarks and versions; the same object where there are none."""
+    value = exact(state.blob)
+    if not isinstance(value, dict):
+        return state
+    found = cast(dict[str, Any], value)
+    theirs = [(part, name) for part, name, _ in _by_stream(found) if owners.of(name) & gone]
+    for part, name in theirs:
+        del found[part][name]
+    current = found.get(_CURRENT)
+    changed = bool(theirs)
+    if isinstance(current, str) and owners.of(current) & gone:
+        found[_CURRENT] = None
         changed = True
-    return SavedState(state.scope, wire.exact_text(value).decode()) if changed else state
+    return SavedState(state.scope, exact_text(found).decode()) if changed else state
 
 
 def _unwrapped(raw: Any) -> Any:

@@ -18,19 +18,23 @@ raises ends the guest and is raised again by the call that ran it."""
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
     """What a component sees of the system; nothing by default, and never the network.
-    ``env``: names and values. ``folders``: host folders, at the same path inside, writable."""
+    ``env``: names and values. ``folders``: host folders, at the same path inside, writable;
+    ``read_only``: such that are not."""
 
     env: dict[str, str] = {}
     folders: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``memory``: bytes that the guest's memories may hold together; None: unlimited.
+    """``memory``: bytes that the guest's memories may hold together; None: unlimited. ``aside``: of
+    these, what its host holds for it, and its memories may not.
     ``memories``: how many it may have. ``transfer_memories``: of how many more, each as large, the
     runtime's caller has need. ``seconds``: of guest work, from its first call to its last; time
     spent in ``CallChannel.waiting`` does not count."""
 
     memory: int | None = None
+    aside: int = 0
     memories: int = 1
     transfer_memories: int = 0
     seconds: float = 300.0

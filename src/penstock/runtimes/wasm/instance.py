@@ -22,9 +22,9 @@ from wasmtime.component import Instance as WasmInstance
 
 from penstock.errors import PenstockError
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.clock import TICK, clocked
 from penstock.runtimes.wasm.contract import Bounds, Grants, Imports, Trap, TrapKind
-from penstock.runtimes.wasm.engine import TICK, clocked
-from penstock.runtimes.wasm.outputs import Stderr
+from penstock.runtimes.wasm.guest_output import Stderr
 from penstock.runtimes.wasm.wasi import wasi_of
 
 _TABLE_ELEMENTS = 1 << 20
@@ -157,7 +157,8 @@ class Instance:
 
     def _limit(self) -> None:
         bounds = self._bounds
-        memory = -1 if bounds.memory is None else bounds.memory // bounds.memories
+        own = -1 if bounds.memory is None else max(0, bounds.memory - bounds.aside)
+        memory = own if own < 0 else own // bounds.memories
         self._store.set_limits(
             memory_size=memory,
             table_elements=_TABLE_ELEMENTS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from wasmtime import WasiConfig, WasmtimeError
 
 from penstock.runtimes.wasm.contract import Grants, Trap, TrapKind
-from penstock.runtimes.wasm.outputs import Stderr
+from penstock.runtimes.wasm.guest_output import Stderr
 
 
 def wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> WasiConfig:
@@ -16,12 +16,13 @@ def wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> Wasi
     config = WasiConfig()
     config.env = [(name, value) for name, value in sorted(grants.env.items())]
     config.stderr_custom = stderr.write
-    for folder in grants.folders:
+    given = [(folder, True) for folder in grants.folders]
+    for folder, writable in (*given, *((folder, False) for folder in grants.read_only)):
         if not Path(folder).is_dir():
             warn(f"the folder {folder} does not exist here: the connector will not see it")
             continue
         try:
-            config.preopen_dir(folder, folder)
+            config.preopen_dir(folder, folder, writable)
         except WasmtimeError as e:
             raise Trap(
                 TrapKind.refused, f"the folder {folder} cannot be opened", detail=str(e)

@@ -1,0 +1,155 @@
+"""From a function to a verb: the options every verb takes, its help with examples, its errors.
+
+:func:`verb` makes a Typer app of one function, whose first parameter is the :class:`Surface`;
+:func:`dispatch` finds a verb's app and runs it. Whatever goes wrong below becomes one printed error
+and an exit code here. Neighbours: ``usage_errors`` words faults of usage, ``output`` prints.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from penstock.cli import VERBS
+from penstock.cli.output import Output
+from penstock.cli.usage_errors import unknown_verb, usage_error
+from penstock.config.home import Home
+
+P = ParamSpec("P")
+
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")
+]
+HomeDir = Annotated[
+    str | None,
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="Penstock's home. Default: PENSTOCK_HOME, else the user's data folder.",
+        show_default=False,
+    ),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, metavar="", help="More on stderr; -vv with traces.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only on stderr.")]
+
+_COMMON = {"as_json": (Json, False), "home": (HomeDir, None), "verbose": (Verbose, 0),
+           "quiet": (Quiet, False)}  # fmt: skip
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@dataclass(slots=True)
+class Surface:
+    """What a verb has of the command line: where it prints, and Penstock's home."""
+
+    output: Output
+    home: Home
+
+    @staticmethod
+    def open(*, as_json: bool, home: str | None, verbose: int, quiet: bool) -> "Surface":
+        place = Home(home)
+        output = Output(
+            as_json=as_json,
+            verbosity=-1 if quiet else verbose,
+            errors_dir=place.path / "errors",
+        )
+        return Surface(output, place)
+
+
+Body = Callable[Concatenate[Surface, P], int | None]
+
+
+def verb(
+    *examples: str, app: typer.Typer | None = None, name: str | None = None
+) -> Callable[[Body[P]], typer.Typer]:
+    """The app of a verb, or ``app`` (a group) with one more verb. ``examples``: command lines."""
+
+    def decorate(body: Body[P]) -> typer.Typer:
+        target = app or group(None)
+        target.command(name, epilog=_epilog(examples), context_settings=_SETTINGS)(_command(body))
+        return target
+
+    return decorate
+
+
+def group(summary: str | None, *examples: str) -> typer.Typer:
+    """An app for several verbs."""
+    return typer.Typer(
+        help=summary,
+        epilog=_epilog(examples) if examples else None,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=_SETTINGS,
+    )
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+
+
+def _command(body: Callable[..., int | None]) -> Callable[..., int]:
+    """``body`` with the common options after its own, and its errors printed."""
+
+    def command(**given: Any) -> int:
+        surface = Surface.open(**{name: given.pop(name) for name in _COMMON})
+        try:
+            return body(surface, **given) or 0
+        except (SystemExit, typer.Exit, TyperException):
+            raise
+        except BaseException as error:
+            return surface.output.error(error)
+
+    own = list(inspect.signature(body).parameters.values())[1:]
+    common = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in _COMMON.items()
+    ]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common
+    command.__name__ = body.__name__.rstrip("_")
+    command.__doc__ = body.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def dispatch(name: str, arguments: list[str]) -> int:
+    """Run a verb; the exit code. An error that no verb caught is printed here."""
+    as_json = "--json" in arguments
+    try:
+        found = VERBS.get(name)
+        if found is None:
+            raise unknown_verb(name, VERBS)
+        app = getattr(import_module(f"penstock.cli.{found.module}"), found.app)
+        code = app(args=arguments, prog_name=f"penstock {name}", standalone_mode=False)
+        return int(code or 0)
+    except TyperException as error:
+        return Output(as_json=as_json).error(usage_error(error, name))
+    except (Abort, typer.Exit) as error:
+        stopped = KeyboardInterrupt() if isinstance(error, Abort) else None
+        return Output(as_json=as_json).error(stopped) if stopped else int(error.exit_code)  # type: ignore[union-attr]
+    except BaseException as error:
+        return Output(as_json=as_json, verbosity=arguments.count("-vv") * 2).error(error)
+    finally:
+        _flush_quietly()
+
+
+def _flush_quietly() -> None:
+    """A reader that went away is no error, not even when Python flushes at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (BrokenPipeError, ValueError):
+            continue

@@ -1,0 +1,162 @@
+"""What the words of a command name: a pipeline file, two connectors, one connector, a pipeline.
+
+Only the sorting is here; ``config`` and ``connectors`` read what is found. What was read is told to
+the :class:`~penstock.cli.output.Output`, so that no secret of it is printed (L10).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.config.command_line import Options, pipeline_from_arguments, with_options
+from penstock.config.load import load_pipeline
+from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import specs
+from penstock.config.sections import Install
+from penstock.config.selectors import parse_config
+from penstock.config.table_reference import TABLES
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.cli.output import Output
+
+EnvFile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-file",
+        metavar="FILE",
+        help="File of NAME=value lines for ${NAME}; the environment wins. May be repeated.",
+        show_default=False,
+    ),
+]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Unknown keys of the pipeline file are warnings.")
+]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config", metavar="JSON|@FILE", help="The source's configuration.", show_default=False
+    ),
+]
+DestinationConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--destination-config",
+        metavar="JSON|@FILE",
+        help="The destination's configuration.",
+        show_default=False,
+    ),
+]
+Constraint = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="REQUIREMENT",
+        show_default=False,
+        help="Bounds a dependency of an old connector, as in 'pydantic<2'. May be repeated.",
+    ),
+]
+NoBuilds = Annotated[
+    bool,
+    typer.Option("--no-builds", help="Refuse packages that must be built from source."),
+]
+Destination = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DESTINATION",
+        help="Where to; the first argument is then the source.",
+        show_default=False,
+    ),
+]
+
+_FILE_ENDINGS = (".yaml", ".yml")
+_COMPONENT = ".wasm"
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The options of whatever reads a pipeline file."""
+
+    env_files: tuple[str, ...] = ()
+    lenient: bool = False
+
+    @staticmethod
+    def of(env_files: list[str] | None, lenient: bool) -> "Reading":
+        return Reading(tuple(env_files or ()), lenient)
+
+
+def is_file(word: str) -> bool:
+    """True where ``word`` names a pipeline file rather than a connector or a pipeline's name."""
+    if word.endswith(_COMPONENT):
+        return False
+    return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
+
+
+def is_connector(word: str) -> bool:
+    """True where ``word`` has the form of a CONNECTOR, whether or not there is one."""
+    head, colon, _ = word.partition(":")
+    return bool(colon) or head in (*TABLES, *specs()) or " " in word or word.endswith(_COMPONENT)
+
+
+def pipeline(
+    first: str, second: str | None, reading: Reading, options: Options, output: "Output"
+) -> Pipeline:
+    """The pipeline of ``FILE`` or of ``SOURCE DESTINATION``, the command's options over it. Raises
+    ``ConfigError``."""
+    for word in (first, second or ""):
+        if word.lstrip().startswith("{"):  # never quoted: it may hold a password
+            raise ConfigError(
+                "a configuration stands where a connector is wanted",
+                code="usage",
+                hint="write --config before it",
+            )
+    if second is not None:
+        if is_file(first):
+            raise ConfigError(
+                f"{first} is a pipeline file, and nothing may follow it",
+                code="usage",
+                hint="give one pipeline file, or a source and a destination",
+            )
+        found = pipeline_from_arguments(first, second, **msgspec.structs.asdict(options))
+    elif is_connector(first) and not is_file(first):
+        raise ConfigError(
+            f"{first!r} is a connector, and no destination is named",
+            code="usage",
+            hint=f"name both, as in: penstock run {first} parquet:./lake",
+        )
+    else:
+        found = with_options(_load(first, reading), options)
+    output.hide(found.secret_values)
+    for warning in found.warnings:
+        output.say(f"warning: {warning}")
+    return found
+
+
+def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
+    """``FILE``, ``SOURCE DESTINATION``, or the name of a pipeline that ran. Raises
+    ``ConfigError``."""
+    if len(words) > 2:
+        raise ConfigError(
+            "more words than a pipeline takes",
+            code="usage",
+            hint="PIPELINE is a pipeline file, SOURCE DESTINATION, or the name of one that ran",
+        )
+    first, second = words[0], words[1] if len(words) > 1 else None
+    if second is None and not is_file(first) and not is_connector(first):
+        return first
+    return pipeline(first, second, reading, Options(), output)
+
+
+def installing(constraint: list[str] | None, no_builds: bool) -> Install:
+    """How the environment of a connector that is named alone is made."""
+    return Install(builds=not no_builds, constraints=tuple(constraint or ()))
+
+
+def connector_config(given: str | None) -> dict[str, Any]:
+    """The configuration of ``--config``. Raises ``ConfigError``, which never quotes it."""
+    return {} if given is None else parse_config(given)
+
+
+def _load(word: str, reading: Reading) -> Pipeline:
+    return load_pipeline(word, env_file=reading.env_files, lenient=reading.lenient)

@@ -1,0 +1,44 @@
+"""The question whether a component may have what it asks for: put to a person, or answered by
+``--yes``. ``connectors.consent`` keeps the answer."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.app import Surface
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.connectors.consent import Wanting
+
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Let a component have what it asks for; remembered for that file."),
+]
+
+
+def settle(surface: Surface, asked: "Sequence[Wanting]", *, yes: bool) -> None:
+    """Raises ``ConfigError`` (``connector.consent``) where the answer is no, or nobody is there."""
+    for want in asked:
+        if yes or _agrees(surface, want):
+            want.agree()
+            agreed = f"{want.connector}: agreed to {', '.join(want.asks)}"
+            surface.output.say(surface.output.safe(agreed))
+        else:
+            raise want.refusal()
+
+
+def _agrees(surface: Surface, want: "Wanting") -> bool:
+    output = surface.output
+    if output.as_json or not output.interactive or not sys.stdin.isatty():
+        return False
+    output.say(f"{want.connector} asks for:")
+    for ask in want.asks:
+        output.say(f"  - {output.safe(ask)}")
+    output.say("May it have that? It is remembered for this very file. [y/N]")
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"no answer: {e}", code="connector.consent") from None

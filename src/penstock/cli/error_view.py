@@ -1,0 +1,137 @@
+"""An error as a user sees it: what happened, where, what to do next, where the trace is.
+
+Errors of the tree are shown as they stand. Everything else is a defect of ours: its trace goes to a
+file of mode 0600 in the home's ``errors`` folder and is shown only at ``-vv``. Neighbours:
+``output`` prints; ``penstock.errors`` is the tree.
+"""
+
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.cli.traces import without_trace
+from penstock.errors import Cancelled, Defect, PenstockError
+from penstock.files import write_new
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHOWN_OF_CONNECTOR = ("failure_type", "internal_message")
+_TRACES = ("stack_trace",)
+_LABEL = 9
+
+
+class Place(Protocol):
+    """What a fault must know of where it is shown (``output.Output``)."""
+
+    errors_dir: Path | None
+
+    def safe(self, text: str) -> str: ...
+
+
+@dataclass(slots=True)
+class Fault:
+    """``error``: the object of the report and of ``--json``. ``trace``: its text, for ``-vv``;
+    ``trace_file``: where it was written."""
+
+    error: dict[str, Any]
+    exit_code: int
+    trace: str | None = None
+    trace_file: str | None = None
+
+    @staticmethod
+    def of(error: BaseException, output: Place) -> "Fault":
+        told = _as_penstock(error)
+        fault = Fault(told.as_report(), told.exit_code)
+        fault.trace = output.safe("".join(traceback.format_exception(error)))
+        if told.exit_code == Defect.exit_code:
+            fault.trace_file = _keep(fault.trace, output.errors_dir)
+        return fault
+
+    @property
+    def problems(self) -> list[str]:
+        """Several faults that were found at once."""
+        return [str(p) for p in self.error.get("problems") or ()]
+
+    def as_dict(self, log: str | None) -> dict[str, Any]:
+        extra = {"trace": self.trace_file, "log": log}
+        shown = {"exit_code": self.exit_code} | self.error
+        return shown | {name: value for name, value in extra.items() if value is not None}
+
+    def lines(
+        self, verbosity: int, log: str | None, safe: Callable[[str], str]
+    ) -> "Iterator[RenderableType]":
+        """Text for stderr, its first word in red on a terminal. ``safe``: what makes foreign text
+        printable in a line that is drawn."""
+        from rich.text import Text
+
+        message = str(self.error["message"])
+        first = safe(_indented(message if verbosity >= 2 else without_trace(message), 2))
+        yield Text.assemble(("Error: ", "bold red"), first)
+        # one problem is the message already
+        for problem in self.problems if self.problems != [self.error["message"]] else []:
+            yield f"  - {_indented(problem, 4)}"
+        for label, value in self._details(verbosity, log):
+            yield f"  {label:<{_LABEL}} {_indented(value, _LABEL + 3)}"
+        if verbosity >= 2 and self.trace:
+            yield self.trace.rstrip()
+
+    def _details(self, verbosity: int, log: str | None) -> Iterator[tuple[str, str]]:
+        message = str(self.error["message"])
+        where = self.error.get("where")
+        if where and str(where) not in message:
+            yield "where", str(where)
+        if self.error.get("stream"):
+            yield "stream", str(self.error["stream"])
+        connector = self.error.get("connector") or {}
+        said = str(connector.get("message") or "")
+        if said and said not in message:
+            yield "it said", f'"{said if verbosity >= 2 else without_trace(said)}"'
+        for name, value in connector.items():
+            least = 0 if name in _SHOWN_OF_CONNECTOR else 2 if name in _TRACES else 1
+            wanted = verbosity >= least
+            if wanted and name != "message" and value is not None and str(value) not in message:
+                yield name, str(value) if verbosity >= 2 else without_trace(str(value))
+        if self.error.get("hint"):
+            yield "try", str(self.error["hint"])
+        if self.trace_file:
+            yield "trace", self.trace_file
+        if log:
+            yield "log", log
+
+
+def _as_penstock(error: BaseException) -> PenstockError:
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Cancelled("stopped by Ctrl-C", hint="run it again; nothing was half done")
+    kind = type(error).__name__
+    return Defect(
+        f"Penstock failed where it should not: {kind}: {error}".rstrip(": "),
+        code=f"defect.{kind}",
+        hint="this is a fault of ours: please report it with the trace",
+    )
+
+
+def _indented(text: str, by: int) -> str:
+    return text.strip("\n").replace("\n", "\n" + " " * by)
+
+
+def _keep(trace: str, folder: Path | None) -> str | None:
+    """The trace's file, mode 0600; in the system's temporary folder where the home refuses."""
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
+    for place in (folder, Path(tempfile.gettempdir())):
+        if place is None:
+            continue
+        path = place / f"{stamp}.txt"
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_new(path, trace.encode("utf-8", "backslashreplace"))
+        except OSError:
+            continue
+        return str(path)
+    return None

@@ -1,0 +1,398 @@
+"""The verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``. No record moves
+to a destination and no JVM starts. Neighbours: ``role_option`` tells which end it is,
+``connectors.source`` and ``connectors.destination`` ask, ``engine.inspect.preview`` reads."""
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from penstock.cli import arguments
+from penstock.cli import format as text
+from penstock.cli.app import Surface, verb
+from penstock.cli.consent import Yes, settle
+from penstock.cli.progress import watching
+from penstock.cli.role_option import End, Role, end_of
+from penstock.config.sections import Install
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import ConfigError, DestinationError, SourceError
+from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
+from penstock.model.events import Control, Counted, Error, Event, Log
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.connectors.destination import DestinationConnector
+    from penstock.connectors.reference import ConnectorRef
+    from penstock.connectors.source import SourceConnector
+
+Connector = Annotated[
+    str,
+    typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION] or PROTOCOL:./executable."),
+]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="TARGET", help="A connector, or a pipeline file (- for stdin)."),
+]
+_CELL = 60
+_NOT_KEPT = (
+    "the connector changed its configuration, and this verb has no pipeline to keep it under: what "
+    "it was given may not work again; name a pipeline, which keeps such changes"
+)
+Hear = Callable[[Event], None]
+A = TypeVar("A")
+
+
+@verb(
+    "penstock spec airbyte:source-faker",
+    "penstock spec airbyte:source-faker@7.2.1 --json | jq .config_schema",
+    "penstock spec singer:target-jsonl",
+)
+def spec(
+    surface: Surface,
+    connector: Connector,
+    role: Role = None,
+    constraint: arguments.Constraint = None,
+    no_builds: arguments.NoBuilds = False,
+) -> None:
+    """A connector's configuration (a JSON Schema) and abilities."""
+    ref = _reference(connector)
+    if ref.format is not None:
+        raise ConfigError(
+            f"{connector} is a table: it has no specification",
+            code="connector.table",
+            hint="a connector is PROTOCOL:NAME or PROTOCOL:./executable; `check` takes a table",
+        )
+    install = arguments.installing(constraint, no_builds)
+    found = _asked(surface, ref, role or end_of(ref), install, lambda asked: asked.spec())
+    answer = {
+        "protocol": found.protocol,
+        "config_schema": found.config_schema,
+        "abilities": found.abilities,
+        "documentation_url": found.documentation_url,
+        "changelog_url": found.changelog_url,
+        "protocol_version": found.protocol_version,
+    }
+    surface.output.answer(answer, lambda: _spec_text(found))
+
+
+@verb(
+    "penstock check airbyte:source-faker --config '{\"count\": 10}'",
+    "penstock check airbyte:source-faker --config @faker.json",
+    "penstock check singer:target-jsonl --config '{}'",
+    "penstock check shop.yaml",
+)
+def check(
+    surface: Surface,
+    target: Target,
+    destination: arguments.Destination = None,
+    config: arguments.Config = None,
+    destination_config: arguments.DestinationConfig = None,
+    role: Role = None,
+    constraint: arguments.Constraint = None,
+    no_builds: arguments.NoBuilds = False,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
+    yes: Yes = False,
+) -> int:
+    """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
+    reading = arguments.Reading.of(env_file, lenient)
+    if destination is None and arguments.is_connector(target) and not arguments.is_file(target):
+        install = arguments.installing(constraint, no_builds)
+        result = _check_connector(surface, target, role, install, config, destination_config, yes)
+    else:
+        from penstock.engine.inspect.plan_check import check_pipeline, consents
+
+        options = arguments.Options(
+            config=config, destination_config=destination_config,
+            constraints=tuple(constraint or ()), no_builds=no_builds,
+        )  # fmt: skip
+        pipeline = arguments.pipeline(target, destination, reading, options, surface.output)
+        settle(surface, consents(pipeline, surface.home), yes=yes)
+        with watching(surface.output) as observer:
+            result = check_pipeline(pipeline, surface.home, observer=observer)
+    status = "succeeded" if result.succeeded else "failed"
+    shown = f"{status}: {result.message}" if result.message else status
+    answer = {"status": status, "message": result.message, "end": result.end}
+    surface.output.answer(answer, lambda: [shown])
+    if result.succeeded:
+        return 0
+    return (SourceError if result.end == End.source else DestinationError).exit_code
+
+
+@verb(
+    "penstock discover airbyte:source-faker --config '{\"count\": 10}'",
+    "penstock discover airbyte:source-faker --config @faker.json --json",
+)
+def discover(
+    surface: Surface,
+    connector: Connector,
+    config: arguments.Config = None,
+    constraint: arguments.Constraint = None,
+    no_builds: arguments.NoBuilds = False,
+    yes: Yes = False,
+) -> None:
+    """A source's streams: their modes, keys, cursors and schemas."""
+    given = arguments.connector_config(config)
+    with _source(surface, connector, arguments.installing(constraint, no_builds)) as (source, _):
+        _settle(surface, source, yes)
+        catalog = source.discover(given)
+    streams = [_stream(s) for s in catalog.streams]
+    answer = {"streams": streams, "open": catalog.open}
+    surface.output.answer(answer, lambda: _catalog_text(streams, open_=catalog.open))
+
+
+@verb(
+    "penstock preview airbyte:source-faker --config '{\"count\": 10}' --stream users --limit 5",
+)
+def preview(
+    surface: Surface,
+    connector: Connector,
+    config: arguments.Config = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", metavar="S", help="Default: the first.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Rows.")] = 20,
+    constraint: arguments.Constraint = None,
+    no_builds: arguments.NoBuilds = False,
+    yes: Yes = False,
+) -> None:
+    """Some rows of one stream, decoded as a run would decode them. Nothing is saved."""
+    from penstock.engine.inspect.preview import preview as rows_of
+
+    given = arguments.connector_config(config)
+    with _source(surface, connector, arguments.installing(constraint, no_builds)) as (source, hear):
+        _settle(surface, source, yes)
+        answer = rows_of(source, given, stream, limit, hear)
+    surface.output.answer(answer, lambda: _rows_text(answer["rows"], answer["notes"]))
+
+
+# -- asking
+
+
+def _reference(word: str) -> "ConnectorRef":
+    from penstock.connectors.reference import parse_ref
+
+    return parse_ref(word)
+
+
+def _asked(
+    surface: Surface,
+    ref: "ConnectorRef",
+    end: End,
+    install: Install,
+    ask: "Callable[[SourceConnector | DestinationConnector], A]",
+) -> A:
+    """The answer to ``ask``, the connector's environment built first if need be."""
+    if end is End.source:
+        with _source(surface, ref, install) as (source, _):
+            return ask(source)
+    from penstock.connectors.destination import resolve_destination
+
+    with watching(surface.output) as observer:
+        destination = resolve_destination(
+            ref,
+            surface.home.connectors,
+            log=listener(observer, End.destination),
+            progress=lambda told: observer.phase("install", told),
+            constraints=install.constraints,
+            builds=install.builds,
+        )
+        return ask(destination)
+
+
+@contextmanager
+def _source(
+    surface: Surface, connector: "ConnectorRef | str", install: Install
+) -> "Generator[tuple[SourceConnector, Hear]]":
+    """A source to ask, its environment built first if need be, and who hears what it says."""
+    from penstock.connectors.source import resolve_source
+
+    with watching(surface.output) as observer:
+        hear = listener(observer)
+        source = resolve_source(
+            _a_source(connector) if isinstance(connector, str) else connector,
+            surface.home.connectors,
+            log=hear,
+            progress=lambda told: observer.phase("install", told),
+            constraints=install.constraints,
+            builds=install.builds,
+        )
+        yield source, hear
+
+
+def _settle(
+    surface: Surface, connector: "SourceConnector | DestinationConnector", yes: bool
+) -> None:
+    want = connector.wanting()
+    settle(surface, [] if want is None else [want], yes=yes)
+
+
+def _a_source(word: str) -> "ConnectorRef":
+    """Raises ``ConfigError`` for a package that its name tells to be a destination."""
+    ref = _reference(word)
+    if ref.name is not None and end_of(ref) is End.destination:
+        raise ConfigError(
+            f"{word} is a destination: it has no streams of its own",
+            code="connector.not_a_source",
+            hint="name a source; of a destination there is `spec` and `check`",
+        )
+    return ref
+
+
+def listener(observer: RunObserver, end: End = End.source) -> Hear:
+    """What a connector says beside its answers, shown by its level. A configuration that it changed
+    is not kept here: that is said once, and none of its values."""
+    changed = False
+
+    def hear(event: Event, /) -> None:
+        nonlocal changed
+        match event:
+            case Control():
+                if not changed:
+                    observer.log("WARN", end.value, _NOT_KEPT)
+                changed = True
+            case Log():
+                observer.log(event.level, end.value, event.message)
+            case Error():
+                observer.log("ERROR", end.value, event.message)
+            case Counted():
+                observer.log("DEBUG", end.value, f"{event.what}: {event.count}")
+            case _:
+                pass
+
+    return hear
+
+
+def _check_connector(
+    surface: Surface,
+    word: str,
+    role: End | None,
+    install: Install,
+    config: str | None,
+    into: str | None,
+    yes: bool,
+) -> CheckResult:
+    ref = _reference(word)
+    end = role or end_of(ref)
+    if into is not None and (end is End.source or config is not None):
+        raise ConfigError(
+            "--destination-config goes with a destination, in place of --config",
+            code="usage",
+            hint="give one of the two; --role destination where its name does not tell",
+        )
+    given = arguments.connector_config(config if into is None else into)
+    if ref.format is None:
+
+        def ask(asked: "SourceConnector | DestinationConnector") -> CheckResult:
+            _settle(surface, asked, yes)
+            return asked.check(given)
+
+        result = _asked(surface, ref, end, install, ask)
+        return CheckResult(result.succeeded, result.message, end)
+    from penstock.tables.open import open_table
+
+    options = {name: str(value) for name, value in given.items()}
+    open_table(ref.format or "", ref.target or options.pop("path", ""), options).check()
+    return CheckResult(True, f"{ref.text} can be written", end)
+
+
+# -- text
+
+
+def _spec_text(spec: ConnectorSpec) -> "Iterator[RenderableType]":
+    properties: dict[str, Any] = spec.config_schema.get("properties") or {}
+    required: list[str] = spec.config_schema.get("required") or []
+    rows = [
+        (
+            name,
+            text.short(_type_of(schema), _CELL),
+            name in required,
+            json.dumps(schema["default"]) if "default" in schema else None,
+            text.short(str(schema.get("description") or schema.get("title") or ""), _CELL),
+        )
+        for name, schema in properties.items()
+    ]
+    if rows:
+        yield text.grid(("config", "type", "required", "default", "meaning"), rows)
+    else:
+        yield "it does not say what its configuration holds"
+    yield ""
+    for label, value in (
+        ("protocol", f"{spec.protocol} {spec.protocol_version or ''}".strip()),
+        ("abilities", _abilities(spec.abilities)),
+        ("documentation", spec.documentation_url),
+        ("changelog", spec.changelog_url),
+    ):
+        if value:
+            yield f"{label:<14}{value}"
+
+
+def _type_of(schema: dict[str, Any]) -> str:
+    if "oneOf" in schema:
+        return "one of several"
+    kind = schema.get("type", "")
+    shown = "|".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{shown}, one of {json.dumps(schema['enum'])}" if "enum" in schema else shown
+
+
+def _abilities(abilities: dict[str, Any]) -> str:
+    return ", ".join(
+        name if value is True else f"{name}={json.dumps(value)}"
+        for name, value in abilities.items()
+        if value  # what it cannot do is not listed
+    )
+
+
+def _stream(stream: Stream) -> dict[str, Any]:
+    return {
+        "namespace": stream.id.namespace,
+        "name": stream.id.name,
+        "json_schema": stream.json_schema,
+        "sync_modes": [mode.value for mode in stream.sync_modes],
+        "primary_key": stream.source_defined_primary_key or [],
+        "cursor_field": stream.default_cursor_field or [],
+        "source_defined_cursor": stream.source_defined_cursor,
+        "default_cursor_field": stream.default_cursor_field,
+        "source_defined_primary_key": stream.source_defined_primary_key,
+        "is_resumable": stream.is_resumable,
+        "selected": stream.selected,
+    }
+
+
+def _catalog_text(streams: list[dict[str, Any]], *, open_: bool) -> "Iterator[RenderableType]":
+    rows = [
+        (
+            text.stream_name(s),
+            ", ".join(s["sync_modes"]),
+            text.paths(s["primary_key"]),
+            ".".join(s["cursor_field"]),
+            len(s["json_schema"].get("properties") or ()),
+        )
+        for s in streams
+    ]
+    if rows or not open_:
+        yield text.grid(("stream", "sync modes", "primary key", "cursor", "fields"), rows, {4})
+    if open_:
+        yield "it shows its streams only while it is read"
+
+
+def _rows_text(rows: list[dict[str, Any]], notes: list[str]) -> "Iterator[RenderableType]":
+    if rows:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        yield text.grid(names, ([_value(row.get(name)) for name in names] for row in rows))
+    else:
+        yield "no rows"
+    for note in notes:
+        yield f"note: {note}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return text.short(json.dumps(value, default=str, ensure_ascii=False), _CELL)
+    return text.short(str(value), _CELL)

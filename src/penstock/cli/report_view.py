@@ -1,0 +1,128 @@
+"""A run's report as text: the streams, what it came to, where the time went."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli import format as text
+from penstock.cli.traces import without_trace
+from penstock.model.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHOWN = 50
+_MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
+
+
+def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableType]":
+    """Of a :class:`Report`, or of one as the store keeps it (figures may be missing where a run
+    died)."""
+    from rich.text import Text
+
+    told: dict[str, Any] = msgspec.to_builtins(report)
+    streams: list[dict[str, Any]] = told["streams"]
+    if streams:
+        yield _streams(streams)
+        if len(streams) > _SHOWN:
+            yield f"and {text.counted(len(streams) - _SHOWN, 'more stream')}"
+        yield ""
+    mark, colour = _MARKS.get(told["status"], ("✗", "red"))
+    yield Text.assemble((f"{mark} {told['status']}", colour), _outcome(told, streams))
+    if told.get("time"):
+        yield f"  time      {_time(told['time'], told['seconds'])}"
+    for stream in streams:
+        if stream.get("error"):
+            said = without_trace(stream["error"]["message"])
+            yield f"  {text.stream_name(stream)} {stream['status']}: {said}"
+    for note in told["notes"]:
+        yield f"  note      {without_trace(note)}"
+    yield f"  run       {told['run']} of pipeline {told['pipeline']}"
+    if told.get("log"):
+        yield f"  log       {told['log']}"
+
+
+def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
+    """What did not finish comes first where not all can be shown."""
+    shown = streams
+    if len(streams) > _SHOWN:
+        ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
+        shown = ranked[:_SHOWN]
+    if any(s.get("target") for s in shown):
+        return _fed(shown)
+    headings = ("stream", "status", "read", "written", "rejected", "bytes", "states", "table")
+    rows = [
+        (
+            text.stream_name(s), s["status"], s["read"], s["written"], s["rejected"],
+            text.size(s["bytes"]), s["states"], s["table"],
+        )
+        for s in shown
+    ]  # fmt: skip
+    return text.grid(headings, rows, {2, 3, 4, 5, 6})
+
+
+def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
+    """Into a destination connector: what it was given, what it acked."""
+    headings = (
+        "stream", "status", "read", "sent", "acked", "sent again", "rejected", "bytes", "states",
+        "as",
+    )  # fmt: skip
+    rows = [
+        (
+            text.stream_name(s), s["status"], s["read"], s["written"], s["committed"],
+            s["sent_again"], s["rejected"], text.size(s["bytes"]), s["states"], s.get("target"),
+        )
+        for s in shown
+    ]  # fmt: skip
+    return text.grid(headings, rows, {2, 3, 4, 5, 6, 7, 8})
+
+
+def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
+    counts = ("read", "written", "committed", "sent_again", "rejected", "bytes", "states")
+    total = {k: sum(s[k] for s in streams) for k in counts}
+    parts = [f": {text.counted(total['read'], 'row')}"]
+    if told["seconds"] is not None:
+        parts[0] += f" in {text.seconds(told['seconds'])}"
+        rate = text.rate(total["read"], told["seconds"])
+        parts += [rate] if rate else []
+    parts.append(text.size(total["bytes"]))
+    if any(s.get("target") for s in streams):
+        sent, acked = total["written"], total["committed"]
+        parts.append(f"{sent:,} sent" if sent == acked else f"{sent:,} sent, {acked:,} acked")
+    if total["sent_again"]:
+        parts.append(f"{total['sent_again']:,} of them sent again")
+    parts.append(f"{total['rejected']:,} rejected")
+    states = total["states"]
+    parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
+    if told["guarantee"]:
+        parts.append(str(told["guarantee"]))
+    return ", ".join(parts)
+
+
+def _time(spent: dict[str, float], total: float) -> str:
+    """Where it went. Loads may overlap with the extract; ``other`` is what no phase covers: asking
+    the connector, planning, Spark's own preparations."""
+    parts = [
+        ("install", spent["install"], ""),
+        ("start-up", spent["start"], ""),
+        (
+            "extract",
+            spent["extract"],
+            f" (source {text.seconds(spent['source_wait'])}, "
+            f"decode {text.seconds(spent['decode'])})",
+        ),
+        ("load in Spark", spent["load"], ""),
+        ("destination", spent["destination_wait"], ""),
+    ]
+    parts.append(("other", total - sum(value for _, value, _ in parts), ""))
+    shown = [
+        f"{name} {text.seconds(value)}{_share(value, total)}{more}"
+        for name, value, more in parts
+        if value >= 0.05
+    ]
+    return ", ".join(shown) or "less than 0.1 s in any phase"
+
+
+def _share(value: float, total: float) -> str:
+    return f" {100 * value / total:.0f} %" if total else ""

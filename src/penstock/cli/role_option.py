@@ -1,0 +1,52 @@
+"""Which end of a pipeline a connector is: by what the user says, else by its name.
+
+No I/O. Neighbours: ``cli.inspect_connector`` and ``cli.environments`` ask the end that this tells.
+"""
+
+import re
+from enum import StrEnum
+from functools import cache
+from pathlib import PurePath
+from typing import Annotated
+
+import typer
+
+from penstock.config.protocol_spec import specs
+from penstock.connectors.reference import ConnectorRef, RefKind
+
+
+class End(StrEnum):
+    source = "source"
+    destination = "destination"
+
+
+Role = Annotated[
+    End | None,
+    typer.Option(
+        "--role",
+        help="Which end it is. Default: by its name (destination-..., target-...), else source.",
+        show_default=False,
+    ),
+]
+
+
+@cache
+def _words() -> tuple[re.Pattern[str], frozenset[str]]:
+    """Words that names begin with, and those of them that name a destination."""
+    destinations = {p.strip("-") for s in specs().values() for p in s.destinations}
+    known = "|".join({*destinations, *(p.strip("-") for s in specs().values() for p in s.sources)})
+    return re.compile(rf"(?:^|[-_.])({known})(?=$|[-_.])"), frozenset(destinations)
+
+
+def end_of(ref: ConnectorRef) -> End:
+    """By the first word in its name that a protocol's names begin with, whatever stands before:
+    ``meltanolabs-target-postgres``, ``./destination``, ``dest_postgres.wasm``,
+    ``python my_target.py``. A source where none does."""
+    if ref.kind is RefKind.table:
+        return End.destination
+    words, destinations = _words()
+    for word in (ref.name,) if ref.name else ref.command:
+        found = words.search(PurePath(word).name.lower()) if not word.startswith("-") else None
+        if found is not None:
+            return End.destination if found[1] in destinations else End.source
+    return End.source

@@ -1,0 +1,181 @@
+"""The verbs ``runs`` and ``rejects``: what runs left behind. ``engine.inspect.runs`` reads it."""
+
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import arguments
+from penstock.cli import format as text
+from penstock.cli.app import Surface, verb
+from penstock.cli.report_view import report_text
+from penstock.config.pipeline import Pipeline
+from penstock.config.selectors import parse_stream
+from penstock.engine.inspect import runs as history
+from penstock.engine.inspect.pipelines import open_known
+from penstock.state.contract import Store
+from penstock.state.open import open_store
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_RUN = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")  # a ULID
+_ROWS_AS_TEXT = 100
+
+
+@verb(
+    "penstock runs", "penstock runs shop --limit 5", "penstock runs shop 01JD3E9ZK0V2Q8W4R5T6Y7A8B9"
+)
+def runs(
+    surface: Surface,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PIPELINE RUN",
+            help="A pipeline file, SOURCE DESTINATION, or a name; and the id of one run.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Runs.")] = 20,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", min=0, help="Of one run's log: the last N.")
+    ] = 50,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
+) -> None:
+    """Past runs, newest first; with RUN that run's report and the end of its log."""
+    given = list(words or ())
+    run = given.pop() if given and (len(given) > 2 or _is_run(given)) else None
+    what = _pipeline(surface, given, env_file, lenient)
+    with _opened(surface, what) as (store, name):
+        if run is not None:
+            report = history.one_run(store, surface.home, name, run, lines)
+            traces = surface.output.verbosity >= 2
+            surface.output.answer([report], lambda: _one(report, traces=traces))
+            return
+        reports = history.runs(store, name, limit)
+    surface.output.answer(reports, lambda: _many(reports))
+
+
+@verb("penstock rejects shop", "penstock rejects shop --stream users --json")
+def rejects(
+    surface: Surface,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="PIPELINE", help="A pipeline file, SOURCE DESTINATION, or a name."),
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="R", help="Of this run only.", show_default=False),
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", metavar="S", help="Of this stream only.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", metavar="N", min=1, show_default=False,
+            help=f"At most N. Default: {_ROWS_AS_TEXT} as text, all as JSON.",
+        ),
+    ] = None,
+    env_file: arguments.EnvFile = None,
+    lenient: arguments.Lenient = False,
+) -> None:  # fmt: skip
+    """Rejected rows: the reason and the original bytes, of the runs of this machine."""
+    what = _pipeline(surface, words, env_file, lenient)
+    selector = None if stream is None else parse_stream(stream)
+    most = limit or (None if surface.output.as_json else _ROWS_AS_TEXT)
+    with _opened(surface, what) as (store, name):
+        assert name is not None
+        found = history.rejects(store, surface.home, name, run=run, stream=selector)
+        shown = list(islice(found, most))
+        more = next(found, None) is not None
+    surface.output.answer(shown, lambda: _rejects(shown))
+    if more:
+        surface.output.say(f"there are more than these {len(shown)}: raise --limit")
+
+
+def _is_run(words: list[str]) -> bool:
+    return _RUN.fullmatch(words[-1]) is not None or (
+        len(words) == 2 and not arguments.is_connector(words[0])
+    )
+
+
+def _pipeline(
+    surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
+) -> Pipeline | str | None:
+    if not words:
+        return None
+    return arguments.pipeline_or_name(
+        words, arguments.Reading.of(env_file, lenient), surface.output
+    )
+
+
+@contextmanager
+def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[Store, str | None]]:
+    """The store and the pipeline's name; the default store for all pipelines."""
+    if what is None:
+        store = open_store(surface.home.state_url())
+        try:
+            yield store, None
+        finally:
+            store.close()
+        return
+    with open_known(what, surface.home) as known:
+        yield known.store, known.name
+
+
+def _many(reports: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+    if not reports:
+        yield "no runs"
+        return
+    rows = [
+        (
+            r["started_at"],
+            r["run"],
+            r["pipeline"],
+            r["status"],
+            sum(s["read"] for s in r["streams"]),
+            sum(s["rejected"] for s in r["streams"]),
+            sum(s["sent_again"] for s in r["streams"]),
+            None if r["seconds"] is None else text.seconds(r["seconds"]),
+            text.short((r.get("error") or {}).get("message") or "", 60),
+        )
+        for r in reports
+    ]
+    headings = (
+        "started", "run", "pipeline", "status", "read", "rejected", "sent again", "took", "error",
+    )  # fmt: skip
+    yield text.grid(headings, rows, {4, 5, 6, 7})
+
+
+def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":
+    """``traces``: our own DEBUG lines, which are traces of our faults, are shown too."""
+    yield from report_text(report)
+    if report.get("error"):
+        yield f"  error     {report['error']['message']}"
+    lines = [
+        line
+        for line in report["log_lines"]
+        if traces or (line["level"], line["origin"]) != ("DEBUG", "penstock")
+    ]
+    if lines:
+        yield ""
+        yield "the end of its log:"
+    for line in lines:
+        yield f"{line['at']} {line['level']:<5} {line['origin']}: {line['message']}"
+
+
+def _rejects(shown: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+    if not shown:
+        yield "no rejected rows are kept on this machine"
+        return
+    rows = (
+        (r["run"], r["stream"], r["reason"], r["field"], r["at"], text.short(r["bytes"], 80))
+        for r in shown
+    )
+    yield text.grid(("run", "stream", "reason", "field", "at", "bytes"), rows)

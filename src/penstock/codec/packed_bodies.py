@@ -1,0 +1,89 @@
+"""Many JSON bodies in few buffers: what a batch carries, so that no record is an object of its own.
+
+Bytes and places only; nothing here looks inside a body. Needs neither PyArrow nor DuckDB, for the
+framing thread makes it. Neighbours: ``protocols/*`` pack what they frame, ``engine.worker.sealer``
+joins batches, ``codec.bodies`` makes an Arrow column of it without touching a body.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, overload
+
+from penstock.errors import Defect
+
+
+def too_much(size: int) -> Defect:
+    return Defect(f"a batch of {size} bytes cannot be decoded at once", code="codec.batch")
+
+
+class Piece:
+    """Bodies end to end. ``ends``: where each begins in ``data``, and where the last one ends;
+    32-bit, so at most 2 GiB."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self, data: bytes, ends: "array[int]") -> None:
+        self.data = data
+        self.ends = ends
+
+
+class Packed(Sequence[bytes]):
+    """A sequence of bodies, each given as bytes when it is asked for. Immutable."""
+
+    __slots__ = ("_begins", "_count", "pieces")
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        self.pieces = tuple(pieces)
+        *self._begins, self._count = accumulate((len(p.ends) - 1 for p in self.pieces), initial=0)
+
+    @staticmethod
+    def of(bodies: Sequence[Any]) -> "Packed":
+        """One piece of these (buffer-like). Raises ``Defect`` above 2 GiB in all."""
+        try:
+            ends = array("i", accumulate(map(len, bodies), initial=0))
+        except OverflowError:
+            raise too_much(sum(map(len, bodies))) from None
+        return Packed((Piece(b"".join(bodies), ends),))
+
+    @staticmethod
+    def joined(parts: Iterable["Packed"]) -> "Packed":
+        """All of these, one after the other; nothing is copied."""
+        return Packed(piece for part in parts for piece in part.pieces)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all bodies."""
+        return sum(len(p.data) for p in self.pieces)
+
+    def first_bytes(self) -> set[int]:
+        """Which bytes bodies begin with. None of them may be empty."""
+        found: set[int] = set()
+        for piece in self.pieces:
+            found.update(map(piece.data.__getitem__, piece.ends[:-1].tolist()))
+        return found
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        place = index + self._count if index < 0 else index
+        if not 0 <= place < self._count:
+            raise IndexError(index)
+        at = bisect_right(self._begins, place) - 1
+        piece, row = self.pieces[at], place - self._begins[at]
+        return piece.data[piece.ends[row] : piece.ends[row + 1]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self.pieces:
+            begin = 0
+            for end in piece.ends[1:]:
+                yield piece.data[begin:end]
+                begin = end

@@ -1,0 +1,126 @@
+"""The configuration of ``penstock serve``: what another platform is told that we take, and the
+pipeline that it makes. Reads no file but the configuration's own.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.config.command_line import pipeline_from_arguments
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.config.protocol_spec import spec_of
+from penstock.errors import ConfigError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every key of the configuration."""
+
+    destination: Annotated[
+        str, msgspec.Meta(description="parquet:PATH or delta:PATH.", examples=["delta:./lake"])
+    ]
+    destination_config: Annotated[
+        dict[str, Any], msgspec.Meta(description="Options of that table format.")
+    ] = {}
+    pipeline: Annotated[
+        str | None,
+        msgspec.Meta(description="The name under which its runs are kept; give each flow its own."),
+    ] = None
+    destination_sync_mode: Annotated[
+        Literal["append", "overwrite", "append_dedup"] | None,
+        msgspec.Meta(
+            description="Of a Singer target: what happens to rows that are there. append_dedup "
+            "keeps the newest of each key_properties, and is the default into delta where they are "
+            "sent; else append. Airbyte's configured catalog says it for each stream."
+        ),
+    ] = None
+    metadata_columns: Annotated[
+        Literal["native", "neutral", "none"],
+        msgspec.Meta(description="Names of the columns that Penstock adds."),
+    ] = "native"
+    on_data_error: Annotated[
+        Literal["fail", "dlq"] | None,
+        msgspec.Meta(
+            description="What a record that cannot be taken does: it ends the run (fail), or it is "
+            "put aside (dlq). Default: fail for a Singer target, dlq for an Airbyte destination."
+        ),
+    ] = None
+    load_bytes: Annotated[
+        int, msgspec.Meta(description="A load begins once so many bytes wait.", ge=1)
+    ] = 128 << 20
+    load_seconds: Annotated[
+        float, msgspec.Meta(description="A load begins at the latest after so many seconds.", gt=0)
+    ] = 60.0
+
+    def pipeline_of(
+        self, protocol: str, streams: tuple[StreamOptions, ...] | None = None
+    ) -> Pipeline:
+        """``protocol``: of whoever feeds us. Raises ``ConfigError``."""
+        served = spec_of(protocol).served
+        assert served is not None
+        options: dict[str, str | None] = {
+            "name": self.pipeline,
+            "destination_sync_mode": self.destination_sync_mode,
+        }
+        if self.destination.partition(":")[0] in served.appends:
+            options["destination_sync_mode"] = self.destination_sync_mode or "append"
+        if self.destination_config:
+            options["destination_config"] = msgspec.json.encode(self.destination_config).decode()
+        made = pipeline_from_arguments(f"{protocol}:input", self.destination, **options)
+        return replace(
+            made,
+            source=replace(made.source, streams=streams),
+            destination=replace(
+                made.destination,
+                metadata_columns=self.metadata_columns,
+                on_data_error=self.on_data_error or served.on_data_error,
+            ),
+            load=replace(
+                made.load, max_pending_bytes=self.load_bytes, max_pending_time=self.load_seconds
+            ),
+        )
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft-07) of the configuration."""
+    found = msgspec.json.schema(Settings)["$defs"]["Settings"]
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **found,
+        "title": "Penstock",
+        "description": "Rows go into tables that Spark writes.",
+    }
+
+
+def read_settings(path: str | None, to: str | None) -> Settings:
+    """``to``: a destination given beside the file or in its place. Raises ``ConfigError``."""
+    raw: dict[str, Any] = {}
+    if path is not None:
+        try:
+            raw = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
+        except OSError as e:
+            raise ConfigError(
+                f"the configuration {path} cannot be read: {e.strerror or e}",
+                code="config.not_found",
+                hint="give --config FILE",
+            ) from e
+        except msgspec.MsgspecError as e:
+            raise _wrong(f"{path}: {e}") from e
+    if to is not None:
+        raw["destination"] = to
+    if "destination" not in raw:
+        raise _wrong("no destination is given")
+    try:
+        return msgspec.convert(raw, Settings)
+    except msgspec.ValidationError as e:
+        raise _wrong(str(e)) from e
+
+
+def _wrong(what: str) -> ConfigError:
+    return ConfigError(
+        f"the configuration of serve: {what}",
+        code="config.schema",
+        hint='write {"destination": "delta:./lake"}; `penstock serve target --about` shows '
+        "every key",
+    )

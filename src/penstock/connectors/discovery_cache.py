@@ -1,0 +1,56 @@
+"""Keeps the catalog that an installed source's discovery gave, for a day.
+
+One file a configuration, beside the environment that gave it, so that another version or another
+lock never meets it; mode 0600, since names of tables can be confidential. A cache: a file that
+cannot be read or written only means that the source is asked. Not here: asking (``source``), when a
+cached catalog will not do (``engine.plan.prepare``).
+"""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from penstock.files import replace
+from penstock.model.catalog import Catalog
+
+MAX_AGE = 86_400.0
+_FORMAT = 1
+_FOLDER = "discovered"
+
+
+class CachedCatalog(msgspec.Struct, frozen=True, kw_only=True):
+    """``at``: when the source gave it, in seconds since 1970."""
+
+    format: int
+    at: float
+    catalog: Catalog
+
+
+def load(environment: Path, key: str, now: float | None = None) -> CachedCatalog | None:
+    """The catalog kept under ``key`` (a hash of the configuration); None where there is none, or it
+    is older than :data:`MAX_AGE`, or of the future."""
+    try:
+        found = msgspec.json.decode(_file(environment, key).read_bytes(), type=CachedCatalog)
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None
+    age = (time.time() if now is None else now) - found.at
+    return found if found.format == _FORMAT and 0 <= age <= MAX_AGE else None
+
+
+def store(environment: Path, key: str, catalog: Catalog) -> None:
+    cached = CachedCatalog(format=_FORMAT, at=time.time(), catalog=catalog)
+    file = _file(environment, key)
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        replace(file, msgspec.json.encode(cached))
+
+
+def forget(environment: Path, key: str) -> None:
+    with suppress(OSError):
+        _file(environment, key).unlink(missing_ok=True)
+
+
+def _file(environment: Path, key: str) -> Path:
+    return environment / _FOLDER / f"{key}.json"

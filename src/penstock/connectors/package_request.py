@@ -1,0 +1,90 @@
+"""What is to be installed, and the packages that it may be. No I/O.
+
+Neighbours: ``source`` makes a :class:`Wanted` of a reference, ``install`` has it built.
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import msgspec
+
+from penstock.config.protocol_spec import specs
+from penstock.config.sections import Limits, Permissions
+from penstock.errors import ConnectorError, Role
+
+WHY = {
+    "connector.not_found": "was not found",
+    "connector.install_failed": "cannot be installed",
+}
+"""Errors after which another package of the same name is tried."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What to install. ``reference``: as the user wrote it. ``package``: the index's name;
+    ``alternatives``: what else it may be called there, in the order to try. ``scripts``: names its
+    executable may have, best first. ``prefixes``: how connectors' names begin. ``constraints``:
+    requirement lines that bound its dependencies, for an old connector that a newer one of them
+    broke. ``url``: where the package lies, in place of the index. ``builds``: packages that exist
+    as source only may be built, under ``permissions`` and ``limits``, the connector's own.
+    ``role``: for which it is wanted."""
+
+    protocol: str
+    reference: str
+    name: str
+    package: str
+    version: str | None = None
+    scripts: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    url: str | None = None
+    builds: bool = True
+    permissions: Permissions | None = None
+    limits: Limits | None = None
+    role: Role = "source"
+
+    @property
+    def candidates(self) -> "list[Wanted]":
+        """One for each package that it may be."""
+        names = (self.package, *self.alternatives)
+        return [msgspec.structs.replace(self, package=n, alternatives=()) for n in names]
+
+
+def taken_for_granted(wanted: Wanted) -> list[str]:
+    """Constraints that are requirements as well: packages older than the rule that what is imported
+    is declared import ``pkg_resources``, which is setuptools'."""
+    return [c for c in wanted.constraints if re.match(r"setuptools\b", c.strip())]
+
+
+def pin(wanted: Wanted) -> str:
+    if wanted.url is not None:
+        return wanted.url
+    return wanted.package + (f"=={wanted.version}" if wanted.version else "")
+
+
+def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
+    """What to try in place of ``PROTOCOL:NAME``, which the index lacks; None: nothing known is like
+    it. ``installed``: names of that protocol's connectors that are ready here."""
+    spec = specs()[protocol]
+    if name in spec.images:
+        instead = spec.images[name]
+        other = f"{instead} does the same as a package" if instead else "no package of it is known"
+        return f"it exists as a container image only, which is not supported yet; {other}"
+    close = get_close_matches(name, [*installed, *spec.known, *spec.images], 1, cutoff=0.75)
+    return f"did you mean {protocol}:{close[0]} ?" if close and close[0] != name else None
+
+
+def none_of(wanted: Wanted, failed: list[ConnectorError]) -> ConnectorError:
+    """What to say when no candidate could be had: the first that exists tells most."""
+    found = [e for e in failed if e.code == "connector.install_failed"]
+    error = (found or failed)[0]
+    if len(failed) > 1:
+        tried = ", ".join(
+            f"{pin(c)} ({WHY[e.code]})" for c, e in zip(wanted.candidates, failed, strict=True)
+        )
+        if not found:
+            error.message = f"connector {wanted.reference!r} was not found; tried packages: {tried}"
+        else:
+            error.message += f"\nTried packages: {tried}"
+    return error

@@ -1,0 +1,133 @@
+"""Makes a connector that can be asked of a reference, its environment built first if need be.
+
+The same for a source and a destination. Not here: what each role is asked (``source``,
+``destination``), building (``install``), running (``launch``).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from msgspec.structs import replace
+
+from penstock.config.protocol_spec import Role, spec_of
+from penstock.config.sections import Limits, Permissions
+from penstock.connectors.component_files import component_launch
+from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
+from penstock.connectors.declarative import manifest_launch, manifests_of, wanted_for
+from penstock.connectors.install import ensure
+from penstock.connectors.package_request import Wanted
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
+from penstock.connectors.uv import Progress
+from penstock.errors import ConfigError
+from penstock.protocols import load
+from penstock.protocols.contract import EventSink, ProtocolPackage
+
+C = TypeVar("C", bound=Connector)
+
+
+def quiet(text: str) -> None:
+    """Progress that nobody watches."""
+
+
+class How(TypedDict, total=False):
+    """``upgrade``, ``constraints``: see ``install``. ``env_keys``: variables of ours it is given.
+    ``base``: where relative paths count from and local commands run (default: here).
+    ``extra_secrets``: see ``Connector``. ``permissions``, ``limits``: it is asked whatever it is
+    asked under these. ``settings``: see ``Component``. ``builds``: packages that exist as source
+    only may be built, under ``permissions`` and ``limits`` too (default: yes)."""
+
+    log: EventSink
+    progress: Progress
+    upgrade: bool
+    constraints: Sequence[str]
+    env_keys: Sequence[str]
+    base: Path | None
+    extra_secrets: Sequence[str]
+    permissions: Permissions | None
+    limits: Limits | None
+    settings: Mapping[str, Any]
+    builds: bool
+
+
+def resolve(
+    kind: type[C], role: Role, ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
+) -> C:
+    """``connectors``: where environments lie. Raises ``ConfigError`` (no such form; not a connector
+    of this role), the role's error."""
+    ref = parse_ref(ref) if isinstance(ref, str) else ref
+    if ref.protocol is None:
+        raise ConfigError(
+            f"{ref.text!r} is not a {role} connector ({ref.kind.value})",
+            code=f"connector.not_a_{role}",
+            hint=f"a {role} connector is PROTOCOL:NAME, PROTOCOL:./executable or a command",
+        )
+    protocol = load(ref.protocol)
+    kind.takes(ref, protocol)
+    here = (how.get("base") or Path.cwd()).absolute()
+    env_keys, constraints = how.get("env_keys", ()), how.get("constraints", ())
+    permissions, limits = how.get("permissions"), how.get("limits")
+    builds = how.get("builds", True)
+    files = manifests_of(ref) if role == "source" else None
+    entry = None
+    if ref.kind is RefKind.component:
+        launch = component_launch(ref, here, connectors, how.get("settings", {}))
+    elif ref.kind is RefKind.package or files is not None:
+        _must_be(role, ref)
+        asked = wanted_for(ref, files) if files is not None else wanted(ref, protocol)
+        asked = replace(
+            asked,
+            constraints=tuple(constraints),
+            builds=builds,
+            permissions=permissions,
+            limits=limits,
+            role=role,
+        )
+        upgrade = how.get("upgrade", False)
+        entry = ensure(asked, connectors, how.get("progress", quiet), upgrade=upgrade)
+        launch = installed_launch(protocol, entry, here, env_keys)
+        if files is not None:
+            launch = manifest_launch(ref, files, launch, entry, here)
+            entry = None  # its spec and its streams are the manifest's, which may change
+    else:
+        launch = local_launch(ref, protocol, here, env_keys)
+    return kind(
+        ref,
+        protocol,
+        held(launch, role, permissions, limits, builds),
+        entry=entry,
+        log=how.get("log", silent),
+        extra_secrets=how.get("extra_secrets", ()),
+    )
+
+
+def _must_be(role: Role, ref: ConnectorRef) -> None:
+    """Raises ``ConfigError`` for a name that says that it is of the other role."""
+    spec = spec_of(ref.protocol or "")
+    own, other = spec.sources, spec.destinations
+    if role == "destination":
+        own, other = other, own
+    name = ref.name or ""
+    if name.startswith(other) and not name.startswith(own):
+        raise ConfigError(
+            f"{ref.text!r} is not a {role} connector, by its name",
+            code=f"connector.not_a_{role}",
+            hint=f"a {spec.name} {role} is called {spec.name}:{(*own, '')[0]}NAME",
+        )
+
+
+def wanted(ref: ConnectorRef, protocol: ProtocolPackage) -> Wanted:
+    """What ``install`` is asked for by a reference of kind package."""
+    name = ref.name or ""
+    packages = protocol.package_names(name) if ref.url is None else (name,)
+    return Wanted(
+        protocol=protocol.name,
+        reference=ref.text,
+        name=name,
+        package=packages[0],
+        alternatives=packages[1:],
+        version=ref.version,
+        url=ref.url,
+        scripts=protocol.script_names(name),
+        prefixes=spec_of(protocol.name).prefixes,
+    )

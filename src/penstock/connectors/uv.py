@@ -1,0 +1,213 @@
+"""uv and this machine's Pythons: what ``install`` asks of them, and uv's words when it fails.
+
+uv is the one shipped as a Python package; its cache and index settings are the user's own. It never
+downloads a Python, and runs code of packages only where it is given something to hold that to.
+Not here: where environments lie and when they are built (``install``).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import ConnectorError, Role
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.limits import Confinement
+from penstock.runtimes.process import ProcessRuntime
+
+Progress = Callable[[str], None]
+
+_TOTAL = 1800.0
+_QUOTED_LINES = 15
+_INDEX = re.compile(
+    r"UV_(?!PUBLISH|PYTHON|PROJECT|TOOL)|NETRC$|XDG_(CACHE|CONFIG|DATA)_HOME$|GIT_SSL_CAINFO$"
+    r"|SSL_CERT_(FILE|DIR)$|REQUESTS_CA_BUNDLE$|CURL_CA_BUNDLE$"
+    r"|(https?|all|no)_proxy$|(HTTPS?|ALL|NO)_PROXY$"
+)
+"""Variables that reach the package index: its settings, certificates, proxies."""
+_NOT_THEIRS = re.compile(r"(PENSTOCK|SPARK|PYSPARK|PYTHON|VIRTUAL_ENV|CONDA)")
+
+
+class Python(msgspec.Struct, frozen=True):
+    path: str
+    version: tuple[int, int, int]
+
+    @property
+    def minor(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}"
+
+
+class UvFailed(Exception):
+    """``words``: what uv said, without its warnings."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+def find_uv() -> str:
+    """Raises ``ConnectorError`` (``connector.uv_missing``)."""
+    import uv
+
+    try:
+        return uv.find_uv_bin()
+    except FileNotFoundError:
+        found = shutil.which("uv")
+    if found is None:
+        raise ConnectorError(
+            "uv is not installed, and connectors cannot be built without it",
+            code="connector.uv_missing",
+            hint="pip install uv",
+        )
+    return found
+
+
+def run_uv(
+    progress: Progress,
+    *arguments: str,
+    held: Confinement | None = None,
+    cache: Path | None = None,
+    seconds: float | None = None,
+    role: Role = "source",
+) -> str:
+    """Its stdout. It runs in an empty directory, so that no project's settings reach it, and dies
+    with us. ``held``: it may build packages from their source with the Python that it is given
+    (``builds``), under this, with ``cache`` in place of the user's, and of our variables with those
+    alone that lead to the index, beside the fixed base of every connector; without it nothing of a
+    package is run.
+    Raises :class:`UvFailed`, the error of ``role`` (``source.memory``)."""
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        if line and not line.startswith((" ", "warning:", "error:", "hint:")):
+            progress(line)
+
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if (not _NOT_THEIRS.match(k) if held is None else _INDEX.match(k))
+    }
+    env["UV_PYTHON_DOWNLOADS"] = "never"
+    if cache is not None:
+        env["UV_CACHE_DIR"] = str(cache)
+    never = () if held is not None or arguments[0] != "pip" else ("--no-build",)
+    bound = min(seconds or _TOTAL, _TOTAL)
+    with tempfile.TemporaryDirectory(prefix="penstock-uv-") as folder:
+        runtime = ProcessRuntime(
+            [find_uv(), *arguments, *never, "--no-progress", "--color", "never"],
+            env=env,
+            log_stderr=hear,
+            cwd=folder,
+            confinement=held or Confinement(env_keys=()),
+            role=role,
+        )
+        out = bytearray()
+        deadline = time.monotonic() + bound
+        with runtime.open([], Timeouts(stop=5)) as channel:
+            while data := channel.read(max(deadline - time.monotonic(), 0.0)):
+                out += data
+            code = channel.wait(5.0) if data is not None else None
+    if code != 0:
+        what = f"no end after {bound:.0f} s" if code is None else f"exit code {code}"
+        raise UvFailed(_words(said) or what)
+    return out.decode(errors="replace")
+
+
+def _words(said: list[str]) -> str:
+    """From the first error on; a warning block is a line and its indented lines."""
+    for number, line in enumerate(said):
+        if line.startswith("error:"):
+            return "\n".join(said[number:][-_QUOTED_LINES:])
+    return "\n".join([s for s in said if s.strip()][-_QUOTED_LINES:])
+
+
+def our_python() -> Python:
+    """The interpreter behind ours: a virtual environment's own could vanish with it."""
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    return Python(os.path.realpath(base), sys.version_info[:3])
+
+
+def other_pythons() -> list[Python]:
+    """The other minor versions of CPython installed here, newest first."""
+    try:
+        listed = subprocess.run(
+            [find_uv(), "python", "list", "--only-installed", "--output-format", "json"],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        entries = msgspec.json.decode(listed, type=list[_Listed])
+    except (subprocess.SubprocessError, msgspec.DecodeError, OSError):
+        return []
+    found: dict[str, Python] = {}
+    for e in entries:
+        if e.implementation != "cpython" or e.variant != "default" or e.path is None:
+            continue
+        parts = e.version_parts
+        python = Python(e.path, (parts.major, parts.minor, parts.patch))
+        if python.version[:2] != sys.version_info[:2]:
+            found.setdefault(python.minor, python)
+    return sorted(found.values(), key=lambda p: p.version, reverse=True)
+
+
+class _Parts(msgspec.Struct):
+    major: int
+    minor: int
+    patch: int
+
+
+class _Listed(msgspec.Struct):
+    version_parts: _Parts
+    implementation: str
+    path: str | None = None
+    variant: str = "default"
+
+
+_CLAUSE = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
+
+
+def satisfies(version: tuple[int, int, int], specifier: str) -> bool:
+    """Does a Python satisfy a Requires-Python (version specifiers of PEP 440)? uv ignores upper
+    bounds; old connectors mean them. A clause that cannot be read is taken as satisfied."""
+    for clause in filter(str.strip, specifier.split(",")):
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
+            continue
+        operator, text, star = match.groups()
+        wanted = tuple(map(int, text.split(".")))
+        if not _holds(version, operator, wanted, star is not None):
+            return False
+    return True
+
+
+def _holds(
+    version: tuple[int, int, int], operator: str, wanted: tuple[int, ...], star: bool
+) -> bool:
+    padded = (*wanted, 0, 0)[:3]
+    same = version[: len(wanted)] == wanted if star else version == padded
+    return {
+        "==": same,
+        "!=": not same,
+        ">=": version >= padded,
+        ">": version > padded,
+        "<=": version <= padded,
+        "<": version < padded,
+        "~=": version >= padded and version[: len(wanted) - 1] == wanted[:-1],
+    }[operator]
+
+
+def package_files(site_packages: Path, package: str) -> Path | None:
+    """The dist-info folder of a package."""
+    for folder in site_packages.glob("*.dist-info"):
+        name = folder.name.removesuffix(".dist-info").rpartition("-")[0]
+        if re.sub(r"[._-]+", "-", name).lower() == package:
+            return folder
+    return None

@@ -1,0 +1,257 @@
+"""What happened, counted: the observer of a sync that becomes its report (L8).
+
+``read`` counts source records: of an epoch that ended by itself, what its lane counted; of one that
+was lost or belongs to an earlier run, what its committed segments hold (the rest was, or will be,
+read again). Neighbours: ``engine.sync.sync`` tells, ``engine.run`` adds what lies around it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.engine.channel.peak import peak_bytes
+from penstock.engine.plan.endpoints import Destination
+from penstock.engine.specs.feeder import PushResult
+from penstock.engine.specs.lane import Expected, LaneResult
+from penstock.engine.specs.observer import RunObserver, counted
+from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
+from penstock.errors import Cancelled, PenstockError, SourceError
+from penstock.model.catalog import StreamId
+from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
+from penstock.model.segments import Load, Segment, SegmentId
+from penstock.model.state import SavedState
+from penstock.tables.contract import LoadResult, Place
+
+_SHOWN = 10
+
+
+class Accounting:
+    """``engine.sync.ports.Observer``; :meth:`report` at the end."""
+
+    def __init__(self, progress: RunObserver) -> None:
+        self._progress = progress
+        self.streams: dict[StreamId, StreamReport] = {}
+        self.time = TimeSpent()
+        self.notes: list[str] = []
+        self.metrics: list[dict[str, Any]] = []
+        self.inexact: set[StreamId] = set()
+        self.at_least_once = False  # whatever goes to a destination connector
+        self.drifted = False  # the source sent fields that its catalog does not have
+        self._ended: set[int] = set()
+        self._loads: list[Load] = []
+        self._expected: set[StreamId] = set()
+        self._refreshes: set[StreamId] = set()
+        self._lane_peaks: dict[int, int] = {}  # of its epochs, the largest
+        self._push_peak = 0  # one conversation after another
+        self._started: dict[int, LaneStart] = {}
+        self._expected_of_all = Expected()
+        self._segment_reads: dict[tuple[SegmentId, StreamId], int] = {}
+
+    def expect(self, streams: Iterable[StreamId]) -> None:
+        """What this run is asked to sync; what else it commits, an earlier run had sealed."""
+        for stream in streams:
+            self._expected.add(stream)
+            self.stream(stream)
+
+    def stream(self, stream: StreamId) -> StreamReport:
+        if stream not in self.streams:
+            self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
+        return self.streams[stream]
+
+    def place(self, stream: PlannedStream, place: Place) -> None:
+        """Where its rows go."""
+        line = self.stream(stream.id)
+        if stream.configured.fills_generation:
+            self._refreshes.add(stream.id)
+        if isinstance(place, Destination):
+            line.target = str(place.target(stream.id))
+        else:
+            line.table = place.location(stream.table)
+
+    # -- engine.sync.ports.Observer
+
+    def loaded(self, load: Load, result: LoadResult) -> None:
+        self._loads.append(load)
+        line = self.stream(load.stream)
+        line.committed += load.covered
+        line.written += result.written
+        line.rejected += load.rejected
+        line.filtered += load.filtered
+        line.bytes += sum(p.raw_bytes for p in load.parts)
+        for note in result.notes:
+            self.note(f"{load.stream}: {note}")
+        self._progress.phase("loaded", f"{load.stream}: {counted(load.covered, 'record')}")
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        for state in states:
+            shared = state.scope.stream is None
+            for stream in self.streams if shared else [state.scope.stream]:
+                if stream is not None:
+                    self.stream(stream).states += 1
+
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+        line = self.stream(stream)
+        line.status, line.error = "failed", error.as_report()
+
+    def refused(self, stream: StreamId, rejected: int) -> None:
+        self.stream(stream).rejected += rejected
+
+    def lane_started(self, start: LaneStart) -> None:
+        self._started[start.epoch] = start
+        for stream in start.streams:
+            self.stream(stream.id).lane = start.lane
+            self.stream(stream.id).attempts += 1
+
+    def met(self, stream: StreamId) -> None:
+        """The source showed it while it was read."""
+        self.expect([stream])
+        self.stream(stream).attempts = 1
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+        stats = result.stats
+        self.time.extract = max(self.time.extract, stats.get("extract", 0.0))
+        self.time.source_wait = max(self.time.source_wait, stats.get("source_wait", 0.0))
+        self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
+        peak = int(stats.get("peak_bytes", 0))
+        self._lane_peaks[start.lane] = max(self._lane_peaks.get(start.lane, 0), peak)
+        self.notes += result.notes
+        self.metrics += result.metrics
+        self.drifted |= result.drifted
+        for stream, told in result.expected:
+            self._tell_expected(stream, told)
+        if result.again:
+            return
+        self._ended.add(start.epoch)
+        for stream, read in result.read:
+            self.stream(stream).read += read
+        for error in result.errors:
+            named = next((s.id for s in start.streams if str(s.id) == error.get("stream")), None)
+            if named is not None:
+                self.stream(named).status, self.stream(named).error = "failed", error
+
+    def _tell_expected(self, stream: StreamId | None, told: Expected) -> None:
+        if stream is None:
+            self._expected_of_all = told
+        else:
+            line = self.stream(stream)
+            line.expected_rows, line.expected_bytes = told.rows, told.bytes
+
+    def fed(self, result: PushResult) -> None:
+        """What a destination connector was given, and how long it took."""
+        self.at_least_once = True
+        for stream, rows in result.fed:
+            self.stream(stream).written += rows
+        self.metrics += result.metrics
+        self.notes += result.notes
+        self.time.load += result.stats.get("push", 0.0)
+        self.time.destination_wait += result.stats.get("destination_wait", 0.0)
+        self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        """Of the rows that a destination has acked, these are rejects of its own."""
+        for stream, rows in rejected:
+            self.stream(stream).rejected += rows
+            self.stream(stream).committed -= rows
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        """Told of what is about to be committed: where delivery was at least once (L2)."""
+        for segment in segments:
+            for part in segment.slices:
+                self._segment_reads[segment.id, part.stream] = part.read
+            if not segment.exact:
+                self.inexact |= {s.stream for s in segment.slices if s.rows}
+
+    def _read_elsewhere(self, load: Load) -> int:
+        """Records of a load that no lane of this run has counted. The load of a generation, or one
+        that waits for the end of the sync, spans epochs: some of them may have ended here."""
+        elsewhere = [s for s in load.segments if s.epoch not in self._ended]
+        if len(elsewhere) == len(load.segments):
+            return load.read
+        return sum(self._segment_reads.get((s, load.stream), 0) for s in elsewhere)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self._progress.note(text)
+
+    # -- the end
+
+    def report(
+        self,
+        *,
+        run: str,
+        pipeline: str,
+        started_at: str,
+        seconds: float,
+        outcome: Outcome,
+        log: str,
+        errors: Sequence[PenstockError] = (),
+        jvm_peak_bytes: int = 0,
+    ) -> Report:
+        """The first error in time is the one shown."""
+        for load in self._loads:
+            self.stream(load.stream).read += self._read_elsewhere(load)
+        for stream in sorted(self.streams.keys() - self._expected, key=str):
+            self.note(f"{stream} is not synced by this run: an earlier run had sealed its rows")
+        for stream, line in self.streams.items():
+            if stream in outcome.complete:
+                line.status, line.error = "complete", None
+            elif stream in outcome.failed:
+                line.status, line.error = "failed", outcome.failed[stream].as_report()
+        everything = [*outcome.errors, *errors]
+        error = everything[0] if everything else self._unfinished(outcome)
+        if self.inexact:
+            listed = ", ".join(sorted(map(str, self.inexact)))
+            self.note(f"at least once: rows that no state covers were loaded ({listed})")
+        status, exit_code = self._verdict(outcome, error)
+        return Report(
+            run=run,
+            pipeline=pipeline,
+            status=status,
+            exit_code=exit_code,
+            started_at=started_at,
+            seconds=round(seconds, 3),
+            guarantee="at-least-once" if self.inexact or self.at_least_once else "exactly-once",
+            streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
+            time=self.time,
+            memory=Memory(
+                python_peak_bytes=peak_bytes() + sum(self._lane_peaks.values()) + self._push_peak,
+                jvm_peak_bytes=jvm_peak_bytes,
+            ),
+            notes=self.notes,
+            metrics=self.metrics,
+            expected_rows=self._expected_of_all.rows,
+            expected_bytes=self._expected_of_all.bytes,
+            error=None if error is None else error.as_report(),
+            log=log,
+        )
+
+    def _unfinished(self, outcome: Outcome) -> PenstockError | None:
+        """Why a source that failed in no other way has streams that are not complete."""
+        names = sorted(str(s) for s in self._expected if self.stream(s).status != "complete")
+        if not names or outcome.cancelled:
+            return None
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        refresh = any(str(s) in names for s in self._refreshes)
+        return SourceError(
+            f"the source ended well and never said that it had read all of: {shown}",
+            code="source.incomplete",
+            hint="a source that says how others ended must say COMPLETE of a refresh before it is"
+            " shown: these tables keep what they had; run again, which reads them from the start,"
+            " or report it to the connector's maintainers"
+            if refresh
+            else "run again: each of them goes on from its saved state",
+        )
+
+    def all_in(self, outcome: Outcome) -> bool:
+        """Is every stream complete?"""
+        return self._expected <= outcome.complete
+
+    def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:
+        if outcome.cancelled or isinstance(error, Cancelled):
+            return "cancelled", Cancelled.exit_code
+        done = [self.stream(s).status == "complete" for s in self._expected]
+        if error is None and all(done):
+            return "succeeded", 0
+        if any(done) and not all(done):
+            return "partial", 1
+        return "failed", 4 if error is None else error.exit_code

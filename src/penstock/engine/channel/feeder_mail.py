@@ -1,0 +1,100 @@
+"""What the driver and a push task tell each other while it runs: numbered files in the mailbox.
+
+A folder of its own beside the lanes' files, so that a destination's new configuration is never
+taken for the source's. Each file is written whole and renamed, mode 0600; a reader that misses one
+finds it later, and nobody reads a half. Neighbours: ``engine.deliver.connector_delivery`` (the
+driver), ``engine.worker.feeder`` (the task), ``engine.channel.mailbox`` (lease and cancel, which
+are the run's)::
+
+    mailbox/RUN/push/claim-NUMBER             exclusive create: a task that Spark retries fails
+    mailbox/RUN/push/order-NUMBER-N.json      N from 1, without gaps; fed in this order
+    mailbox/RUN/push/ack-NUMBER-N.json        N from 1, without gaps
+    mailbox/RUN/push/progress-NUMBER.json, config-NUMBER-N, log-NUMBER.jsonl
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.log.log import storage
+from penstock.engine.specs.feeder import Acked, Order
+from penstock.engine.specs.lane import NewConfig
+from penstock.errors import LogError
+from penstock.files import replace, write_new
+
+
+class PushMail(Mailbox):
+    """One end of one push task's mail. ``number``: of its ``PushJob``, where a :class:`Mailbox`
+    has an epoch. ``create`` and ``remove`` are the driver's."""
+
+    def __init__(self, log_root: Path, run: str, number: int, key: bytes = b"") -> None:
+        super().__init__(log_root, f"{run}/push", key)
+        self.number = number
+        self._ordered = self._taken = 0
+        self._acked = self._heard = 0
+        self._configs = 0
+
+    def create(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    # -- the driver's side
+
+    def order(self, order: Order) -> None:
+        """Raises ``LogError``."""
+        self._ordered += 1
+        self._write(f"order-{self.number}-{self._ordered}.json", msgspec.json.encode(order))
+
+    def acks(self) -> list[Acked]:
+        """What was acked since the last call, in order."""
+        found: list[Acked] = []
+        while (raw := self._get(f"ack-{self.number}-{self._heard + 1}.json")) is not None:
+            self._heard += 1
+            found.append(msgspec.json.decode(raw, type=Acked))
+        return found
+
+    # -- the task's side
+
+    def claim(self, owner: str) -> None:
+        """Become the one process that carries out this job. Raises ``LogError`` (``log.claimed``)
+        where somebody was first: the destination would be fed everything twice."""
+        path = self.folder / f"claim-{self.number}"
+        with storage(path, "create"):
+            try:
+                write_new(path, owner.encode())
+            except FileExistsError as e:
+                raise LogError(
+                    f"push {self.number} has run already",
+                    code="log.claimed",
+                    hint="a retried task never feeds a destination twice; the sync begins another",
+                ) from e
+
+    def next_order(self) -> Order | None:
+        """None: there is none yet."""
+        raw = self._get(f"order-{self.number}-{self._taken + 1}.json")
+        if raw is None:
+            return None
+        self._taken += 1
+        try:
+            return msgspec.json.decode(raw, type=Order)
+        except msgspec.DecodeError as e:
+            raise LogError(
+                f"order {self._taken} of push {self.number} cannot be read: {e}",
+                code="log.corrupt",
+                hint="every worker must run the same version as the driver",
+            ) from e
+
+    def ack(self, acked: Acked) -> None:
+        """Raises ``LogError``."""
+        self._acked += 1
+        self._write(f"ack-{self.number}-{self._acked}.json", msgspec.json.encode(acked))
+
+    def new_config(self, config: NewConfig) -> None:
+        """The destination changed its configuration. Raises ``LogError``."""
+        self._configs += 1
+        with storage(self.folder, "write to"):
+            self.put_config(self.number, self._configs, config)
+
+    def _write(self, name: str, body: bytes) -> None:
+        with storage(self.folder / name, "write"):
+            replace(self.folder / name, body)

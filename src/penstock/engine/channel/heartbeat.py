@@ -1,0 +1,90 @@
+"""The driver's pulse: renews the lease in the store and the lease file of the mailbox (L11, L12).
+
+A thread, because the driver's own thread may sit in a long Spark job. Neighbour:
+``engine.sync.sync`` asks :meth:`Pulse.check` before each step that commits.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from penstock.engine.channel.mailbox import BEAT_SECONDS, Mailbox
+from penstock.errors import Cancelled, LeaseLost, PenstockError
+from penstock.state.contract import Lease, Store
+
+RENEW_SECONDS = 15.0
+LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's pipeline over
+
+
+class Pulse:
+    """``engine.sync.ports.Time`` with a heart: a context manager from the moment the lease is held.
+    The mailbox comes later, and beats in a thread of its own: a store that hangs must not stop
+    lanes before the lease itself is in doubt."""
+
+    def __init__(self, store: Store, lease: Lease, cancel: threading.Event) -> None:
+        self._store, self._lease, self._cancel = store, lease, cancel
+        self._stop = threading.Event()
+        self._failure: PenstockError | None = None
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._begin(self._renew)
+        return self
+
+    def beat(self, mailbox: Mailbox) -> None:
+        """Keep this mailbox's lease file fresh until the end."""
+        mailbox.create()
+        self._begin(lambda: self._beat(mailbox))
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name="pulse", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=BEAT_SECONDS * 2)
+
+    def _beat(self, mailbox: Mailbox) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            # A folder that cannot be written to for a moment; a lane decides how long it waits.
+            with suppress(OSError):
+                mailbox.beat()
+
+    def _renew(self) -> None:
+        renewed = time.monotonic()
+        while not self._stop.wait(RENEW_SECONDS):
+            try:
+                self._store.renew(self._lease, LEASE_TTL)
+                renewed = time.monotonic()
+            except LeaseLost as e:
+                self._failure = e
+                return
+            except PenstockError as e:
+                # A store that does not answer may come back; the lease decides how long.
+                if time.monotonic() - renewed > LEASE_TTL:
+                    self._failure = LeaseLost(
+                        f"the state store could not be reached for {LEASE_TTL:.0f} s: {e}"
+                    )
+                    return
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._cancel.is_set():
+            raise Cancelled("the run was stopped", hint="run again: what is sealed is kept")
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._cancel.wait(seconds) if not self._cancel.is_set() else time.sleep(seconds)

@@ -1,0 +1,152 @@
+"""How driver and lanes talk while a sync runs: small files beside the log, on the storage they
+share.
+
+Works on every cluster and through Spark Connect, and survives a SIGKILLed driver: a lane stops when
+the lease file has not changed for :data:`LEASE_SECONDS` by the lane's own clock, so clocks need not
+agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.worker.lane`` (a lane),
+``engine.sync.lane_runner`` and ``engine.channel.heartbeat`` (the driver). One folder a run::
+
+    mailbox/RUN/lease                 a counter, rewritten every few seconds by the driver
+    mailbox/RUN/cancel                exists: every lane stops
+    mailbox/RUN/progress-EPOCH.json   once a second at most
+    mailbox/RUN/config-EPOCH-N        a connector's new configuration: encrypted, until it is stored
+    mailbox/RUN/states-EPOCH.jsonl    every state that the lane met, where each goes back
+    mailbox/RUN/log-EPOCH.jsonl       what the connector said, tailed into the run's log
+    mailbox/RUN/ask-EPOCH-N.json      a lane met a stream or a schema that it was not told of: it
+                                      waits for answer-EPOCH-N.json
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.channel.job_file import hide, show
+from penstock.engine.specs.lane import Ask, Expected, NewConfig
+from penstock.errors import LogError
+from penstock.files import replace
+from penstock.model.catalog import StreamId
+
+LEASE_SECONDS = 30.0
+BEAT_SECONDS = 5.0
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """Counts since the epoch began. ``streams``: (stream key, rows, bytes, estimated rows).
+    ``expected``: what the source said of each stream (None: of all) that it said something of."""
+
+    streams: list[tuple[str, int, int, int | None]] = []
+    expected: list[tuple[StreamId | None, Expected]] = []
+    states: int = 0
+    segments: int = 0
+
+
+class Mailbox:
+    """``key``: under which configurations are written; the store has it, the log does not, and a
+    task is told it with its job."""
+
+    def __init__(self, log_root: Path, run: str, key: bytes = b"") -> None:
+        self.folder = log_root / "mailbox" / run
+        self.key = key
+
+    def create(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.beat()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError:  # not there, or not to be read now: for whoever waits it is the same
+            return None
+
+    # -- the driver's side
+
+    def beat(self) -> None:
+        replace(self.folder / "lease", os.urandom(8).hex().encode())
+
+    def cancel(self) -> None:
+        replace(self.folder / "cancel", b"")
+
+    def progress(self, epoch: int) -> Progress | None:
+        raw = self._get(f"progress-{epoch}.json")
+        return None if raw is None else msgspec.json.decode(raw, type=Progress)
+
+    def configs(self, epoch: int | None = None) -> "Iterator[tuple[Path, NewConfig]]":
+        """New configurations in the order they came, of one epoch or of all; the caller stores
+        each, then removes its file. Raises ``LogError`` (``log.corrupt``) where one was not written
+        under this key."""
+        pattern = "config-*" if epoch is None else f"config-{epoch}-*"
+        for path in sorted(self.folder.glob(pattern)):
+            text = show(path.read_bytes(), self.key)
+            if text is None:
+                raise LogError(
+                    "a configuration that the connector changed cannot be read: it was not written "
+                    "under this pipeline's key",
+                    code="log.corrupt",
+                    where=str(path),
+                    hint="who else writes to the log's folder?",
+                )
+            yield path, msgspec.json.decode(text, type=NewConfig)
+
+    def ask(self, epoch: int, number: int) -> Ask | None:
+        raw = self._get(f"ask-{epoch}-{number}.json")
+        return None if raw is None else msgspec.json.decode(raw, type=Ask)
+
+    def put_answer(self, epoch: int, number: int, answer: bytes) -> None:
+        replace(self.folder / f"answer-{epoch}-{number}.json", answer)
+
+    def states_path(self, epoch: int) -> Path:
+        """States as a lane met them, a JSON line each: its scope's key, its text."""
+        return self.folder / f"states-{epoch}.jsonl"
+
+    def log_path(self, epoch: int) -> Path:
+        return self.folder / f"log-{epoch}.jsonl"
+
+    # -- a lane's side
+
+    def cancelled(self) -> bool:
+        return os.path.exists(self.folder / "cancel")
+
+    def put_progress(self, epoch: int, progress: Progress) -> None:
+        """Skipped where it cannot be written: it is only shown."""
+        with suppress(OSError):
+            replace(self.folder / f"progress-{epoch}.json", msgspec.json.encode(progress))
+
+    def put_config(self, epoch: int, number: int, config: "NewConfig") -> None:
+        """Raises ``OSError``: a connector's new credentials may not be lost in silence, nor in a
+        power cut: the old ones may have ended with their first use."""
+        hidden = hide(msgspec.json.encode(config), self.key)
+        replace(self.folder / f"config-{epoch}-{number:06d}", hidden, durable=True)
+
+    def put_ask(self, epoch: int, ask: Ask) -> None:
+        replace(self.folder / f"ask-{epoch}-{ask.number}.json", msgspec.json.encode(ask))
+
+    def answer(self, epoch: int, number: int) -> bytes | None:
+        return self._get(f"answer-{epoch}-{number}.json")
+
+    def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":
+        return LeaseWatch(self, clock)
+
+    def lease(self) -> bytes | None:
+        return self._get("lease")
+
+
+class LeaseWatch:
+    """Is the driver alive? Judged by change, on the watcher's own clock."""
+
+    def __init__(self, mailbox: Mailbox, clock: Callable[[], float]) -> None:
+        self._mailbox, self._clock = mailbox, clock
+        self._seen = mailbox.lease()
+        self._at = clock()
+
+    def expired(self) -> bool:
+        lease = self._mailbox.lease()
+        if lease is not None and lease != self._seen:
+            self._seen, self._at = lease, self._clock()
+        return self._clock() - self._at > LEASE_SECONDS

@@ -1,0 +1,102 @@
+"""A supervised process as a Spark job: one single-task, non-barrier job, from its own thread.
+
+So one job's failure does not cancel another, and a job needs one slot. The task only supervises a
+process (``engine.channel.child_process``); its answer is one row. A plain Python UDF ships it:
+Spark's ``mapInArrow`` wants pandas on the driver. Only the session API of Spark Connect is used.
+The job itself, which holds passwords, goes beside Spark (``engine.channel.job_file``).
+Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.engine.channel.child_process import supervise
+from penstock.engine.channel.job_file import put_job, remove_job
+from penstock.engine.log.log import storage
+from penstock.errors import Defect, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Submit = Callable[[str, bytes], bytes]
+"""(module of the process, its job) -> its answer, once it has ended. Raises what went wrong."""
+
+
+DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+
+
+def on_spark(spark: "SparkSession", folder: Path) -> Submit:
+    """``folder``: the run's in the log, which every worker reaches. Raises why Java died, where a
+    task was lost with it."""
+
+    def submit(module: str, job: bytes) -> bytes:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        from penstock.spark.session import java_death
+
+        with storage(folder, "write to"):
+            path, pad, mac = key = put_job(folder, job)
+
+        def task(_: int) -> str:
+            from penstock.engine.channel.child_process import supervise
+            from penstock.engine.channel.job_file import JobKey, take_job
+
+            return supervise(module, take_job(JobKey(path, pad, mac))).decode()
+
+        try:
+            shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
+            rows = spark.range(0, 1, 1, 1).select(shipped("id")).collect()
+        except Exception as e:
+            death = None if isinstance(e, PySparkException) else java_death(DEATH_SECONDS)
+            if death is not None:
+                raise death from None
+            raise
+        finally:
+            remove_job(key)
+        return str(rows[0][0]).encode()
+
+    return submit
+
+
+def here(module: str, job: bytes) -> bytes:
+    """The same process without Spark, for dry runs, which move no data."""
+    return supervise(module, job)
+
+
+class Submitted:
+    """A job on its way, in a thread of its own."""
+
+    def __init__(self, name: str, submit: Submit, module: str, job: bytes) -> None:
+        self._answer: bytes | None = None
+        self._lost: BaseException | None = None
+
+        def work() -> None:
+            try:
+                self._answer = submit(module, job)
+            except Exception as e:  # Spark's and py4j's errors have no common base
+                self._lost = e
+
+        threading.Thread(target=work, name=name, daemon=True).start()
+
+    def answer(self) -> bytes | None:
+        """None while it runs, or where it was lost."""
+        return self._answer
+
+    def lost(self, what: str) -> PenstockError | None:
+        """Why there will be no answer; ``what`` names the process."""
+        cause = self._lost
+        if cause is None or isinstance(cause, PenstockError):
+            return cause
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        raised = [line for line in lines if line.startswith("penstock.errors.")]
+        told = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
+        if raised:
+            told = raised[-1].partition(": ")[2]
+        return Defect(
+            f"the process that ran the {what} was lost with its Spark task: {told or repr(cause)}",
+            code="lane.lost",
+            hint="see the run's spark.log; what was sealed is kept",
+        )

@@ -1,0 +1,402 @@
+"""Delivery into a destination that is a connector: rows are fed to it, its acks save the states.
+
+At least once: a group of loads is settled in the ledger when the destination has acked it, so what
+was fed and not acked is fed again by the next run. A *conversation* is one run of the destination,
+from its first order to the end of its input: one at a time, and none before there are rows.
+Neighbours: ``engine.deliver.delivery`` has the contract and the tables' way;
+``engine.deliver.feeder_runner`` runs a conversation as a Spark job; ``engine.worker.feeder`` is its
+process.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.engine.deliver.delivery import DeliveryObserver, Gate, Meanwhile, Verdicts
+from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.deliver.unacked import SentMarks
+from penstock.engine.specs.failpoints import reach
+from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
+from penstock.engine.specs.lane import NewConfig
+from penstock.errors import Cancelled, DestinationError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import (
+    SHARED_STATE,
+    Consumed,
+    Load,
+    Segment,
+    SegmentId,
+    Shape,
+    StreamSlice,
+)
+from penstock.model.state import StateScope, StateType
+from penstock.protocols.contract import StateRole
+from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
+from penstock.state.keys import Covered
+from penstock.tables.contract import LoadResult
+
+STOP_SECONDS = 30.0  # for a destination that is told to stop
+
+
+class Conversation(Protocol):
+    """A destination that is being fed, somewhere."""
+
+    def takes(self, loads: Sequence[LoadIntent]) -> bool:
+        """Not where they are of a stream, or of a schema, that the destination must be told of when
+        it starts."""
+        ...
+
+    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+        """An order with the streams that are new to it, or whose schema is."""
+        ...
+
+    def order(self, order: Order) -> None: ...
+
+    def acks(self) -> list[Acked]: ...
+
+    def new_config(self) -> NewConfig | None: ...
+
+    def poll(self) -> PushResult | None:
+        """None while it runs."""
+        ...
+
+    def cancel(self) -> None: ...
+
+
+class Feeder(Protocol):
+    """Starts conversations."""
+
+    def keys_task(self) -> str | None:
+        """The name under which the next one writes keys of its own; None: it has none."""
+        ...
+
+    def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> Conversation:
+        """``streams``: what must be known to the destination, beside those of the plan, and how
+        their rows join what is there.
+        ``attempt``: how often it is begun, this time included, where the one before failed and may
+        be tried again."""
+        ...
+
+    def cancelled(self) -> bool:
+        """The run was told to stop."""
+        ...
+
+    def save_config(self, config: NewConfig) -> None: ...
+
+
+class PushObserver(DeliveryObserver, Protocol):
+    def fed(self, result: PushResult) -> None:
+        """A conversation is over."""
+        ...
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        """Of the rows that are acked next, the destination kept these as rejects."""
+        ...
+
+    def sent_again(self, stream: StreamId, rows: int) -> None: ...
+
+
+class _Flight(msgspec.Struct, frozen=True):
+    """``segment``: as it was ordered."""
+
+    group: GroupIntent
+    publishes: frozenset[StreamId]
+    segment: Segment
+
+
+class PushDelivery:
+    """``engine.deliver.delivery.Delivery``."""
+
+    each_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
+
+    def __init__(
+        self,
+        *,
+        lease: Lease,
+        store: Store,
+        sent: SentMarks,
+        feeder: Feeder,
+        gate: Gate,
+        states: StateRole,
+        observer: PushObserver,
+        verdicts: Verdicts,
+        keep_rejects: Callable[[Sequence[str]], object],
+    ) -> None:
+        """``keep_rejects``: files of the log, to where users query them."""
+        self._keep_rejects = keep_rejects
+        self._lease, self._store, self._sent = lease, store, sent
+        self._feeder, self._gate, self._states = feeder, gate, states
+        self._observer, self._verdicts = observer, verdicts
+        self._talk: Conversation | None = None
+        self._flying: dict[SegmentId, _Flight] = {}
+        self._done: set[StreamId] = set()
+        self._ended = False  # its input
+        self._dead = False
+        self._fed_before = sent.before()
+        self._number = 0
+        self._published: set[StreamId] = set()
+        self._task: str | None = None
+        self._attempt = 1
+        self._again_at: float | None = None
+        self._filtered: dict[StreamId, int] = {}  # by the destination, and in no load yet
+
+    def repeat(self, meanwhile: Meanwhile) -> None:
+        """Nothing is written down before it is acked."""
+
+    def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
+        ready = [] if self._dead else self._gate.passed(pending, self._lease)
+        if not ready:
+            return
+        self._while_it(meanwhile, self._will_begin_again)
+        if self._dead or self._again_at is not None:
+            return
+        loads = [load for group in ready for load in group.loads]
+        if self._talk is not None and not self._talk.takes(loads):
+            self.flush(meanwhile)
+            if self._dead or self._again_at is not None:
+                return
+        for stream, _, _ in pending.activates:
+            self._observer.note(
+                f"{stream}: a new version replaced its rows at the source; the destination was "
+                "sent the new ones and keeps the old"
+            )
+        self._gate.tell(segment for group in ready for segment, _ in group.consumes)
+        if self._talk is None:
+            self._attempt = 1
+            self._talk = self._begin(loads)
+            self._ended, self._done = False, set()
+        self._sent.add(item for group in ready for item in _consumed(group))
+        self._count_again(loads)
+        segments = [self._fly(group, pending) for group in ready]
+        order = self._talk.changes(loads)
+        done = [load.stream for load in loads if load.stream in pending.publishes]
+        self._done.update(done)
+        self._talk.order(msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done)))
+        reach("after-order")
+
+    def _fly(self, group: GroupIntent, pending: Pending) -> Segment:
+        """A group as the push task knows it: one segment under a number of its own."""
+        self._number += 1
+        number = SegmentId(group.epoch, self._number)
+        published = pending.publishes & {load.stream for load in group.loads}
+        state = group.states[-1] if group.states else None
+        segment = Segment(
+            id=number,
+            lane=0,
+            scope=state.scope if state is not None else _scope(group, pending),
+            slices=tuple(_slice(load, complete=load.stream in published) for load in group.loads),
+            state=None if state is None else state.blob,
+        )
+        self._flying[number] = _Flight(group, published, segment)
+        return segment
+
+    def _begin(self, loads: Sequence[LoadIntent]) -> Conversation:
+        self._task = self._feeder.keys_task()
+        if self._task is not None:
+            self._store.begin_keys(self._lease, self._task)
+        return self._feeder.start({load.stream: load.shape for load in loads}, self._attempt)
+
+    def _begin_again(self) -> None:
+        """What the destination did not ack, in the same order, and then what was told beside."""
+        self._again_at = None
+        loads = [load for flight in self._flying.values() for load in flight.group.loads]
+        self._sent.add(item for flight in self._flying.values() for item in _consumed(flight.group))
+        talk = self._talk = self._begin(loads)
+        order = talk.changes(loads)
+        segments = tuple(flight.segment for flight in self._flying.values())
+        done = tuple(sorted(self._done))
+        talk.order(msgspec.structs.replace(order, segments=segments, done=done))
+        if self._ended:
+            talk.order(Order(end=True))
+
+    def _count_again(self, loads: Sequence[LoadIntent]) -> None:
+        for load in loads:
+            if any(Consumed(segment, load.stream) in self._fed_before for segment in load.segments):
+                self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
+
+    # -- acks
+
+    def poll(self) -> None:
+        again_at = self._again_at
+        if again_at is not None and time.monotonic() >= again_at and self._will_begin_again():
+            self._begin_again()
+        talk = self._talk
+        if talk is None:
+            return
+        config = talk.new_config()
+        if config is not None:
+            self._feeder.save_config(config)
+        result = talk.poll()
+        for acked in talk.acks():
+            self._settle(acked)
+        if result is not None:
+            self._over(result)
+
+    def _settle(self, acked: Acked) -> None:
+        flights = [self._flying[s] for s in acked.segments if s in self._flying]
+        if not flights:
+            return
+        self._keep_rejects(acked.rejects)
+        self._observer.put_aside(acked.rejected)
+        for stream, rows in acked.filtered:
+            self._filtered[stream] = self._filtered.get(stream, 0) + rows
+        reach("before-settle")
+        groups = [f.group for f in flights]
+        if self._task is not None and acked.keys:
+            keys = tuple(Covered(self._task, scope, upto) for scope, upto in acked.keys)
+            groups[-1] = msgspec.structs.replace(groups[-1], keys=(*groups[-1].keys, *keys))
+        groups = self._store.settle(self._lease, groups, self._states.merge)
+        reach("after-settle")
+        for number in acked.segments:
+            self._flying.pop(number, None)
+        self._sent.remove(item for f in flights for item in _consumed(f.group))
+        for flight, group in zip(flights, groups, strict=True):
+            for load in group.loads:
+                self._observer.loaded(self._less(load), LoadResult(0))  # written: what was fed
+            self._observer.states(group.states)
+            self._published |= flight.publishes
+
+    def _less(self, load: Load) -> Load:
+        """Without the rows that the destination left out: those were not committed."""
+        rows = min(self._filtered.get(load.stream, 0), load.covered)
+        if rows < 1:
+            return load
+        self._filtered[load.stream] -= rows
+        return msgspec.structs.replace(load, filtered=load.filtered + rows)
+
+    def _over(self, result: PushResult) -> None:
+        """The conversation has ended: what is still in the air was not acked."""
+        self._filtered = {}  # of loads that are not
+        self._observer.fed(result)
+        if self._task is not None:
+            self._store.end_keys(self._lease, (), [self._task])
+        given = set(result.unacked)
+        for number, flight in self._flying.items():
+            if result.end is not PushEnd.lost and number not in given:
+                self._sent.remove(_consumed(flight.group))
+        if result.retry is None or not self._flying:
+            self._keep_rejects(result.rejects)  # else they come again, with their rows
+        if result.retry is not None:
+            self._try_again(result, result.retry)
+            return
+        left, self._flying, self._talk = self._flying, {}, None
+        errors = [PenstockError.from_dict(e) for e in result.errors]
+        if result.end is PushEnd.finished and not self._ended:
+            errors.append(_ended_early())
+        elif result.end is PushEnd.finished and left and not errors:
+            errors.append(_unacked(left.values()))
+        self._verdicts.errors += errors
+        self._dead |= bool(errors) or result.end is not PushEnd.finished
+
+    def _try_again(self, result: PushResult, seconds: float) -> None:
+        self._talk = None
+        self._attempt += 1
+        self._again_at = time.monotonic() + seconds
+        for error in result.errors:
+            self._observer.note(f"the destination is tried again after: {error['message']}")
+        given = set(result.unacked)
+        for number, flight in self._flying.items():
+            for load in flight.group.loads if number in given else ():
+                self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
+
+    # -- its end
+
+    def flush(self, meanwhile: Meanwhile) -> None:
+        self._end_input()
+        self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
+
+    def _will_begin_again(self) -> bool:
+        """Not in a run that was cancelled, though a lane of it may still be stopping."""
+        return self._again_at is not None and not self._feeder.cancelled()
+
+    def _while_it(self, meanwhile: Meanwhile, waits: Callable[[], bool]) -> None:
+        try:
+            while waits():
+                meanwhile.pause()
+        except Cancelled:
+            self.stop()
+            raise
+
+    def _end_input(self) -> None:
+        if self._ended or (self._talk is None and self._again_at is None):
+            return
+        self._ended = True
+        if self._talk is not None:
+            self._talk.order(Order(end=True))
+
+    def stop(self) -> None:
+        self._again_at = None
+        if self._talk is not None:
+            self._talk.cancel()
+        until = time.monotonic() + STOP_SECONDS
+        while self._talk is not None and time.monotonic() < until:
+            self.poll()
+            time.sleep(0.1)
+
+    def source_done(self, streams: Iterable[StreamId]) -> None:
+        new = [s for s in streams if s not in self._done]
+        if self._again_at is not None:
+            self._done.update(new)  # told when it is begun again
+        elif self._talk is not None and not self._ended and new:
+            self._done.update(new)
+            self._talk.order(Order(done=tuple(new)))
+
+    def under_way(self) -> set[Consumed]:
+        return {item for flight in self._flying.values() for item in _consumed(flight.group)}
+
+    def published(self) -> set[StreamId]:
+        found, self._published = self._published, set()
+        return found
+
+    def dead(self) -> bool:
+        return self._dead
+
+
+def _consumed(group: GroupIntent) -> list[Consumed]:
+    return [Consumed(segment, stream) for segment, stream in group.consumes]
+
+
+def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:
+    """Of a group that has no state of its own: a later one of its scope covers it. A version's rows
+    are settled in their place among the stream's others, so that they never come after them."""
+    streams = {load.stream for load in group.loads}
+    shares = any(s == SHARED_STATE for _, s in group.consumes)
+    if len(streams) != 1 or shares or streams <= pending.amid_shared:
+        return StateScope(StateType.global_)
+    return StateScope(StateType.stream, streams.pop())
+
+
+def _slice(load: LoadIntent, *, complete: bool) -> StreamSlice:
+    return StreamSlice(
+        stream=load.stream,
+        shape=load.shape,
+        schema_version=load.schema_version,
+        generation=load.generation,
+        fills_generation=load.replaces,
+        parts=load.parts,
+        read=load.read,
+        rejected=load.rejected,
+        filtered=load.filtered,
+        complete=complete,
+    )
+
+
+def _ended_early() -> PenstockError:
+    return DestinationError(
+        "the destination ended with exit code 0 before the end of its input",
+        code="destination.ended_early",
+        hint="what it acked is kept; run again to go on",
+    )
+
+
+def _unacked(left: Iterable[_Flight]) -> PenstockError:
+    rows = sum(p.rows for f in left for load in f.group.loads for p in load.parts)
+    return DestinationError(
+        f"the destination ended well and never gave back the states of {rows} rows: they count as "
+        "not written, and the saved state stays where it was",
+        code="destination.no_ack",
+        hint="`acks: at_end` in the pipeline file takes exit code 0 for the ack, where the "
+        "destination is one that never gives states back",
+    )

@@ -1,0 +1,377 @@
+"""Which sealed segments become which loads: pure decisions over what the log and the ledger say.
+
+Not here: commits, clocks, files. Neighbour: ``engine.sync.sync``. The rules:
+
+* A segment of a closed epoch beyond its fence does not exist (L4, L12).
+* Segments of an epoch follow each other without a gap: what is not in the log was consumed (L3).
+* A stream's rows load in the order of their segments; a load never spans two schema versions or two
+  shapes; a shared state waits for every stream's load of its segments (L1).
+* Rows of a stream that fills a generation load only once the generation is complete, all in one
+load (L6). They do not hold a shared state back: a full refresh starts without state, and a version
+of an incremental stream waits in the log until it is whole.
+* A version's load comes after the stream's rows before it and before those after it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import groupby
+
+import msgspec
+
+from penstock.engine.log.log import DAMAGED_HINT
+from penstock.errors import LogError
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
+from penstock.model.state import SavedState, StateScope
+from penstock.state.contract import GroupIntent, LoadIntent
+from penstock.state.keys import Covered, lane_task
+
+Taken = tuple[SegmentId, StreamId]
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """``ready``: what may be committed now, in order. ``publishes``: streams of which that
+    completes a generation. ``waiting``: per stream, the slices of a generation that is not
+    complete, with their states. ``spent``: segments nobody needs. ``activates``: (stream,
+    generation, version) of incremental streams, whose rows of older versions go with it.
+    ``amid_shared``: those of them whose other rows share a state."""
+
+    ready: tuple[GroupIntent, ...]
+    publishes: frozenset[StreamId]
+    activates: tuple[tuple[StreamId, int, int], ...]
+    amid_shared: frozenset[StreamId]
+    waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
+    spent: tuple[Segment, ...]
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    segment: SegmentId
+    slice: StreamSlice
+    state: SavedState | None
+    keys: int = 0  # as in the segment, where its state is this stream's alone
+
+
+def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segment]:
+    """Segments on our side of every fence."""
+    return [s for s in segments if s.id.seq <= closed.get(s.id.epoch, s.id.seq)]
+
+
+def chained(
+    segments: Sequence[Segment],
+    consumed: AbstractSet[Consumed],
+    closed: Mapping[int, int],
+    shares: Mapping[int, int] | None = None,
+) -> list[Segment]:
+    """``segments`` (by id) as far as nothing is missing before them: what is no longer in the log
+    must have been ``consumed``. Of an epoch that is read still, those behind a gap wait: its
+    manifest may not show yet. Raises ``LogError`` for a gap in one that is ``closed``, and for one
+    at its end: ``shares`` says how much it held up to its fence. Numbers alone prove nothing: not
+    each was sealed."""
+    taken: dict[int, Counter[int]] = {}
+    for item in consumed:
+        taken.setdefault(item.segment.epoch, Counter())[item.segment.seq] += 1
+    found: list[Segment] = []
+    by_epoch = {e: list(its) for e, its in groupby(segments, key=lambda s: s.id.epoch)}
+    due = shares or {}
+    for epoch in sorted({*by_epoch, *due}):
+        counts, known, seq = taken.get(epoch, Counter[int]()), 0, 0
+        for segment in by_epoch.get(epoch, ()):
+            known += sum(counts[n] for n in range(seq + 1, segment.id.seq))
+            if segment.before is not None and known < segment.before:
+                if epoch in closed:
+                    raise _gap(epoch, seq + 1, segment.id.seq - 1)
+                break
+            found.append(segment)
+            known, seq = known + segment.shares, segment.id.seq
+        if epoch in closed and epoch in due:
+            known += sum(counts[n] for n in range(seq + 1, closed[epoch] + 1))
+            if known < due[epoch]:
+                raise _gap(epoch, seq + 1, closed[epoch])
+    return found
+
+
+def _gap(epoch: int, first: int, last: int) -> LogError:
+    which = f"segment {first}" if first == last else f"one of the segments {first} to {last}"
+    return LogError(
+        f"the log lacks {which} of epoch {epoch}, and no load took it: a manifest "
+        f"(epochs/{epoch:08d}/seg-*.json) was lost",
+        code="log.corrupt",
+        hint=DAMAGED_HINT,
+    )
+
+
+def decide(
+    segments: Sequence[Segment],
+    consumed: set[Consumed],
+    *,
+    blocked: frozenset[StreamId] = frozenset(),
+    held: frozenset[StreamId] = frozenset(),
+    patient: bool = False,
+    each_state: bool = False,
+    ended: Mapping[StreamId, int] | None = None,
+) -> Pending:
+    """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
+    theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
+    end of the sync; they hold a state they share. ``patient``: so does a generation that is not
+    whole. ``each_state``: a group for every state, where they are acked one by one. ``ended``:
+    streams that their source read to the end in this sync, with the newest generation of each that
+    was shown: a later version is whole, also where an earlier epoch has read all of it."""
+    groups: list[GroupIntent] = []
+    generations: dict[tuple[StreamId, int], list[Waiting]] = {}
+    streams: dict[StreamId, list[Segment]] = {}
+    shared: list[Segment] = []
+    spent: list[Segment] = []
+    for segment in segments:
+        wanted = _unconsumed(segment, consumed)
+        if not wanted:
+            spent.append(segment)
+        elif segment.scope is not None and segment.scope.stream is not None:
+            streams.setdefault(segment.scope.stream, []).append(segment)
+        elif segment.scope is not None:
+            shared.append(segment)
+    for segment in (*shared, *(s for n, its in streams.items() if n not in blocked for s in its)):
+        _collect(segment, consumed, generations)
+    complete, waiting = _generations(generations, blocked | held, ended or {})
+    whole = [p for p in complete if p.version is None]
+    scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
+    cuts: dict[StreamId | None, list[_Published]] = {}
+    for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
+        cuts.setdefault(scopes[version.last], []).append(version)
+    for stream, its in streams.items():
+        if stream not in blocked | held:
+            live = [s for s in its if not any(x.fills_generation for x in s.slices)]
+            groups += _groups(live, consumed, cuts.get(stream, []), each_state)
+    waits = patient and any(
+        s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
+    )
+    if not waits and not any(_touches(s, blocked | held) for s in shared):
+        groups += _groups(shared, consumed, cuts.get(None, []), each_state)
+    return Pending(
+        ready=(*groups, *(p.group for p in whole)),
+        publishes=frozenset(p.stream for p in whole),
+        activates=tuple(
+            (p.stream, p.generation, p.version) for p in complete if p.version is not None
+        ),
+        amid_shared=frozenset(version.stream for version in cuts.get(None, [])),
+        waiting=waiting,
+        spent=tuple(spent),
+    )
+
+
+def _unconsumed(segment: Segment, consumed: set[Consumed]) -> set[StreamId]:
+    wanted = {s.stream for s in segment.slices}
+    if segment.scope is not None and segment.scope.stream is None:
+        wanted.add(SHARED_STATE)
+    return {s for s in wanted if Consumed(segment.id, s) not in consumed}
+
+
+def _touches(segment: Segment, streams: frozenset[StreamId]) -> bool:
+    return any(s.stream in streams and not s.fills_generation for s in segment.slices)
+
+
+def _collect(
+    segment: Segment,
+    consumed: set[Consumed],
+    generations: dict[tuple[StreamId, int], list[Waiting]],
+) -> None:
+    own = segment.scope is not None and segment.scope.stream is not None
+    state = None
+    if own and segment.scope is not None and segment.state is not None:
+        state = SavedState(segment.scope, segment.state)
+    for part in segment.slices:
+        if part.fills_generation and Consumed(segment.id, part.stream) not in consumed:
+            key = (part.stream, part.generation)
+            keys = segment.keys if own else 0
+            generations.setdefault(key, []).append(Waiting(segment.id, part, state, keys))
+
+
+def _groups(
+    segments: Sequence[Segment],
+    consumed: set[Consumed],
+    cuts: "Sequence[_Published]",
+    each_state: bool,
+) -> list[GroupIntent]:
+    """Segments of one scope, in order, cut where a stream's schema or shape changes, where a
+    version that becomes visible (``cuts``, in order) comes between them, and behind a state
+    (``each_state``)."""
+    groups: list[GroupIntent] = []
+    batch: list[tuple[Segment, list[StreamSlice]]] = []
+    kinds: dict[StreamId, tuple[object, int, int]] = {}
+    left = list(cuts)
+    for segment in segments:
+        if Consumed(segment.id, SHARED_STATE) in consumed:
+            continue
+        while left and left[0].last <= segment.id:
+            groups += [*([_group(batch)] if batch else []), left.pop(0).group]
+            batch, kinds = [], {}
+        live = [
+            s
+            for s in segment.slices
+            if not s.fills_generation and Consumed(segment.id, s.stream) not in consumed
+        ]
+        # A slice without rows never cuts: each group after the first then has a load, and no state
+        # is saved before the loads of the group ahead of it.
+        filled = [s for s in live if s.parts or s.read]
+        if kinds and any(kinds.get(s.stream, _kind(s)) != _kind(s) for s in filled):
+            groups.append(_group(batch))
+            batch, kinds = [], {}
+        batch.append((segment, live))
+        kinds.update({s.stream: _kind(s) for s in filled})
+        if each_state and segment.state is not None:
+            groups.append(_group(batch))
+            batch, kinds = [], {}
+    return [*groups, *([_group(batch)] if batch else []), *(cut.group for cut in left)]
+
+
+def _kind(part: StreamSlice) -> tuple[object, int, int]:
+    return part.shape, part.schema_version, part.generation
+
+
+def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
+    slices: dict[StreamId, list[tuple[SegmentId, StreamSlice]]] = {}
+    consumes: list[Taken] = []
+    states: dict[StateScope, SavedState] = {}
+    for segment, live in batch:
+        for part in live:
+            slices.setdefault(part.stream, []).append((segment.id, part))
+            consumes.append((segment.id, part.stream))
+        if segment.scope is not None:
+            if segment.scope.stream is None:
+                consumes.append((segment.id, SHARED_STATE))
+            if segment.state is not None:
+                states[segment.scope] = SavedState(segment.scope, segment.state)
+    return GroupIntent(
+        loads=tuple(load for s in slices.values() if (load := _load(s)) is not None),
+        states=tuple(states.values()),
+        epoch=batch[-1][0].id.epoch,
+        consumes=tuple(consumes),
+        keys=tuple(key for segment, live in batch for key in _covers(segment, live)),
+    )
+
+
+def covered(
+    segments: Iterable[Segment], consumed: AbstractSet[Consumed] = frozenset()
+) -> Iterator[Covered]:
+    """What these segments still cover of connectors' own keys."""
+    for segment in segments:
+        left = [s for s in segment.slices if Consumed(segment.id, s.stream) not in consumed]
+        if left:
+            yield from _covers(segment, left)
+
+
+def _covers(segment: Segment, slices: Iterable[StreamSlice]) -> Iterator[Covered]:
+    if segment.keys and segment.scope is not None:
+        yield Covered(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
+    for part in slices:
+        yield from _of_slice(segment.id, part)
+
+
+def _of_slice(segment: SegmentId, part: StreamSlice) -> Iterator[Covered]:
+    for place, number in part.keys:
+        yield Covered(lane_task(segment.epoch), part.stream.key, number, place)
+
+
+def _of_waiting(waits: Waiting) -> Iterator[Covered]:
+    if waits.keys:
+        yield Covered(lane_task(waits.segment.epoch), waits.slice.stream.key, waits.keys)
+    yield from _of_slice(waits.segment, waits.slice)
+
+
+def _load(
+    slices: Sequence[tuple[SegmentId, StreamSlice]], *, replaces: bool = False
+) -> LoadIntent | None:
+    """None: nothing to commit. A load without a row still counts what was rejected."""
+    last = next((s for _, s in reversed(slices) if s.parts or s.read), slices[-1][1])
+    read = sum(s.read for _, s in slices)
+    parts = tuple(p for _, s in slices for p in s.parts)
+    if not parts and not read and not replaces:
+        return None
+    return LoadIntent(
+        stream=last.stream,
+        shape=last.shape,
+        segments=tuple(i for i, _ in slices),
+        parts=parts,
+        schema_version=last.schema_version,
+        generation=last.generation,
+        replaces=replaces,
+        read=read,
+        rejected=sum(s.rejected for _, s in slices),
+        filtered=sum(s.filtered for _, s in slices),
+    )
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """The load of a generation. ``last``: the segment that completes it. ``version``: of an
+    incremental stream."""
+
+    group: GroupIntent
+    stream: StreamId
+    generation: int
+    last: SegmentId
+    version: int | None
+
+
+def _generations(
+    found: Mapping[tuple[StreamId, int], list[Waiting]],
+    excluded: frozenset[StreamId],
+    ended: Mapping[StreamId, int],
+) -> tuple[list[_Published], dict[StreamId, tuple[Waiting, ...]]]:
+    """Complete generations, oldest first (a stream has one at a time, as the next begins only once
+    this one is published or given up; versions may be several: rows of each may follow it); the
+    others as they stand."""
+    complete: list[_Published] = []
+    waiting: dict[StreamId, tuple[Waiting, ...]] = {}
+    newest = dict(sorted(found, key=lambda key: key[1]))
+    for (stream, generation), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
+        before = waiting.get(stream, ())
+        whole = _every_shard(w.slice for w in slices)
+        if generation == newest[stream] and generation > ended.get(stream, generation):
+            whole |= slices[-1].slice.version is not None
+        if stream in excluded or not whole:
+            waiting[stream] = (*before, *slices)
+            continue
+        older = [w for w in before if w.slice.version is not None]
+        complete.append(_publication(stream, slices, older))
+        left = tuple(w for w in before if w.slice.version is None)
+        waiting.pop(stream, None)
+        if left:
+            waiting[stream] = left
+    return complete, waiting
+
+
+def _every_shard(slices: Iterable[StreamSlice]) -> bool:
+    """All of a generation has come: of each shard, where it is read in several."""
+    done = [s.shard for s in slices if s.complete]
+    shards = {shard.index: shard.count for shard in done if shard is not None}
+    return len(done) > len(shards) if not shards else len(shards) == max(shards.values())
+
+
+def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waiting]) -> _Published:
+    """The one load that shows a whole generation. Its parts have one schema version: a generation
+    that outlives a schema change starts anew. ``older``: of versions that it makes invisible
+    before they were ever seen."""
+    last = slices[-1].slice
+    overwrites = last.shape.mode is DestinationSyncMode.overwrite or last.shape.replaces
+    replaces = overwrites or last.version is not None
+    load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
+    if load is not None and older:
+        load = msgspec.structs.replace(
+            load,
+            read=load.read + sum(w.slice.read for w in older),
+            rejected=load.rejected + sum(w.slice.rejected for w in older),
+            filtered=load.filtered + sum(w.slice.read - w.slice.rejected for w in older),
+        )
+    states = [w.state for w in slices if w.state is not None]
+    group = GroupIntent(
+        loads=() if load is None else (load,),
+        states=tuple(states[-1:]),
+        epoch=slices[-1].segment.epoch,
+        consumes=tuple((w.segment, stream) for w in (*older, *slices)),
+        keys=tuple(key for w in (*older, *slices) for key in _of_waiting(w)),
+    )
+    return _Published(group, stream, last.generation, slices[-1].segment, last.version)

@@ -1,0 +1,178 @@
+"""Which loads may not go out, because too many records of their stream were rejected (L8, L9).
+
+Decisions over what ``engine.deliver.load_plan`` found; ``engine.sync.backlog`` carries them out. A
+generation is judged by itself, once it is whole; of other streams what this run has delivered and
+what is ready count together. While a stream is read, what is over its limit waits, since good
+records may follow. Changes that are gone at the source (cdc) go out whatever the limit says: they
+cannot be read again.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.specs.plan import SyncStream
+from penstock.errors import SourceError
+from penstock.model.catalog import StreamId, SyncMode
+from penstock.model.rejected import MaxRejected
+from penstock.model.segments import SHARED_STATE
+from penstock.state.contract import GroupIntent, LoadIntent
+
+
+@dataclass(slots=True)
+class Counts:
+    read: int = 0
+    rejected: int = 0
+    filtered: int = 0
+
+    def plus(self, load: LoadIntent) -> "Counts":
+        return Counts(
+            self.read + load.read, self.rejected + load.rejected, self.filtered + load.filtered
+        )
+
+
+@dataclass(slots=True)
+class Over:
+    """A stream that is over its limit. ``new``: its records that are not delivered. ``final``:
+    nothing that may still come changes it. ``shared``: its state is not its own."""
+
+    stream: StreamId
+    counts: Counts
+    new: Counts
+    limit: MaxRejected
+    final: bool
+    shared: bool = False
+
+    def error(self) -> SourceError:
+        read, rejected = self.counts.read, self.counts.rejected
+        if not read:
+            what = "records were rejected that name no stream, and none came of it"
+        elif rejected >= read - self.counts.filtered:
+            what = f"all of the {read} records that came were rejected"
+            if self.counts.filtered:
+                what = f"{rejected} records were rejected, and none was taken"
+        else:
+            what = f"{rejected} of {read} records were rejected; max_rejected is {self.limit}"
+        return SourceError(
+            f"{self.stream}: {what}. Its table and its state stay as they were",
+            code="source.rejected",
+            hint="`penstock rejects` shows them and why; `max_rejected` (or --max-rejected) says "
+            "how many may be: a number, or a percentage; 100% lets the run pass",
+            stream=str(self.stream),
+        )
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """``pending``: what may go out. ``over``: streams of which nothing more may. ``lost``: streams
+    over their limit whose changes are gone at the source."""
+
+    pending: Pending
+    over: tuple[Over, ...] = ()
+    lost: tuple[Over, ...] = ()
+
+
+class Rejections:
+    """``limit``: of streams that have none of their own. ``streams``: of this sync, as they
+    grow."""
+
+    def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, SyncStream]) -> None:
+        self._limit, self._streams = limit, streams
+        self._delivered: dict[StreamId, Counts] = {}
+
+    def judge(
+        self,
+        pending: Pending,
+        ended: Callable[[StreamId], bool],
+        unnamed: Collection[int] = (),
+    ) -> Judged:
+        """``ended``: nothing more of this stream comes. ``unnamed``: epochs with rejects that name
+        no stream: an empty generation may be theirs."""
+        over: dict[StreamId, Over] = {}
+        lost: list[Over] = []
+        ready: dict[StreamId, Counts] = {}
+        for group in pending.ready:
+            for load in group.loads:
+                if _by_itself(load, pending):
+                    counts = Counts().plus(load)
+                    empty = not load.read and any(s.epoch in unnamed for s in load.segments)
+                    self._put(over, load.stream, counts, counts, final=True, empty=empty)
+                else:
+                    ready[load.stream] = ready.get(load.stream, Counts()).plus(load)
+        for stream, new in ready.items():
+            before = self._delivered.get(stream, Counts())
+            counts = Counts(
+                before.read + new.read,
+                before.rejected + new.rejected,
+                before.filtered + new.filtered,
+            )
+            if not self._gone_at_source(stream):
+                if stream not in over:
+                    self._put(over, stream, counts, new, final=ended(stream))
+            elif ended(stream) and self._of(stream).exceeded(
+                counts.read, counts.rejected, counts.filtered
+            ):
+                lost.append(Over(stream, counts, new, self._of(stream), final=True))
+        if not over:
+            return Judged(pending, (), tuple(lost))
+        return Judged(_without(pending, over), tuple(over.values()), tuple(lost))
+
+    def delivered(self, pending: Pending) -> None:
+        """This goes out."""
+        for group in pending.ready:
+            for load in group.loads:
+                if not _by_itself(load, pending):
+                    before = self._delivered.get(load.stream, Counts())
+                    self._delivered[load.stream] = before.plus(load)
+
+    def _put(
+        self,
+        over: dict[StreamId, Over],
+        stream: StreamId,
+        counts: Counts,
+        new: Counts,
+        *,
+        final: bool,
+        empty: bool = False,
+    ) -> None:
+        limit = self._of(stream)
+        lenient = limit.percent == 100
+        if limit.exceeded(counts.read, counts.rejected, counts.filtered) or (empty and not lenient):
+            over[stream] = Over(stream, counts, new, limit, final)
+
+    def _of(self, stream: StreamId) -> MaxRejected:
+        known = self._streams.get(stream)
+        return self._limit if known is None or known.max_rejected is None else known.max_rejected
+
+    def _gone_at_source(self, stream: StreamId) -> bool:
+        known = self._streams.get(stream)
+        return known is not None and known.configured.sync_mode is SyncMode.cdc
+
+
+def _by_itself(load: LoadIntent, pending: Pending) -> bool:
+    """Is it a whole generation?"""
+    return load.replaces or load.stream in pending.publishes
+
+
+def _without(pending: Pending, over: Mapping[StreamId, Over]) -> Pending:
+    """What does not depend on these streams: a group that stays keeps back those that come after it
+    with a stream or a state of its own."""
+    behind, shut = set(over), False
+    ready: list[GroupIntent] = []
+    for group in pending.ready:
+        streams = {load.stream for load in group.loads}
+        shares = any(stream == SHARED_STATE for _, stream in group.consumes)
+        if streams & behind or (shares and shut):
+            for stream in streams & over.keys():
+                over[stream].shared |= shares or stream in pending.amid_shared
+            behind |= streams
+            shut |= shares
+        else:
+            ready.append(group)
+    return msgspec.structs.replace(
+        pending,
+        ready=tuple(ready),
+        publishes=pending.publishes - behind,
+        activates=tuple(a for a in pending.activates if a[0] not in behind),
+    )

@@ -1,0 +1,215 @@
+"""A pipeline's queries over whole streams (``spark-sql``), in a run.
+
+Before the source is asked, Spark reads them for each stream that is planned: what it finds wrong is
+told then, and keys and cursor become columns of the answer. At a load, the answer is written as
+parts beside the log, and takes the place of the load's own; whatever commits a load knows nothing
+of queries. The parts are as good as a cache: a load that is repeated (L3) asks again, with the
+query that the pipeline file then has, so that one that fails on the rows can be mended.
+Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` asks Spark,
+``engine.deliver.table_loader`` commits.
+"""
+
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, default_cursor
+from penstock.model.segments import PartRef, Shape
+from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
+from penstock.spark.error_text import table_failure
+from penstock.spark.query import CODE, Answer, Query, answer, write
+from penstock.state.contract import Lease, Store
+from penstock.tables.contract import TableLoad
+from penstock.tables.load_frame import literal_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARALLEL_LOADS = 4
+
+
+class Queries:
+    """``folder``: for parts; what another run left there is deleted."""
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        spark: "SparkSession",
+        *,
+        store: Store,
+        lease: Lease,
+        pipeline: str,
+        metadata: MetadataNames | None,
+        folder: Path,
+        note: Callable[[str], None],
+    ) -> None:
+        self._queries, self._spark, self._note = queries, spark, note
+        self._store, self._lease, self._pipeline = store, lease, pipeline
+        self._reserved = () if metadata is None else msgspec.structs.astuple(metadata)
+        self._folder, self._loads = folder, Counter[StreamId]()
+        self.drop()
+
+    # -- before the first record
+
+    def settle_all(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
+        """Raises ``ConfigError`` with the problems of every stream whose columns are sure."""
+        settled: list[PlannedStream] = []
+        failed: list[tuple[StreamId, ConfigError]] = []
+        for stream in streams:
+            try:
+                settled.append(self.settle(stream))
+            except ConfigError as e:
+                if stream.chain is None or not stream.chain.made:
+                    failed.append((stream.id, e))
+                    continue
+                settled.append(stream)
+                self._note(
+                    f"stream {stream.id}: {e.message}; what a transform that is a connector gives "
+                    "shows with its rows: Spark is asked again then"
+                )
+        if failed:
+            raise _together(failed)
+        return tuple(settled)
+
+    def settle(self, stream: PlannedStream) -> PlannedStream:
+        """With key, cursor and deletes in columns of the answer, whose names are remembered.
+        Raises ``ConfigError``."""
+        found = answer(
+            self._spark,
+            self._queries,
+            stream.schema,
+            taken=self._names(stream.id),
+            reserved=self._reserved,
+        )
+        self._remember(stream.id, found)
+        if stream.shape.mode is not DestinationSyncMode.append_dedup:
+            return stream
+        return msgspec.structs.replace(stream, shape=self._shape(stream, found.schema))
+
+    def _shape(self, stream: PlannedStream, schema: RowSchema) -> Shape:
+        shape, configured = stream.shape, stream.configured
+        key = tuple(map(_path, configured.primary_key, shape.primary_key, repeat(schema)))
+        lost = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        gives = ", ".join(f.name for f in schema.fields)
+        if lost:
+            raise ConfigError(
+                f"the primary key {', '.join(lost)} is no typed column of what spark-sql gives",
+                code=CODE,
+                where=self._queries[-1].where,
+                hint=f"select it, or use append or overwrite; the query gives {gives}",
+            )
+        named = () if shape.arrival else default_cursor(configured)
+        cursor = _path(named, shape.cursor, schema)
+        if named and not cursor:
+            self._note(
+                f"stream {stream.id}: spark-sql gives no cursor {'.'.join(named)}: of two rows of "
+                "a key the one that was loaded last is the newer"
+            )
+        kept = any(f.name == shape.deleted_column for f in schema.fields)
+        return msgspec.structs.replace(
+            shape,
+            primary_key=key,
+            cursor=cursor,
+            deleted_column=shape.deleted_column if kept else None,
+        )
+
+    # -- at a load
+
+    def answered(self, loads: Sequence[TableLoad]) -> list[TableLoad | PenstockError]:
+        """Each load with the answer's parts and columns in place of its own."""
+        for load in loads:
+            self._loads[load.stream] += 1
+            if self._loads[load.stream] == 2:
+                self._note(
+                    f"stream {load.stream}: what was read is loaded in several parts; spark-sql is "
+                    "exact over each of them"
+                )
+        with ThreadPoolExecutor(PARALLEL_LOADS, "penstock-query") as pool:
+            return list(pool.map(self._answered, loads))
+
+    def drop(self) -> None:
+        """Delete the parts of loads that were committed, or failed."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answered(self, load: TableLoad) -> TableLoad | PenstockError:
+        folder = self._folder / f"{load.load.number:012d}-{secrets.token_hex(4)}"
+        try:
+            found = write(
+                self._spark,
+                self._queries,
+                [literal_path(part) for part in load.parts],
+                load.schema,
+                str(folder),
+                taken=self._names(load.stream),
+                reserved=self._reserved,
+            )
+            self._remember(load.stream, found)
+            parts = tuple(part for p in sorted(folder.glob("*.parquet")) if (part := _part(p)).rows)
+        except PenstockError as e:
+            return e
+        except Exception as failure:
+            return table_failure(failure, load.table.name)
+        return msgspec.structs.replace(
+            load,
+            load=msgspec.structs.replace(load.load, parts=parts),
+            parts=tuple(part.path for part in parts),
+            schema=found.schema,
+        )
+
+    # -- names
+
+    def _names(self, stream: StreamId) -> Mapping[str, str]:
+        return self._store.names(self._pipeline).get(_names_key(stream), {})
+
+    def _remember(self, stream: StreamId, found: Answer) -> None:
+        self._store.grow_names(self._lease, {_names_key(stream): found.names})
+
+
+def _names_key(stream: StreamId) -> str:
+    """Where the store keeps the column names of what queries make of a stream."""
+    return f"query:{stream.key}"
+
+
+def _path(original: FieldPath, planned: FieldPath, schema: RowSchema) -> FieldPath:
+    """A column of the answer: the property as it came, or what has its column's name."""
+    found = cleaned_path(original, schema)
+    if not found and len(planned) == 1:
+        named = RowSchema(tuple(Field(f.name, f.name, f.type) for f in schema.fields))
+        found = cleaned_path(planned, named)
+    return found
+
+
+def _part(path: Path) -> PartRef:
+    import pyarrow.parquet as pq
+
+    size, rows = path.stat().st_size, pq.ParquetFile(path).metadata.num_rows
+    return PartRef(str(path), rows, size, size, crc=0)
+
+
+def _together(failed: Sequence[tuple[StreamId, ConfigError]]) -> ConfigError:
+    """What is wrong with the query for every stream is said once."""
+    told: dict[str, list[StreamId]] = {}
+    for stream, error in failed:
+        for problem in error.problems or [error.message]:
+            told.setdefault(problem, []).append(stream)
+    problems = [f"{problem} (stream {', '.join(map(str, its))})" for problem, its in told.items()]
+    first = failed[0][1]
+    return ConfigError(
+        problems[0]
+        if len(problems) == 1
+        else f"{len(problems)} faults in spark-sql: " + "; ".join(problems),
+        code=first.code,
+        where=first.where,
+        problems=problems,
+        hint=first.hint,
+        stream=str(failed[0][0]) if len(failed) == 1 else None,
+    )

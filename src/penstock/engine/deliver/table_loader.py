@@ -1,0 +1,175 @@
+"""Loads into a table: a load of the ledger becomes a commit of Spark (L3).
+
+It adds what the ledger does not keep (paths, names, schemas, policies) and translates failures.
+Spark works in a thread of its own, one call at a time, so that the driver can look after its lanes
+meanwhile. Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.engine.deliver.delivery import Committed, Committing
+from penstock.engine.deliver.stream_queries import Queries
+from penstock.engine.log.log import FileLog
+from penstock.errors import DestinationError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.names import clean_tables, split_table
+from penstock.model.segments import Load
+from penstock.model.types import ChangeWords, MetadataNames, RowSchema
+from penstock.spark.error_text import SPARK_FAILED
+from penstock.spark.session import java_death
+from penstock.state.contract import Store
+from penstock.tables.contract import (
+    Deletes,
+    LoadResult,
+    SchemaEvolution,
+    TableFormat,
+    TableLoad,
+    TableName,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+JOIN_SECONDS = 0.05  # of a poll: most loads are short
+
+
+def _unheard(text: str) -> None:
+    del text
+
+
+class TableLoader:
+    """``engine.deliver.delivery.Loader`` for tables. ``note`` hears what the user should know; of a
+    load's rows, the answer of ``queries`` is committed."""
+
+    def __init__(
+        self,
+        *,
+        table: TableFormat,
+        spark: "SparkSession",
+        log: FileLog,
+        store: Store,
+        pipeline: str,
+        schemas: Mapping[StreamId, RowSchema],
+        metadata: MetadataNames | None,
+        evolution: SchemaEvolution,
+        deletes: Deletes,
+        timed: Callable[[float], None],
+        clock: Callable[[], float],
+        change_words: ChangeWords | None = None,
+        note: Callable[[str], None] = _unheard,
+        queries: Queries | None = None,
+    ) -> None:
+        self._words, self._note = change_words or ChangeWords(), note
+        self._table, self._spark, self._log, self._store = table, spark, log, store
+        self._queries = queries
+        self._pipeline, self._metadata = pipeline, metadata
+        self._evolution, self._deletes = evolution, deletes
+        self._timed, self._clock = timed, clock
+        self._schemas = {stream: {s.version: s} for stream, s in schemas.items()}
+        self._names: Mapping[str, str] = {}
+
+    def begin(self, loads: Sequence[Load]) -> Committing:
+        real = {
+            index: self._table_load(load) for index, load in enumerate(loads) if load.reaches_table
+        }
+        if not real:
+            return Committed([LoadResult(0) for _ in loads])
+        return _InThread(lambda: self._results(len(loads), real))
+
+    def _results(
+        self, count: int, real: Mapping[int, TableLoad]
+    ) -> list[LoadResult | PenstockError]:
+        began = self._clock()
+        results = dict(zip(real, self._answered_and_committed(list(real.values())), strict=True))
+        self._timed(self._clock() - began)
+        return [results.get(i, LoadResult(0)) for i in range(count)]
+
+    def _answered_and_committed(
+        self, loads: Sequence[TableLoad]
+    ) -> list[LoadResult | PenstockError]:
+        if self._queries is None:
+            return self._commit(loads)
+        answered = self._queries.answered(loads)
+        try:
+            committed = iter(self._commit([x for x in answered if isinstance(x, TableLoad)]))
+            return [x if isinstance(x, PenstockError) else next(committed) for x in answered]
+        finally:
+            self._queries.drop()
+
+    def _commit(self, loads: Sequence[TableLoad]) -> list[LoadResult | PenstockError]:
+        if not loads:
+            return []
+        try:
+            outcomes = self._table.commit(self._spark, loads)
+        except PenstockError as e:
+            return [e] * len(loads)
+        if any(isinstance(x, DestinationError) and x.code == SPARK_FAILED for x in outcomes):
+            death = java_death(DEATH_SECONDS)
+            if death is not None:
+                raise death  # of all loads, those that were committed are repeated
+        for load, outcome in zip(loads, outcomes, strict=True):
+            if isinstance(outcome, DestinationError) and outcome.hint is None:
+                outcome.hint = "nothing is lost: the load is written down and repeated next time"
+            if isinstance(outcome, PenstockError):
+                outcome.stream = str(load.stream)
+        return outcomes
+
+    def _table_load(self, load: Load) -> TableLoad:
+        return TableLoad(
+            load=load,
+            table=self.table_name(load.stream),
+            parts=tuple(self._log.absolute(p) for p in load.parts),
+            schema=self._schema(load),
+            metadata=self._metadata,
+            deletes=self._deletes,
+            evolution=self._evolution,
+            change_words=self._words,
+        )
+
+    def table_name(self, stream: StreamId) -> TableName:
+        if stream.key not in self._names:
+            self._names = self._store.names(self._pipeline).get("tables", {})
+        cleaned = self._names.get(stream.key) or clean_tables([stream], self._names)[stream.key]
+        return TableName(*split_table(cleaned))
+
+    def _schema(self, load: Load) -> RowSchema:
+        if (
+            load.stream not in self._schemas
+            or load.schema_version not in self._schemas[load.stream]
+        ):
+            self._schemas[load.stream] = self._store.schemas(self._pipeline, load.stream)
+        return self._schemas[load.stream][load.schema_version]
+
+
+class _InThread:
+    """``engine.deliver.delivery.Committing``. A daemon: a program that is told to end does not wait
+    for it; the load is written down, and repeated."""
+
+    def __init__(self, work: Callable[[], list[LoadResult | PenstockError]]) -> None:
+        self._work = work
+        self._results: list[LoadResult | PenstockError] | None = None
+        self._raised: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._results = self._work()
+        except BaseException as e:  # raised again where it is asked for
+            self._raised = e
+
+    def poll(self) -> list[LoadResult | PenstockError] | None:
+        self._thread.join(JOIN_SECONDS)
+        if self._raised is not None:
+            raise self._raised
+        return self._results
+
+
+class NoLoader:
+    """Of a dry run: nothing is written anywhere."""
+
+    def begin(self, loads: Sequence[Load]) -> Committed:
+        return Committed([LoadResult(0) for _ in loads])

@@ -1,0 +1,53 @@
+"""Which segments, stream by stream, a destination connector may have been fed without its ack: only
+ever counted, so that a run can say how many rows it sent again. A file beside the log, of the
+driver alone.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.log.log import storage
+from penstock.files import replace
+from penstock.model.segments import Consumed
+
+
+class SentMarks:
+    """``path`` None: in memory, for simulations. Raises ``LogError``."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._marks = self._read()
+
+    def before(self) -> frozenset[Consumed]:
+        """As they stand."""
+        return frozenset(self._marks)
+
+    def add(self, items: Iterable[Consumed]) -> None:
+        new = set(items) - self._marks
+        if new:
+            self._marks |= new
+            self._write()
+
+    def remove(self, items: Iterable[Consumed]) -> None:
+        old = self._marks.intersection(items)
+        if old:
+            self._marks -= old
+            self._write()
+
+    def _read(self) -> set[Consumed]:
+        if self._path is None:
+            return set()
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=set[Consumed])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return set()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        with storage(self._path, "write"):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            marks = sorted(self._marks, key=lambda m: (m.segment, m.stream.key))
+            replace(self._path, msgspec.json.encode(marks))

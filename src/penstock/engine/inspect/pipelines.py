@@ -1,0 +1,111 @@
+"""A pipeline as the store knows it: by its file, or by its bare name.
+
+For the verbs that look at what runs left behind; a run itself opens its store in ``engine.run``.
+Neighbours: ``engine.inspect.states`` and ``engine.inspect.runs`` work on what :func:`open_known`
+gives.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config.did_you_mean import hint
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.connectors.reference import ConnectorRef, parse_ref
+from penstock.connectors.same_connector import lasting
+from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
+from penstock.engine.plan.state_names import state_role
+from penstock.errors import ConfigError, StateError
+from penstock.protocols import load
+from penstock.protocols.contract import ProtocolPackage, StateRole
+from penstock.state.contract import Lease, Store
+from penstock.state.open import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``protocol``: whose states are saved, as the store remembers it; None: it knows none.
+    ``source``: the reference in the pipeline file; None: a bare name. ``same_as``: what it says
+    that the source was before. ``listed``: the streams that
+    the file names; None: no file, or every stream."""
+
+    name: str
+    store: Store
+    protocol: str | None = None
+    source: ConnectorRef | None = None
+    same_as: str | None = None
+    listed: tuple[StreamOptions, ...] | None = None
+
+    def package(self) -> ProtocolPackage:
+        """Of the protocol that the saved states are of. Raises ``StateError`` where neither the
+        store nor a pipeline file tells it."""
+        named = None if self.source is None else self.source.protocol
+        protocol = self.protocol or named
+        if protocol is not None:
+            return load(protocol)
+        raise StateError(
+            f"what the state of {self.name!r} means depends on its source's protocol",
+            code="state.protocol_unknown",
+            hint="name the pipeline by its file, or by its source and destination",
+        )
+
+    def states(self) -> StateRole:
+        """The rules for its states. Raises as :meth:`package`."""
+        names, synced = self.store.names(self.name), self.store.known_streams(self.name)
+        return state_role(self.package(), names, synced)
+
+    def remember(self, lease: Lease) -> None:
+        """The file's source becomes the one whose states are saved. Raises ``StateError``."""
+        if self.source is not None and self.source.protocol is not None:
+            refuse_other_protocol(self.store, self.name, self.source.protocol)
+            kept = lasting(self.source, Path.cwd())
+            self.store.remember_source(lease, self.source.protocol, kept)
+
+    def refuse_other(self) -> None:
+        """Where the file's source is not the one whose states are saved. Raises ``ConfigError``."""
+        if self.source is not None:
+            refuse_other_source(self.store, self.name, self.source, self.same_as)
+
+
+@contextmanager
+def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> Generator[Known]:
+    """The pipeline with its store open. A bare name is looked up in the default store; raises
+    ``ConfigError`` (``config.unknown_pipeline``) where that has none such. ``must_exist``: the same
+    for a pipeline that never ran."""
+    settings = None if isinstance(what, str) else what.state
+    store = open_store(home.state_url(settings))
+    try:
+        name = what if isinstance(what, str) else what.pipeline
+        if must_exist or isinstance(what, str):
+            _must_be_known(name, store, by_name=isinstance(what, str))
+        if isinstance(what, str):
+            had = store.source_of(name)
+            yield Known(name, store, None if had is None else had.protocol)
+        else:
+            source = parse_ref(what.source.use)
+            # where nothing is saved, the file may have changed its source
+            had = store.source_of(name) if store.states(name) else None
+            protocol = None if had is None else had.protocol
+            told = what.source
+            yield Known(name, store, protocol, source, told.same_as, told.streams)
+    finally:
+        store.close()
+
+
+def _must_be_known(name: str, store: Store, *, by_name: bool) -> None:
+    known = store.pipelines()
+    if name in known:
+        return
+    advice = "it has never run, so nothing is saved"
+    ran = [p for p in known if store.runs(p, 1)] if by_name else []
+    if ran:
+        advice = hint(name, ran, "pipelines that ran")
+    elif by_name:
+        advice = "no pipeline has run with this home; name a pipeline file, or give --home"
+    raise ConfigError(
+        f"there is no pipeline {name!r} in the state store",
+        code="config.unknown_pipeline",
+        hint=advice,
+    )

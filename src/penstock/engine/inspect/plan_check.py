@@ -1,0 +1,171 @@
+"""Verbs that look at a pipeline and move no data: no JVM is started, nothing is written.
+
+Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.endpoints`` do the asking.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Connector, Pipeline
+from penstock.connectors.component_files import component_launch
+from penstock.connectors.connector import held
+from penstock.connectors.consent import Wanting, wanting
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.engine.plan.endpoints import (
+    DESTINATION,
+    SOURCE,
+    Destination,
+    End,
+    Save,
+    component_settings,
+    source_of,
+    source_reference,
+)
+from penstock.engine.plan.prepare import destination_of, prepare
+from penstock.engine.plan.source_protocol import refuse_other_source
+from penstock.engine.plan.streams import StreamsPlan, describe
+from penstock.engine.plan.transform_endpoint import TransformEnd, transforms_of
+from penstock.engine.plan.unsupported import permissions_asked
+from penstock.engine.specs.lane import NewConfig
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import ConfigError, Role
+from penstock.model.catalog import CheckResult
+from penstock.state.contract import Store
+from penstock.state.lock_holder import iso_time, this_holder
+from penstock.state.open import open_store
+from penstock.transforms.open import BUILT_IN
+
+
+@contextmanager
+def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
+    store = open_store(home.state_url(pipeline.state))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _saver(store: Store, pipeline: Pipeline, role: str) -> Save:
+    """CONTROL outside a run: stored under a lease of its own."""
+
+    def save(new: NewConfig) -> None:
+        lease = store.acquire(pipeline.pipeline, this_holder("config"), LEASE_TTL)
+        try:
+            store.set_config_override(lease, role, new.base_hash, new.config)
+        finally:
+            store.release(lease)
+
+    return save
+
+
+def plan_pipeline(
+    pipeline: Pipeline, home: Home, *, observer: RunObserver, refresh: bool = False
+) -> dict[str, Any]:
+    """What ``run`` would do; nothing is read or written. Problems are listed, not raised.
+    ``refresh``: the source is asked for its streams, also where it was within the last day."""
+    with _opened(pipeline, home) as store:
+        permissions, limits, _ = permissions_asked(pipeline)
+        answer: dict[str, Any] = {
+            "pipeline": pipeline.pipeline,
+            "streams": [],
+            "permissions": permissions,
+            "limits": limits,
+            "guarantee": "exactly-once",
+            "notes": [],
+            "problems": [],
+        }
+        try:
+            ref, same_as = source_reference(pipeline), pipeline.source.same_as
+            refuse_other_source(store, pipeline.pipeline, ref, same_as)
+            save = _saver(store, pipeline, SOURCE)
+            source = source_of(pipeline, home, store, observer, save=save)
+            place = destination_of(
+                pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
+            )
+            transforms = transforms_of(pipeline, home, store, observer)
+            answer["asks"] = _asks(source, *transforms, place)
+            prepared = prepare(pipeline, source, place, store, transforms, refresh=refresh)
+        except ConfigError as e:
+            answer["problems"] = e.problems or [e.message]
+            return answer
+        lines, notes = prepared.held()
+        answer["held"] = msgspec.to_builtins(lines)
+        answer["notes"] += notes
+        plan: StreamsPlan = prepared.plan
+        target = place.target if isinstance(place, Destination) else None
+        answer["streams"] = describe(plan, place, target)
+        if isinstance(place, Destination):
+            answer["guarantee"] = "at-least-once"
+            answer["notes"] += place.fidelity(source.package.name, plan.streams)
+        waits = {s.held for s in plan.streams if s.held}
+        answer["notes"] += [*plan.notes, *sorted(waits)]
+        if source.cached_at is not None:
+            asked = iso_time(source.cached_at)
+            answer["notes"].append(
+                f"its streams are as the source gave them at {asked}; --refresh asks it anew"
+            )
+        if any(e.connector.protocol.manifest is None for e in prepared.ends()):
+            answer["notes"].append(
+                "a connector that runs as a process can read what its user can read; WebAssembly "
+                "isolates (containers: not yet)"
+            )
+        return answer
+
+
+def _asks(*ends: Any) -> dict[str, Any]:
+    """What the manifest of each component asks for, before any of its code is run."""
+    found = {
+        end.role_name: msgspec.to_builtins(end.connector.asks())
+        for end in ends
+        if isinstance(end, End)
+    }
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
+    """What components of the pipeline ask for that the user has not agreed to; nothing is run.
+    Raises ``ConfigError``, ``SourceError``."""
+    ends: list[tuple[Connector, str]] = [(pipeline.source, SOURCE)]
+    ends += [(told, f"transform:{i}") for i, told in enumerate(pipeline.transforms)]
+    ends.append((pipeline.destination, DESTINATION))
+    found: list[Wanting] = []
+    for told, place in ends:
+        ref = None if told.use in BUILT_IN else parse_ref(told.use)
+        if ref is None or ref.kind is not RefKind.component:
+            continue
+        settings = component_settings(pipeline, told, place)
+        launch = component_launch(ref, Path.cwd(), home.connectors, settings)
+        role: Role = "destination" if place == DESTINATION else "source"
+        want = wanting(held(launch, role, told.permissions, told.limits), ref.text)
+        found += [] if want is None else [want]
+    return found
+
+
+def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
+    """Are the source's credentials good, are the transforms content, and is the destination there
+    to be written to? The first of them that fails is the answer."""
+    with _opened(pipeline, home) as store:
+        source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
+        place = destination_of(
+            pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
+        )
+        transforms = transforms_of(pipeline, home, store, observer)
+        source.validate()
+        for transform in transforms:
+            transform.check()
+        place.check()
+        for end in (source, *transforms, place):
+            if isinstance(end, End):
+                for note in end.notes:
+                    observer.log("WARN", end.role_name, note)
+        result = source.connector.check(source.config, source.timeouts)
+        for end in (*transforms, place):
+            if result.succeeded and isinstance(end, (TransformEnd, Destination)):
+                result = end.ask()
+        return result

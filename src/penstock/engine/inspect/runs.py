@@ -1,0 +1,131 @@
+"""What runs left behind: reports, the end of a run's log, rejected rows.
+
+Read only. Reports come from the store; logs and rejects from the run's folder, which is on the
+machine that ran it. Neighbours: ``engine.run`` writes reports, ``engine.channel.run_log`` logs,
+``engine.deliver.table_loader`` keeps rejects; ``cli.runs`` prints.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.config.did_you_mean import hint
+from penstock.config.home import Home
+from penstock.config.pipeline import StreamOptions
+from penstock.engine.channel.connector_log import LogLine
+from penstock.engine.log.rejects import RejectLine, decode_rejects
+from penstock.errors import ConfigError, LogError
+from penstock.model.catalog import StreamId
+from penstock.state.contract import Store
+
+_TAIL_BYTES = 256 * 1024
+_SEARCHED = 1_000_000  # runs among which one is looked up
+
+
+def runs(store: Store, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+    """Reports, newest first; one without an end has status ``running``, or ``failed`` where its
+    process is gone."""
+    return store.runs(pipeline, limit)
+
+
+def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int) -> dict[str, Any]:
+    """A run's report, and beside its keys ``log_lines``: the last ``lines`` of its log. Raises
+    ``ConfigError`` (``config.unknown_run``)."""
+    known = store.runs(pipeline, _SEARCHED)
+    found = next((r for r in known if r["run"] == run), None)
+    if found is None:
+        of = f" of pipeline {pipeline!r}" if pipeline else ""
+        raise ConfigError(
+            f"there is no run {run!r}{of}",
+            code="config.unknown_run",
+            hint=hint(run, [str(r["run"]) for r in known], "runs"),
+        )
+    return {**found, "log_lines": log_tail(log_path(home, found), lines)}
+
+
+def log_path(home: Home, report: dict[str, Any]) -> Path:
+    """A report names its log relative to the home, or whole."""
+    named = report.get("log")
+    return home.path / named if named else home.run(str(report["run"])) / "log.jsonl"
+
+
+def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
+    """The last lines (within 256 KiB), oldest first: ``{"at", "level", "origin", "message"}``.
+    Empty where there is no log here."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            raw = file.read(_TAIL_BYTES)
+    except OSError:
+        return []
+    whole = raw.split(b"\n")[1 if size > _TAIL_BYTES else 0 :]
+    kept: deque[dict[str, Any]] = deque(maxlen=lines)
+    for line in whole:
+        try:
+            kept.append(msgspec.to_builtins(msgspec.json.decode(line, type=LogLine)))
+        except msgspec.DecodeError:
+            continue  # half a line of a run that goes on
+    return list(kept)
+
+
+def rejects(
+    store: Store,
+    home: Home,
+    pipeline: str,
+    *,
+    run: str | None = None,
+    stream: StreamOptions | None = None,
+) -> Iterator[dict[str, Any]]:
+    """``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding"}`` of
+    this machine's runs, newest run first. ``bytes`` is the text itself, or base64 where
+    ``encoding`` says so. Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged
+    file."""
+    known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
+    if run is not None and run not in known:
+        raise ConfigError(
+            f"there is no run {run!r} of pipeline {pipeline!r}",
+            code="config.unknown_run",
+            hint=hint(run, known, "runs"),
+        )
+    for each in [run] if run is not None else known:
+        for path in sorted((home.run(each) / "rejects").glob("*.jsonl")):
+            yield from (_shown(each, r) for r in _read(path) if _wanted(r, stream))
+
+
+def _read(path: Path) -> Iterator[RejectLine]:
+    try:
+        yield from decode_rejects(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise LogError(
+            f"the file of rejects {path} cannot be read: {error}",
+            code="log.corrupt",
+            where=str(path),
+            hint="the table is not touched by this; move the file away to see the other rejects",
+        ) from None
+
+
+def _wanted(reject: RejectLine, stream: StreamOptions | None) -> bool:
+    if stream is None:
+        return True
+    return reject.name is not None and stream.matches(StreamId.of(reject.namespace, reject.name))
+
+
+def _shown(run: str, reject: RejectLine) -> dict[str, Any]:
+    known = None if reject.name is None else StreamId.of(reject.namespace, reject.name)
+    return {
+        "run": run,
+        "stream": None if known is None else str(known),
+        "reason": reject.reason,
+        "field": reject.field,
+        "bytes": reject.body,
+        "at": reject.at,
+        "namespace": reject.namespace,
+        "name": reject.name,
+        "encoding": reject.encoding,
+        "file": reject.file,
+    }

@@ -1,0 +1,215 @@
+"""The saved state of a pipeline, as a user looks at it and changes it.
+
+What a state means is its protocol's business (``StateRole``); here it is shown, replaced and
+checked against what the pipeline had. Every change holds the pipeline's lease, so it is refused
+while a run holds it (L12), and raises the floor, so that no older segment brings an older state
+back.
+Neighbours: ``engine.inspect.pipelines`` opens the pipeline; ``cli.state`` prints.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.codec.exact_json import exact
+from penstock.config.pipeline import StreamOptions
+from penstock.config.selectors import find_stream
+from penstock.engine.inspect.pipelines import Known
+from penstock.engine.plan.state_names import meant
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState
+from penstock.state.contract import Reset
+from penstock.state.lock_holder import this_holder
+
+_LEASE_SECONDS = 60.0
+_SHOWN = 10
+
+Change = Callable[[Sequence[SavedState]], list[SavedState]]
+
+
+def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+    """``{"pipeline", "type", "streams", "shared"}``; of one stream where it is named; and
+    ``connector_keys``, where components keep something for themselves. Raises ``ConfigError`` for
+    a stream that has no state."""
+    described = known.states().describe(known.store.states(known.name))
+    if stream is not None:
+        wanted = find_stream(stream, [_id(entry) for entry in described["streams"]])
+        described["streams"] = [e for e in described["streams"] if _id(e) == wanted]
+    kept = known.store.connector_keys(known.name)
+    keys = [{**msgspec.to_builtins(place), "value": value} for place, value in kept.items()]
+    answer: dict[str, Any] = {"pipeline": known.name, **described}
+    return {**answer, "connector_keys": keys} if keys else answer
+
+
+def export(known: Known, stream: StreamOptions | None = None) -> Any:
+    """What the source would be given, as JSON data; None: nothing."""
+    states = known.store.states(known.name)
+    if stream is not None:
+        states = _of_stream(states, stream)
+    return known.states().export(states)
+
+
+def history(
+    known: Known, stream: StreamOptions | None = None, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Newest first: ``{"at", "run", "type", "namespace", "name", "state"}``. ``state``: the
+    source's own message; None: it was removed. ``name`` None: a state for all streams."""
+    entries: list[dict[str, Any]] = []
+    for entry in known.store.state_history(known.name, limit):
+        scope, blob = str(entry["scope"]), entry["blob"]
+        of = None if scope == "*" else StreamId(*json.loads(scope))
+        if stream is not None and of is not None and not stream.matches(of):
+            continue
+        entries.append(
+            {
+                "at": entry["at"],
+                "run": entry["run"],
+                "type": entry.get("type"),
+                "namespace": None if of is None else of.namespace,
+                "name": None if of is None else of.name,
+                "state": None if blob is None else json.loads(blob),
+            }
+        )
+    return entries
+
+
+def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+    """Forget the state, or one stream's; what is left. Raises ``StateError`` where the protocol
+    cannot reset one stream, ``Locked`` while a run goes on."""
+    role = known.states()
+    if stream is None:
+        return _change(known, "reset", lambda _: [])
+    described = role.describe(known.store.states(known.name))
+    streams = {_id(entry) for entry in described["streams"]}
+    # A LEGACY state names no streams: the protocol refuses it, with its reason.
+    wanted = StreamId.of(stream.namespace, stream.name)
+    if streams or described["shared"] is None:
+        wanted = find_stream(
+            stream, sorted(streams | known.store.known_streams(known.name), key=str)
+        )
+    wanted = meant(known.store.names(known.name), wanted)
+    reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
+    return _change(known, "reset", lambda saved: role.reset(saved, wanted), reset)
+
+
+def adopt(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+    """Take the tables as they are, of one stream or all: ``{"pipeline", "adopted"}``, a list of
+    ``{"namespace", "name"}``. The next run goes on from the saved state, above whatever number
+    each table has. Raises ``Locked`` while a run goes on."""
+    streams = sorted(known.store.known_streams(known.name), key=str)
+    if stream is not None:
+        streams = [find_stream(stream, streams)]
+    lease = known.store.acquire(known.name, this_holder("state adopt"), _LEASE_SECONDS)
+    try:
+        known.store.adopt(lease, streams)
+    finally:
+        known.store.release(lease)
+    adopted = [{"namespace": s.namespace, "name": s.name} for s in streams]
+    return {"pipeline": known.name, "adopted": adopted}
+
+
+def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
+    """``import``: the given state instead of everything saved. Raises ``StateError``."""
+    given = known.states().parse(raw)
+    _refuse_foreign(known, given, force)
+    return _change(known, "import", lambda _: given, brings=True)
+
+
+def update(
+    known: Known, raw: Any, stream: StreamOptions | None = None, *, force: bool = False
+) -> dict[str, Any]:
+    """``set``: the given state over what is saved; streams that it does not name keep theirs.
+    ``stream``: take over only this one. Raises ``StateError``, and ``ConfigError`` where what is
+    saved is another source's."""
+    role = known.states()
+    given = role.parse(raw)
+    if stream is not None:
+        given = _of_stream(given, stream)
+    _refuse_foreign(known, given, force)
+    known.refuse_other()
+    return _change(known, "set", lambda saved: role.merge(saved, given), brings=True)
+
+
+def read_state(text: str, origin: str) -> Any:
+    """JSON data, no digit lost. Raises ``StateError`` (``state.not_json``) with line and column."""
+    try:
+        return exact(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        line, column, reason = _place(text, str(error))
+        raise StateError(
+            f"{origin}:{line}:{column}: not JSON: {reason}",
+            code="state.not_json",
+            where=f"{origin}:{line}:{column}",
+            hint="give what `penstock state export` writes; nothing was changed",
+        ) from None
+
+
+def _place(text: str, reason: str) -> tuple[int, int, str]:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.lineno, error.colno, error.msg
+    except RecursionError:
+        return 1, 1, "nested too deep"
+    return 1, 1, reason
+
+
+def _id(entry: dict[str, Any]) -> StreamId:
+    return StreamId.of(entry["namespace"], entry["name"])
+
+
+def _of_stream(states: Sequence[SavedState], stream: StreamOptions) -> list[SavedState]:
+    """One stream's own state. Raises ``StateError`` where all streams share one."""
+    if any(s.scope.stream is None for s in states):
+        raise StateError(
+            f"this state is one for all streams: {stream.name!r} has none of its own",
+            code="state.shared",
+            stream=stream.name,
+            hint="leave --stream out",
+        )
+    wanted = find_stream(stream, [s.scope.stream for s in states if s.scope.stream])
+    return [s for s in states if s.scope.stream == wanted]
+
+
+def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> None:
+    """A state of streams that this pipeline never had is most likely another pipeline's."""
+    role = known.states()
+    had = known.store.known_streams(known.name)
+    had |= {_id(e) for e in role.describe(known.store.states(known.name))["streams"]}
+    listed = known.listed or ()
+    if force or not (had or listed):
+        return
+    foreign = [
+        stream
+        for stream in (_id(entry) for entry in role.describe(given)["streams"])
+        if stream not in had and not any(entry.matches(stream) for entry in listed)
+    ]
+    if not foreign:
+        return
+    shown = ", ".join(str(s) for s in foreign[:_SHOWN])
+    more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+    raise StateError(
+        f"this state is another pipeline's: {known.name!r} never had the streams {shown}{more}",
+        code="state.foreign",
+        stream=str(foreign[0]),
+        hint="give the right file, or --force to save it all the same; nothing was changed",
+    )
+
+
+def _change(
+    known: Known, verb: str, change: Change, reset: Reset | None = None, *, brings: bool = False
+) -> dict[str, Any]:
+    """``brings``: states come from outside, and must be of the source's protocol."""
+    store, role = known.store, known.states()
+    lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
+    try:
+        if brings:
+            known.remember(lease)
+        after = change(store.states(known.name))
+        store.replace_states(lease, after, reset)
+    finally:
+        store.release(lease)
+    return {"pipeline": known.name, **role.describe(after)}

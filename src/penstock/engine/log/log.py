@@ -1,0 +1,293 @@
+"""The write-ahead log: parts and rejects that nobody sees until a manifest seals them.
+
+It keeps files and proves that they are whole; it decides nothing. Neighbours:
+``engine.worker.sealer`` writes (beside the connector), ``engine.sync.sync`` lists and removes (on
+the driver), ``engine.log.memory`` is the in-memory twin. The layout, one folder an epoch::
+
+    epochs/00000007/CLAIM                      exclusive create: one source process an epoch (L4)
+    epochs/00000007/parts/000003-1.parquet
+    epochs/00000007/rejects/000001.jsonl
+    epochs/00000007/seg-00000001.json          a manifest: complete by rename, checked by CRC (L2)
+"""
+
+import errno
+import shutil
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.engine.log.rejects import rejects_path
+from penstock.errors import LogError
+from penstock.files import private, replace, sync, sync_file_system, write_new
+from penstock.model.segments import PartRef, Segment
+
+FORMAT_VERSION = 1
+SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
+DAMAGED_HINT = (
+    "nothing was loaded from it and no state moved past it. Restore the file; or, to give it up, "
+    "move the epoch's folder out of the log: the next run reads from the saved state again"
+)
+WRITTEN_DOWN_HINT = (
+    "nothing was loaded from it and no state moved past it. Restore the file: a load of it is "
+    "written down. Only where that cannot be done move the epoch's folder out of the log and run "
+    "`penstock state reset`, which reads everything again (twice under append)"
+)
+SYNC_FILES = 8  # more small parts than these are synced with their whole file system
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What stands in a ``seg-*.json``. ``segments`` were sealed in the same instant."""
+
+    version: int
+    segments: tuple[Segment, ...]
+
+
+class Log(Protocol):
+    """``rows`` is an Arrow table in the product, anything in a simulation."""
+
+    def claim(self, epoch: int, owner: str) -> None:
+        """Become the one process that runs this epoch's source. Raises ``LogError`` (code
+        ``log.claimed``) when somebody was first: the loser must fail, never come back empty."""
+        ...
+
+    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef: ...
+
+    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str: ...
+
+    def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
+        """Make these segments part of the log, all or none."""
+        ...
+
+    def segments(self) -> list[Segment]:
+        """Every sealed segment, by id. Raises ``LogError`` naming a manifest that is damaged."""
+        ...
+
+    def epochs(self) -> list[int]: ...
+
+    def verify(self, parts: Sequence[PartRef]) -> None:
+        """Raises ``LogError`` naming the first part that is missing or not as it was sealed."""
+        ...
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Delete these segments' parts and rejects, and the manifests left without a segment in
+        use. Idempotent; a crash in the middle leaves files, never a wrong segment."""
+        ...
+
+    def drop_epochs(self, epochs: Sequence[int]) -> None:
+        """Delete everything of epochs that are closed and drained."""
+        ...
+
+
+@contextmanager
+def storage(path: Path, what: str) -> Generator[None]:
+    """Translate the operating system's refusals into the log's."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LogError(
+                f"the disk is full: could not {what} {path}",
+                code="log.full",
+                hint="free some space on that disk, then run again: what was sealed is kept",
+            ) from e
+        raise LogError(
+            f"could not {what} {path}: {e.strerror or e}",
+            code="log.io",
+            hint="the folder must be on storage that this machine can read and write",
+        ) from e
+
+
+def _sync_files(paths: Sequence[Path]) -> None:
+    """Thousands of small parts one by one would take minutes."""
+    if len(paths) > SYNC_FILES:
+        sync_file_system(paths[0].parent)
+        return
+    for path in paths:
+        sync(path)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """For good: no power failure brings them back."""
+    folders: set[Path] = set()
+    for path in paths:
+        with storage(path, "remove"):
+            path.unlink(missing_ok=True)
+        folders.add(path.parent)
+    for folder in folders:
+        with storage(folder, "sync"), suppress(FileNotFoundError):
+            sync(folder)
+
+
+class FileLog:
+    """The log in a folder; on a cluster, a folder on storage that every worker shares."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._unsynced: list[Path] = []  # parts that the next seal makes durable
+
+    def belong_to(self, state_id: str) -> None:
+        """Bind this folder to a pipeline's state: another store's ledger knows nothing of what lies
+        here, and would drain or drop it. Raises ``LogError`` (code ``log.foreign``)."""
+        path = self.root / "OWNER"
+        with storage(path, "write"):
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                write_new(path, state_id.encode())
+            except FileExistsError:
+                owner = path.read_text()
+            else:
+                return
+        if owner not in ("", state_id):
+            raise LogError(
+                f"the log {self.root} belongs to another state store",
+                code="log.foreign",
+                where=str(self.root),
+                hint="give this pipeline another `log.path` or name; if the other store is gone "
+                "for good, so are its states: move the folder away",
+            )
+
+    def _epoch(self, epoch: int) -> Path:
+        return self.root / "epochs" / f"{epoch:08d}"
+
+    def claim(self, epoch: int, owner: str) -> None:
+        folder = self._epoch(epoch)
+        with storage(folder, "create"):
+            for sub in ("parts", "rejects"):
+                (folder / sub).mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                write_new(folder / "CLAIM", owner.encode(), durable=True)
+            except FileExistsError as e:
+                raise LogError(
+                    f"epoch {epoch} has run already",
+                    code="log.claimed",
+                    hint="a retried task never runs a source twice; the sync opens a new epoch",
+                ) from e
+            for above in (folder.parent, self.root):
+                sync(above)
+
+    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+        from penstock.codec.parquet_parts import (
+            write_part,  # PyArrow, which the driver does without
+        )
+
+        relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
+        path = self.root / relative
+        with storage(path, "write"):
+            size, crc = write_part(path, rows, sync=raw_bytes >= SYNC_BYTES)
+        if raw_bytes < SYNC_BYTES:
+            self._unsynced.append(path)
+        return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
+
+    def rejects_folder(self, epoch: int) -> Path:
+        """Where a record that is too long for memory is spooled, to be named by a reject."""
+        return self._epoch(epoch) / "rejects"
+
+    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
+        relative = rejects_path(epoch, f"{name}.jsonl")
+        path = self.root / relative
+        with storage(path, "write"), private(path, "wb") as f:
+            f.write(lines)
+        return relative
+
+    def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
+        folder = self._epoch(epoch)
+        name = f"seg-{segments[0].id.seq:08d}.json"
+        body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
+        rejects = sorted({self.root / r for s in segments for r in s.rejects})
+        with storage(folder / name, "seal"):
+            _sync_files([*self._unsynced, *rejects])
+            self._unsynced = []
+            sync(folder / "parts")
+            if rejects:
+                sync(folder / "rejects")
+            replace(folder / name, b"%08x\n" % zlib.crc32(body) + body, durable=True)
+
+    def _manifests(self) -> Iterator[tuple[Path, Manifest]]:
+        for path in sorted((self.root / "epochs").glob("*/seg-*.json")):
+            if not _is_epoch(path.parent):
+                continue
+            with storage(path, "read"):
+                raw = path.read_bytes()
+            yield path, _decode_manifest(path, raw)
+
+    def segments(self) -> list[Segment]:
+        return sorted((s for _, m in self._manifests() for s in m.segments), key=lambda s: s.id)
+
+    def epochs(self) -> list[int]:
+        folder = self.root / "epochs"
+        found = folder.iterdir() if folder.is_dir() else ()
+        return sorted(int(p.name) for p in found if _is_epoch(p))
+
+    def verify(self, parts: Sequence[PartRef]) -> None:
+        for part in parts:
+            path = self.root / part.path
+            crc = 0
+            with storage(path, "read"):
+                try:
+                    size = path.stat().st_size
+                    with path.open("rb") as f:
+                        while block := f.read(1 << 20):
+                            crc = zlib.crc32(block, crc)
+                except FileNotFoundError as e:
+                    raise _damaged(path, "is missing") from e
+            if size != part.size or crc != part.crc:
+                raise _damaged(path, f"is damaged ({size} bytes, {part.size} were sealed)")
+
+    def absolute(self, part: PartRef) -> str:
+        return str(self.root / part.path)
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        gone = {s.id for s in segments}
+        manifests = list(self._manifests()) if gone else []
+        # A manifest whose files are gone would pass for a damaged log: it leaves first, for good.
+        _remove(p for p, m in manifests if all(s.id in gone for s in m.segments))
+        left = [s for _, m in manifests for s in m.segments if s.id in gone]
+        _remove(self.root / name for segment in left for name in _files(segment))
+
+    def drop_epochs(self, epochs: Sequence[int]) -> None:
+        for epoch in epochs:
+            shutil.rmtree(self._epoch(epoch), ignore_errors=True)
+        folder = self.root / "epochs"
+        with storage(folder, "sync"), suppress(FileNotFoundError):
+            sync(folder)
+
+
+def _is_epoch(folder: Path) -> bool:
+    """Not one that a user moved aside (``00000007.damaged``)."""
+    return folder.name.isascii() and folder.name.isdigit()
+
+
+def _files(segment: Segment) -> Iterator[str]:
+    """Its parts before its rejects: while one of its parts is there, so are its rejects."""
+    yield from (p.path for s in segment.slices for p in s.parts)
+    yield from segment.rejects
+
+
+def _decode_manifest(path: Path, raw: bytes) -> Manifest:
+    head, _, body = raw.partition(b"\n")
+    try:
+        if int(head, 16) != zlib.crc32(body):
+            raise ValueError("checksum")
+        manifest = msgspec.json.decode(body, type=Manifest)
+    except (ValueError, msgspec.DecodeError) as e:
+        raise _damaged(path, "is damaged") from e
+    if manifest.version != FORMAT_VERSION:
+        raise LogError(
+            f"{path} was written by another version of Penstock (format {manifest.version})",
+            code="log.version",
+            hint="finish this pipeline with the version that began it",
+        )
+    return manifest
+
+
+def _damaged(path: Path, what: str) -> LogError:
+    return LogError(
+        f"the log's file {path} {what}",
+        code="log.corrupt",
+        hint=DAMAGED_HINT,
+        where=str(path),
+    )

@@ -1,0 +1,386 @@
+"""A pipeline's two ends, ready to be asked: a connector and the configuration that holds.
+
+No record moves here. Neighbours: ``engine.plan.prepare`` and the verbs that move no data start
+here; ``connectors`` knows how to run one.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Connector, Pipeline
+from penstock.config.sections import Resources
+from penstock.connectors.connector import Connector as AnyConnector
+from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.connectors.masked_events import changed_texts
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
+from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.engine.specs.lane import NewConfig
+from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    Catalog,
+    CheckResult,
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.segments import Shape
+from penstock.model.targets import clashes, target_of, targets_of
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import EventSink, WriteStream
+from penstock.runtimes.contract import Timeouts
+from penstock.state.contract import Store
+from penstock.tables.contract import SessionNeeds, TableName
+
+SOURCE, DESTINATION = "source", "destination"
+Save = Callable[[NewConfig], None]
+
+
+C = TypeVar("C", bound=AnyConnector)
+
+
+class End(Generic[C]):
+    """``connector`` is the subclass's to set. ``role``: the name under which its configuration and
+    its log lines go; ``section``: its place in the file, where that is another. ``save`` stores a
+    configuration that the connector changed while it was asked (CONTROL)."""
+
+    connector: C
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        told: Connector,
+        role: str,
+        store: Store,
+        observer: RunObserver,
+        save: Save,
+        section: str | None = None,
+    ) -> None:
+        self.observer, self.role_name = observer, role
+        self._pipeline, self._section = pipeline, section or role
+        self.notes: list[str] = []
+        self.user_config = told.config
+        self.base_hash = _config_hash(told.config)
+        self.timeouts = _timeouts(pipeline, told, component=_is_component(told.use))
+        override = store.config_override(pipeline.pipeline, role)
+        holds = override is not None and override[0] == self.base_hash
+        self.config = override[1] if override is not None and holds else told.config
+        self.changed_before = holds
+        self._save = save
+
+    def validate(self) -> None:
+        """The configuration against the connector's own schema, before any other call. Its faults,
+        and ``notes``, say where in the file they stand. Raises ``ConfigError``."""
+        try:
+            self.notes = [self._placed(note) for note in self.connector.validate(self.config)]
+        except ConfigError as e:
+            problems = [self._placed(problem) for problem in e.problems]
+            if e.message in e.problems:
+                e.message = problems[e.problems.index(e.message)]
+                e.args = (e.message,)
+            e.problems = problems
+            raise
+
+    def _placed(self, text: str) -> str:
+        """``config.port: ...`` with its line, and as the file calls it."""
+        path, _, rest = text.partition(": ")
+        if not path.startswith("config"):
+            return text
+        steps = path.split(".")[1:]
+        told = (
+            self._section
+            + ".config"
+            + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in steps)
+        )
+        place = self._pipeline.place(told)
+        return f"{told}: {rest}" if place is None else f"{place}: {told}: {rest}"
+
+    def secrets(self) -> list[str]:
+        """What must appear in no line of ours."""
+        return self.connector.secrets(self.config)
+
+    def take(self, event: Event) -> None:
+        """What the connector says beside its answers."""
+        match event:
+            case Log():
+                self.observer.log(event.level, self.role_name, event.message)
+            case Error():
+                self.observer.log("ERROR", self.role_name, event.message)
+            case Control():
+                self.change_config(NewConfig(self.base_hash, event.config), self._save)
+            case Counted():
+                self.observer.log("DEBUG", self.role_name, f"{event.what}: {event.count}")
+            case _:
+                pass
+
+    def change_config(self, new: NewConfig, save: Save) -> None:
+        """The connector's new configuration, stored before it is used."""
+        save(new)
+        self.config = new.config
+        self._hide_changed()
+
+    def _hide_changed(self) -> None:
+        """What a connector changed is secret: nothing says what it is (L10)."""
+        self.connector.hide(changed_texts(self.user_config, self.config))
+
+
+class Source(End[SourceConnector]):
+    """``connect``: gives the connector, which tells the sink what it says beside its answers.
+    ``cached_at``: when the catalog that :meth:`discover` gave came from the source, where it was
+    not asked now (seconds since 1970)."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        connect: Callable[[EventSink], SourceConnector],
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
+        self._told = pipeline.source
+        self.cached_at: float | None = None
+        began = time.monotonic()
+        self.connector = connect(self.take)
+        self._hide_changed()
+        self.install_seconds = time.monotonic() - began
+        self.package = self.connector.protocol
+
+    def discover(self, *, refresh: bool = False) -> Catalog:
+        """What the source says it has, or the catalog file that the user gives. An installed source
+        is asked once a day and configuration (the user's: one that the source changes itself, as a
+        rotating token, makes no other catalog); ``refresh``: it is asked now. Raises
+        ``ConfigError``, ``SourceError``."""
+        self.cached_at = None
+        if self._told.catalog is None:
+            kept = None if refresh else self.connector.kept_catalog(self.base_hash)
+            if kept is not None:
+                self.cached_at = kept.at
+                return kept.catalog
+            self.observer.phase("discover", f"asking {self._told.use} for its streams")
+            catalog = self.connector.discover(self.config, self.timeouts)
+            self.connector.keep_catalog(self.base_hash, catalog)
+            return catalog
+        with open(self._told.catalog, "rb") as file:
+            try:
+                raw = msgspec.json.decode(file.read())
+            except msgspec.DecodeError as e:
+                raise ConfigError(
+                    f"the catalog file {self._told.catalog} is not JSON: {e}",
+                    code="config.catalog",
+                    hint="give what the tap's `--discover` prints",
+                ) from e
+        return self.package.source.catalog_of(raw)
+
+    def forget_catalog(self) -> None:
+        """The next run asks the source for its streams."""
+        self.connector.forget_catalog(self.base_hash)
+
+    def abilities(self) -> dict[str, Any]:
+        """What the connector says of itself, and over that what the user says of it."""
+        return {**self.connector.spec().abilities, **self._told.protocol_keys}
+
+
+class Destination(End[DestinationConnector]):
+    """A destination that is a connector; also the ``tables.contract.Place`` of its streams."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        told = pipeline.destination
+        super().__init__(pipeline, told, DESTINATION, store, observer, save)
+        self.name = told.use
+        self._namespace, self._prefix = told.namespace, told.prefix
+        began = time.monotonic()
+        self.connector = resolve_destination(
+            parse_ref(told.use),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
+            permissions=told.permissions,
+            limits=told.limits,
+            settings=component_settings(pipeline, told, DESTINATION),
+            builds=told.install.builds,
+            constraints=told.install.constraints,
+        )
+        self._hide_changed()
+        self.install_seconds = time.monotonic() - began
+
+    # -- tables.contract.Place
+
+    def needs(self) -> SessionNeeds:
+        return SessionNeeds()
+
+    def check(self) -> None:
+        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        self.validate()
+
+    def target(self, stream: StreamId) -> StreamId:
+        """Its name at the destination."""
+        return target_of(stream, self._namespace, self._prefix)
+
+    def location(self, table: TableName) -> str:
+        return str(self.target(StreamId.of(table.namespace, table.name)))
+
+    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+        del mode
+        return None
+
+    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        write = WriteStream(
+            configured=stream, target=self.target(stream.id), schemas={0: schema}, latest=0
+        )
+        found = self.connector.problems([write])
+        return found[0].removeprefix(f"stream {stream.id}: ") if found else None
+
+    # -- what it is told
+
+    def ask(self) -> CheckResult:
+        """Raises ``ConfigError``, ``DestinationError``."""
+        result = self.connector.check(self.config, self.timeouts)
+        return msgspec.structs.replace(result, end=DESTINATION)
+
+    def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
+        """Why it cannot take these streams."""
+        targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        return [*clashes(targets), *self.connector.problems(described)]
+
+    def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
+        """What narrows or is lost on the way."""
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        return self.connector.fidelity(source_protocol, described)
+
+    def planned(
+        self,
+        stream: PlannedStream,
+        schemas: dict[int, RowSchema],
+        generation: int,
+    ) -> WriteStream:
+        configured = stream.configured
+        overwrites = stream.shape.mode is DestinationSyncMode.overwrite or stream.shape.replaces
+        minimum = generation if overwrites and configured.fills_generation else 0
+        return WriteStream(
+            configured=msgspec.structs.replace(
+                configured,
+                generation_id=generation,
+                minimum_generation_id=minimum,
+                sync_id=stream.shape.sync_id,
+            ),
+            target=self.target(stream.id),
+            schemas=schemas,
+            latest=max(schemas),
+        )
+
+    def leftover(
+        self, stream: StreamId, schemas: dict[int, RowSchema], shape: Shape
+    ) -> WriteStream:
+        """A stream that this run does not sync, whose rows an earlier run had sealed."""
+        return WriteStream(
+            configured=ConfiguredStream(
+                stream=Stream(id=stream, json_schema={}),
+                sync_mode=SyncMode.incremental,
+                destination_sync_mode=shape.mode,
+                primary_key=_original(shape.primary_key, schemas[max(schemas)]),
+                generation_id=0,
+                minimum_generation_id=0,
+            ),
+            target=self.target(stream),
+            schemas=schemas,
+            latest=max(schemas),
+        )
+
+
+def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:
+    """Paths of columns as paths of properties."""
+    found: list[FieldPath] = []
+    for path in paths:
+        fields, names = schema.fields, list[str]()
+        for step in path:
+            field = next(f for f in fields if f.name == step)
+            names.append(field.source)
+            fields = field.type.fields
+        found.append(tuple(names))
+    return tuple(found)
+
+
+def source_of(
+    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
+) -> Source:
+    """The source that the pipeline names, built first if need be. Raises ``ConfigError``,
+    ``SourceError``."""
+
+    def connect(log: EventSink) -> SourceConnector:
+        return resolve_source(
+            source_reference(pipeline),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=log,
+            extra_secrets=sorted(pipeline.secret_values),
+            permissions=pipeline.source.permissions,
+            limits=pipeline.source.limits,
+            settings=component_settings(pipeline, pipeline.source, SOURCE),
+            builds=pipeline.source.install.builds,
+            constraints=pipeline.source.install.constraints,
+        )
+
+    return Source(pipeline, connect, store, observer, save=save)
+
+
+def component_settings(pipeline: Pipeline, told: Connector, place: str) -> dict[str, Any]:
+    """``Component.settings``: what the pipeline says of a WebAssembly connector. ``place``: its
+    role, and its position where there are several."""
+    destination = pipeline.destination
+    asked: dict[str, Any] = {
+        "place": place,
+        "assume_manifest": told.assume_manifest,
+        "resources": pipeline.resources or Resources(),
+        "on_data_error": destination.on_data_error,
+        "schema_evolution": destination.schema_evolution,
+    }
+    return msgspec.to_builtins(asked)
+
+
+def source_reference(pipeline: Pipeline) -> ConnectorRef:
+    ref = parse_ref(pipeline.source.use)
+    if ref.kind is RefKind.table:
+        raise ConfigError(
+            f"{pipeline.source.use!r} is a table: tables are destinations",
+            code="config.source",
+            hint="name a connector, such as airbyte:source-faker",
+        )
+    return ref
+
+
+def _is_component(use: str) -> bool:
+    return parse_ref(use).kind is RefKind.component
+
+
+def _timeouts(pipeline: Pipeline, told: Connector, *, component: bool) -> Timeouts:
+    """A component's own limit is of its work, not of the time it waits: its runtime holds it."""
+    asked = pipeline.timeouts
+    limit = told.limits.timeout_seconds if told.limits and not component else None
+    bounds = [b for b in (asked.total, limit) if b is not None]
+    return Timeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
+
+
+def _config_hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()

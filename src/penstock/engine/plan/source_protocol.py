@@ -1,0 +1,57 @@
+"""Refuses a source that cannot go on from a pipeline's saved state: it is of another protocol,
+or another source.
+
+Reads the store, changes nothing. Neighbours: ``prepare``, ``engine.run`` and ``engine.inspect``
+ask before a source is started.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.connectors.reference import ConnectorRef, parse_ref
+from penstock.connectors.same_connector import is_same, shown
+from penstock.errors import ConfigError, StateError
+from penstock.state.contract import Store
+
+
+def refuse_other_protocol(store: Store, pipeline: str, protocol: str) -> None:
+    """A state means something to sources of its own protocol only. Raises ``StateError``
+    (``state.other_protocol``) where the saved ones are not of ``protocol``."""
+    had = store.source_of(pipeline)
+    if had is None or had.protocol == protocol or not store.states(pipeline):
+        return
+    raise StateError(
+        f"the saved state of {pipeline!r} is of another protocol: its source was {had.protocol}, "
+        f"and a source of {protocol} cannot go on from it",
+        code="state.other_protocol",
+        hint=f"`penstock state reset {pipeline}` starts anew, or give the pipeline another name",
+    )
+
+
+def refuse_other_source(
+    store: Store,
+    pipeline: str,
+    source: ConnectorRef,
+    same_as: str | None,
+    sealed: Callable[[], bool] = lambda: False,
+) -> None:
+    """A state means something to the source that made it only (L1). ``same_as``: what the pipeline
+    says that the source was before. ``sealed``: does a state wait in the log that is not saved yet?
+    Raises ``ConfigError`` (``config.other_source``); another protocol is
+    :func:`refuse_other_protocol`'s."""
+    had, here = store.source_of(pipeline), Path.cwd()
+    if had is None or had.protocol != source.protocol or is_same(had.reference, source, here):
+        return
+    if same_as is not None and is_same(had.reference, parse_ref(same_as), here):
+        return
+    if store.states(pipeline) or sealed():
+        raise ConfigError(
+            f"the saved state of {pipeline!r} is that of {shown(had.reference)}, and the pipeline"
+            f" now names {shown(source.text)}, which would go on where the other stopped: give the"
+            " pipeline another name (`--name`), forget the state (`penstock state reset"
+            f" {pipeline}`), or, where both are the same source, say so (`source.same_as:` and"
+            " what `use` was before)",
+            code="config.other_source",
+            where="source.use",
+            hint="nothing was read and nothing was changed",
+        )

@@ -1,0 +1,583 @@
+"""What a run will do with each stream: pure decisions from the pipeline file, the source's catalog
+and what earlier runs remember. Reads nothing, writes nothing (`penstock plan` prints it).
+
+Neighbours: ``engine.run`` gathers the inputs and carries the plan out; modes, cursors and keys are
+the protocol's rules (``SourceRole.configure``), columns are ``codec.json_schema``'s.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from penstock.codec.json_schema import row_schema
+from penstock.config import did_you_mean, modes
+from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.config.reader import join
+from penstock.config.sections import Resources
+from penstock.engine.plan.earlier_modes import Names, as_before, columns_key, used
+from penstock.engine.plan.state_names import begins_anew, mixed, state_role
+from penstock.engine.plan.table_names import misnamed, record_names, table_names
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError, SchemaError
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    ConnectorSpec,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    StreamId,
+    SyncMode,
+    default_cursor,
+)
+from penstock.model.events import Showed
+from penstock.model.names import clean_columns, split_table
+from penstock.model.segments import Shape
+from penstock.model.state import SavedState
+from penstock.model.type_words import type_text
+from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema, cleaned_path
+from penstock.protocols.contract import (
+    ProtocolPackage,
+    ShardRole,
+    StateRole,
+    StreamWish,
+)
+from penstock.tables.contract import Place, TableName
+from penstock.transforms.chain import Outline, planned
+from penstock.transforms.contract import TransformJob
+from penstock.transforms.spark_sql import HELD
+
+WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
+
+
+class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``gone``: streams, configured or synced before, that the source no longer has; their tables
+    are kept. ``names``: what the store is to keep of their tables. ``open``: the source shows its
+    streams only while it is read."""
+
+    streams: tuple[PlannedStream, ...]
+    lanes: int
+    notes: tuple[str, ...]
+    gone: tuple[StreamId, ...]
+    names: dict[str, dict[str, str]]
+    open: bool = False
+
+
+def plan_streams(
+    pipeline: Pipeline,
+    catalog: Catalog,
+    package: ProtocolPackage,
+    table: Place,
+    *,
+    names: Mapping[str, Mapping[str, str]],
+    known: Set[StreamId],
+    states: Sequence[SavedState],
+    metadata: MetadataNames | None,
+    cores: int,
+    sync_id: int,
+    transforms: Sequence[TransformJob] = (),
+    outline: Outline | None = None,
+    queried: bool = False,
+    spec: ConnectorSpec | None = None,
+    slots: int | None = None,
+    changes_config: bool = False,
+    stateless: bool = False,
+) -> StreamsPlan:
+    """``changes_config``: the source has sent CONTROL before. ``stateless``: it is given no state,
+    whatever is saved. Raises ``ConfigError`` with every problem of every stream at once."""
+    problems: list[str] = []
+    chosen, gone = _choose(pipeline, catalog, known, problems)
+    problems += _unknown_columns(pipeline, [s for s, _ in chosen], package)
+    records = record_names(catalog.streams, names)
+    problems += misnamed(pipeline.destination, [s.id for s, _ in chosen], names, records)
+    called = table_names(pipeline.destination, [s.id for s in catalog.streams], names, records)
+    streams: list[PlannedStream] = []
+    for stream, settings in chosen:
+        try:
+            streams.append(
+                plan_stream(
+                    stream,
+                    settings,
+                    package,
+                    table,
+                    table_name=called.tables[stream.id.key],
+                    columns=names.get(columns_key(stream.id), {}),
+                    earlier=names,
+                    metadata=metadata,
+                    sync_id=sync_id,
+                    transforms=transforms,
+                    outline=outline,
+                    queried=queried,
+                )
+            )
+        except ConfigError as e:
+            told = e.problems or [f"{e.message}; {e.hint}" if e.hint else e.message]
+            problems += [_named(stream, text) for text in told]
+        except SchemaError as e:
+            problems.append(f"stream {stream.id}: {e.message}")
+    if problems:
+        raise ConfigError(
+            f"the pipeline {pipeline.pipeline!r} cannot run as it is",
+            code="config.streams",
+            problems=problems,
+            hint="`penstock discover` shows the source's streams and what each supports",
+        )
+    lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    if not stateless:
+        role = state_role(package, names, known, catalog.streams)
+        notes += _given(pipeline, streams, role, states, known)
+    if package.sharding is not None and pipeline.resources is not None and spec is not None:
+        role, told, most = package.sharding, pipeline.resources, slots or cores
+        streams = [_sharded(s, told, role, spec, most) for s in streams]
+        lanes = max([lanes, *(s.shards for s in streams)])
+    if changes_config and lanes > 1:
+        lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
+    if catalog.open:
+        notes.append("the source shows its streams only while it is read")
+    if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
+        notes.append(
+            "cdc: changes are gone at the source once they are read; after a failure those that no "
+            "state covers are kept, and may come twice"
+        )
+    for s in streams:
+        had = used(names, s.id)
+        if had is not None and had.destination_sync_mode is not s.shape.mode:
+            notes.append(
+                f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
+                f"until now and is written under {s.shape.mode.value} from now on"
+            )
+    notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
+    planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
+    return StreamsPlan(
+        streams=tuple(planned),
+        lanes=lanes,
+        notes=tuple(notes),
+        gone=tuple(gone),
+        names=called.kept(s.id for s in streams),
+        open=catalog.open,
+    )
+
+
+def _given(
+    pipeline: Pipeline,
+    streams: Sequence[PlannedStream],
+    role: StateRole,
+    states: Sequence[SavedState],
+    known: Set[StreamId],
+) -> list[str]:
+    """What there is to say of the state that the source will be given. Raises ``ConfigError``:
+    some streams need one that others must not be given (L6)."""
+    anew = [s.id for s in streams if begins_anew(s.configured)]
+    others = [s.id for s in streams if not begins_anew(s.configured)]
+    problem = mixed(role, states, anew, others, pipeline.pipeline)
+    if problem is not None:
+        raise ConfigError(
+            f"the pipeline {pipeline.pipeline!r} cannot run as it is",
+            code="config.mixed_state",
+            problems=[problem],
+            hint="nothing was read and nothing was changed",
+        )
+    given = role.without(states, anew)
+    if role.within(given, [s.id for s in streams]) != given:
+        return [
+            "the streams of the source share one position, which moves on in this run: streams that"
+            " are not in it are read from the start when they run next"
+        ]
+    absent = sorted(known - {s.id for s in streams})
+    if others or not absent or role.splits(states, anew):
+        return []
+    return [
+        "every stream of this run begins anew, so the source is given no state; its state cannot be"
+        f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced"
+    ]
+
+
+def _choose(
+    pipeline: Pipeline, catalog: Catalog, known: Set[StreamId], problems: list[str]
+) -> tuple[list[tuple[Stream, StreamSettings]], list[StreamId]]:
+    """The streams to sync; configured ones that are gone; unknown names become problems."""
+    named = pipeline.source.streams is not None
+    wanted = [s for s in catalog.streams if named or s.selected]
+    chosen = [(s, w) for s in wanted if (w := pipeline.wish(s.id)) is not None]
+    gone: list[StreamId] = []
+    if catalog.open:
+        return chosen, gone
+    if pipeline.source.streams is None:
+        gone += sorted(known - {s.id for s in catalog.streams}, key=lambda s: s.key)
+    for index, entry in enumerate(pipeline.source.streams or ()):
+        found = [s.id for s in catalog.streams if entry.matches(s.id)]
+        if entry.is_pattern and len(found) > 1:
+            continue
+        if len(found) > 1 and not entry.namespace and entry.name not in map(str, found):
+            listed = ", ".join(map(str, found))
+            problems.append(f"stream {entry.name!r} is ambiguous: {listed}; say its namespace")
+        if not found:
+            before = [s for s in known if entry.matches(s)]
+            gone += before
+            if not before:
+                at = pipeline.place(f"source.streams[{index}]")
+                problems.append((f"{at}: " if at else "") + _unknown(entry, catalog))
+    for name in pipeline.source.exclude:
+        left_out = StreamOptions(name=name)
+        here = any(left_out.matches(s) for s in (*(s.id for s in catalog.streams), *known))
+        if not here and not left_out.is_pattern:
+            problems.append(f"excluded: {_unknown(left_out, catalog)}")
+    if not chosen and not gone and not problems:
+        unselected = "; its catalog selects none" if catalog.streams and not wanted else ""
+        problems.append(f"the source has no stream to sync{unselected}")
+    return chosen, gone
+
+
+def _unknown(entry: StreamOptions, catalog: Catalog) -> str:
+    names = [str(s.id) for s in catalog.streams]
+    wanted = f"{entry.namespace}.{entry.name}" if entry.namespace else entry.name
+    close = get_close_matches(wanted, names, n=1) or get_close_matches(
+        entry.name, [s.id.name for s in catalog.streams], n=1
+    )
+    if close:
+        return f"unknown stream {wanted!r}; did you mean {close[0]!r}?"
+    shown = ", ".join(sorted(names)[:10]) + (", ..." if len(names) > 10 else "")
+    return f"unknown stream {wanted!r}; the source has: {shown or 'none'}"
+
+
+def _unknown_columns(
+    pipeline: Pipeline, chosen: Sequence[Stream], package: ProtocolPackage
+) -> list[str]:
+    """Columns that are given a type and that none of the streams they are meant for has. What is
+    said of several streams need not be in all of them; a stream of which no property is known may
+    have any."""
+    meant = [("source.defaults", pipeline.source.defaults, list(chosen))]
+    for index, entry in enumerate(pipeline.source.streams or ()):
+        of = [s for s in chosen if entry.matches(s.id)]
+        meant.append((f"source.streams[{index}]", entry, of))
+    problems: list[str] = []
+    for path, settings, streams in meant:
+        if not settings.types or not streams:
+            continue
+        records = [package.schema.data_type(s.json_schema).fields for s in streams]
+        known = dict.fromkeys(f.source for fields in records for f in fields)
+        if not all(records):
+            continue
+        whose = f"stream {streams[0].id}" if len(streams) == 1 else f"{len(streams)} streams"
+        for name in settings.types.keys() - known.keys():
+            at = pipeline.place(join(f"{path}.types", name))
+            problems.append(
+                (f"{at}: " if at else "")
+                + f"{path}.types: {whose}: unknown column {name!r}; "
+                + did_you_mean.hint(
+                    name, known, "its columns" if len(streams) == 1 else "their columns"
+                )
+            )
+    return sorted(problems)
+
+
+def _wish(settings: StreamSettings) -> StreamWish:
+    sync, destination = settings.sync_mode, settings.destination_sync_mode
+    replaces = False
+    if settings.mode is not None:
+        if modes.canonical(settings.mode) in ("insert", "update"):
+            raise ConfigError(
+                f"mode {settings.mode!r} needs a destination that can tell new rows from old ones "
+                "while writing; tables take append, upsert or mirror"
+            )
+        both = modes.mode(settings.mode)
+        sync, destination = both.sync_mode or sync, both.destination_sync_mode or destination
+        replaces = both.replaces
+    return StreamWish(
+        sync_mode=sync,
+        destination_sync_mode=destination,
+        cursor_field=settings.cursor_field,
+        primary_key=settings.primary_key,
+        columns=settings.columns,
+        replaces=replaces,
+    )
+
+
+def plan_stream(
+    stream: Stream,
+    settings: StreamSettings,
+    package: ProtocolPackage,
+    table: Place,
+    *,
+    table_name: str,
+    columns: Mapping[str, str],
+    earlier: Names,
+    metadata: MetadataNames | None,
+    sync_id: int,
+    transforms: Sequence[TransformJob] = (),
+    queried: bool = False,
+    outline: Outline | None = None,
+    before: PlannedStream | None = None,
+    showed: Showed | None = None,
+) -> PlannedStream:
+    """``table_name``: cleaned. ``columns``: names that were given to it so far. ``earlier``: all
+    names that the runs before this one wrote down. ``queried``: queries over the whole stream
+    follow, which decide what its columns are. ``outline``, ``showed``: what is known of transforms
+    that are connectors (``transforms.chain``). ``before``: the stream as it was planned before its
+    source showed this of it: it goes on being read so. Raises ``ConfigError``, ``SchemaError``."""
+    wish = _as_before(_wish(settings), stream, package, earlier)
+    if before is not None:
+        wish = msgspec.structs.replace(wish, sync_mode=before.configured.sync_mode.value)
+    if queried:
+        wish = msgspec.structs.replace(wish, appends=_QUERIED)
+
+    def with_wish(wish: StreamWish) -> PlannedStream:
+        return _planned(
+            package.source.configure(stream, wish),
+            package,
+            table,
+            table_name=table_name,
+            columns=columns,
+            metadata=metadata,
+            sync_id=sync_id,
+            transforms=transforms,
+            queried=queried,
+            outline=outline,
+            before=before,
+            showed=showed,
+            settings=settings,
+        )
+
+    said = wish.destination_sync_mode is not None
+    try:
+        found = with_wish(wish)
+    except _KeyLost as e:
+        if said:
+            raise
+        why = e.message
+    else:
+        if said or found.shape.mode is not DestinationSyncMode.append_dedup:
+            return found
+        why = table.unable(found.configured, found.schema)
+        if found.chain is not None and not found.chain.one_to_one:
+            why = _SEVERAL
+        if why is None:
+            return found
+    return with_wish(msgspec.structs.replace(wish, appends=why))
+
+
+def _as_before(
+    wish: StreamWish, stream: Stream, package: ProtocolPackage, earlier: Names
+) -> StreamWish:
+    """With the modes of earlier runs; a sync mode that the source's rules give anyway is left to
+    them."""
+    before = as_before(wish, stream, earlier)
+    if wish.sync_mode is None and before.sync_mode is not None:
+        free = msgspec.structs.replace(before, sync_mode=None)
+        with suppress(ConfigError):
+            if package.source.configure(stream, free).sync_mode == before.sync_mode:
+                return free
+    return before
+
+
+_QUERIED = "a query over the whole stream makes its rows, and its key is known at the load only"
+
+
+_SEVERAL = (
+    "its transforms may make several rows of one record; say mode: upsert where the primary key "
+    "still tells them apart"
+)
+
+
+class _KeyLost(ConfigError):
+    """The primary key is no typed column of the rows that go into the table."""
+
+
+def _planned(
+    configured: ConfiguredStream,
+    package: ProtocolPackage,
+    table: Place,
+    *,
+    table_name: str,
+    columns: Mapping[str, str],
+    metadata: MetadataNames | None,
+    sync_id: int,
+    transforms: Sequence[TransformJob],
+    queried: bool,
+    outline: Outline | None,
+    before: PlannedStream | None,
+    showed: Showed | None,
+    settings: StreamSettings,
+) -> PlannedStream:
+    """A configured stream with its columns and its table. ``columns``: names that earlier runs
+    gave."""
+    record = package.schema.data_type(configured.stream.json_schema)
+    whole = not record.fields
+    if whole:
+        record = WHOLE_RECORD
+    reserved = () if metadata is None else msgspec.structs.astuple(metadata)
+    columns = clean_columns((f.source for f in record.fields), columns, reserved)
+    selected = configured.columns
+    if selected is not None:
+        needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
+        selected = tuple({*selected, *needed})
+    schema = row_schema(record, columns, selected)
+    if settings.types and not whole:
+        schema = _retyped(schema, settings.types)
+    schema = _pruned(schema, configured)
+    given, chain = None, None
+    if transforms:
+        known = None if before is None else before.chain
+        given, chain = schema, planned(
+            transforms, schema, configured, outline=outline, before=known, showed=showed
+        )  # fmt: skip
+        schema = chain.schema
+    mode = configured.destination_sync_mode
+    dedup = mode is DestinationSyncMode.append_dedup
+    arrival = dedup and configured.sync_mode is SyncMode.cdc
+    cursor = () if arrival else cleaned_path(default_cursor(configured), schema)
+    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
+    if dedup and not all(key) and not queried:
+        bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        after = " after its transforms" if transforms else ""
+        raise _KeyLost(f"the primary key {', '.join(bad)} is no typed column of its schema{after}")
+    deleted = columns.get(package.deleted_at_field or "")
+    has_deleted = any(f.name == deleted for f in schema.fields)
+    space, name = split_table(table_name)
+    planned_stream = PlannedStream(
+        configured=configured,
+        schema=schema,
+        given=given,
+        chain=chain,
+        columns=columns,
+        shape=Shape(
+            mode=mode,
+            primary_key=key if dedup else (),
+            cursor=cursor if dedup else (),
+            deleted_column=deleted if dedup and has_deleted else None,
+            sync_id=sync_id,
+            replaces=configured.replaces,
+            arrival=arrival,
+        ),
+        table=TableName(space, name),
+        held=HELD if queried else table.loads_once(mode),
+        whole=whole,
+        queried=queried,
+        max_rejected=settings.max_rejected,
+    )
+    return with_required(planned_stream, ())
+
+
+def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
+    """The same columns, those of these original names with the user's types."""
+    replace = msgspec.structs.replace
+    fields = (replace(f, type=types.get(f.source, f.type)) for f in schema.fields)
+    return replace(schema, fields=tuple(fields))
+
+
+def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
+    """Of columns that are kept in part only these parts. Raises ``ConfigError``."""
+    replace = msgspec.structs.replace
+    fields: list[Field] = []
+    for field in schema.fields:
+        paths = [path for path in configured.nested if path[0] == field.source]
+        lost = next((path for path in paths if _inside(field.type, path[1:]) is None), None)
+        if lost is not None and not configured.stream.assumed:
+            raise ConfigError(
+                f"columns: {'.'.join(lost)} cannot be kept alone, as the source does not say which "
+                f"fields it lies among ({field.source} is {type_text(field.type)})",
+                hint=f"list {field.source}",
+            )
+        if paths and lost is None:
+            field = replace(field, type=_parts(field.type, [path[1:] for path in paths]))
+        fields.append(field)
+    return replace(schema, fields=tuple(fields))
+
+
+def _inside(type_: DataType, path: FieldPath) -> DataType | None:
+    """What a path of properties leads to."""
+    for step in path:
+        found = next((f.type for f in type_.fields if f.source == step), None)
+        if found is None:
+            return None
+        type_ = found
+    return type_
+
+
+def _parts(type_: DataType, paths: Sequence[FieldPath]) -> DataType:
+    """Of an object only these properties."""
+    if () in paths:
+        return type_
+    replace = msgspec.structs.replace
+    kept: list[Field] = []
+    for field in type_.fields:
+        below = [path[1:] for path in paths if path[0] == field.source]
+        if below:
+            kept.append(replace(field, type=_parts(field.type, below)))
+    return replace(type_, fields=tuple(kept))
+
+
+def with_required(stream: PlannedStream, required: Collection[str]) -> PlannedStream:
+    """Of its columns these (original names) and those of its key are never null."""
+    keys = {path[0] for path in stream.key}
+    schema = stream.schema.with_required({*required, *keys})
+    return msgspec.structs.replace(stream, schema=schema)
+
+
+def _sharded(
+    stream: PlannedStream, resources: Resources, role: ShardRole, spec: ConnectorSpec, slots: int
+) -> PlannedStream:
+    found = role.shards(spec, stream.configured, resources, slots)
+    told = msgspec.structs.replace(stream.configured, shards=found.count)
+    return msgspec.structs.replace(stream, configured=told, shards=found.count, hints=found.hints)
+
+
+def _named(stream: Stream, text: str) -> str:
+    """Said of this stream."""
+    return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
+
+
+def _lanes(
+    pipeline: Pipeline, streams: int, states: Sequence[SavedState], cores: int
+) -> tuple[int, list[str]]:
+    """One lane unless asked; then as many as states that are independent allow."""
+    wanted = pipeline.lanes
+    if wanted == 1 or streams <= 1:
+        return 1, []
+    if any(s.scope.stream is None for s in states):
+        return 1, ["the source shares one state between its streams: they are read in one lane"]
+    if wanted == "auto":
+        if not states:
+            return 1, ["lanes: auto reads in one lane until the source has shown its kind of state"]
+        wanted = cores
+    return min(int(wanted), streams), []
+
+
+def describe(
+    plan: StreamsPlan, place: Place, target: Callable[[StreamId], StreamId] | None = None
+) -> list[dict[str, Any]]:
+    """The ``streams`` of ``penstock plan``. ``target``: what a destination that is a connector
+    calls a stream; ``table`` and ``target`` are then as in a report. ``columns_known``: false where
+    the answer of a query decides what the columns are."""
+    return [
+        {
+            "namespace": s.id.namespace,
+            "name": s.id.name,
+            "sync_mode": s.configured.sync_mode.value,
+            "destination_sync_mode": s.shape.mode.value,
+            "mode_reason": s.configured.mode_reason,
+            "newest_by": s.newest_by if target is None else _by_destination(s),
+            "cursor_field": list(s.configured.cursor_field),
+            "primary_key": [list(p) for p in s.configured.primary_key],
+            "lane": s.lane,
+            "shards": s.shards,
+            "hints": [msgspec.to_builtins(h) for h in s.hints],
+            "table": None if target is not None else place.location(s.table),
+            "target": None if target is None else str(target(s.id)),
+            "loads": "at the end of the sync" if s.held else "while the source reads",
+            "columns_known": not s.queried,
+            "columns": [
+                {"name": f.name, "source": f.source, "type": type_text(f.type)}
+                for f in (() if s.queried else s.schema.fields)
+            ],
+        }
+        for s in plan.streams
+    ]
+
+
+def _by_destination(stream: PlannedStream) -> dict[str, Any] | None:
+    """A destination that is a connector is told the cursor, and decides."""
+    return None if stream.newest_by is None else {"by": "destination", "field": []}

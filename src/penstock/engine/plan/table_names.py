@@ -1,0 +1,131 @@
+"""What each stream's table is called: decided once, kept by the store for ever.
+
+Pure functions over the pipeline file and the names that the store has. ``model.targets`` says what
+a stream is called at the destination, ``model.names`` makes a name of it that every table can
+carry. A connector gets the target itself (``engine.plan.endpoints``). Neighbours:
+``engine.plan.streams`` and ``engine.plan.replan`` ask; ``engine.plan.prepare`` keeps the answer.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from penstock.config.pipeline import Destination
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.model.catalog import Stream, StreamId
+from penstock.model.names import clean_tables
+from penstock.model.targets import KEEP, clashes, targets_of
+
+TABLES, TARGETS, RECORDS = "tables", "targets", "records"
+"""Kinds of the store's names: the table of a stream; its target, where that is not its own name;
+what its records call it, where its table has that name."""
+
+Stored = Mapping[str, Mapping[str, str]]
+
+
+class TableNames(msgspec.Struct, frozen=True):
+    """By ``StreamId.key``. ``tables``: see ``clean_tables``. ``targets``: of every stream.
+    ``records``: as for :func:`table_names`."""
+
+    tables: dict[str, str]
+    targets: dict[str, str]
+    records: dict[str, str] = {}
+
+    def kept(self, streams: Iterable[StreamId]) -> dict[str, dict[str, str]]:
+        """What the store is to remember of these streams."""
+        keys = [s.key for s in streams]
+        kept = {TABLES: {key: self.tables[key] for key in keys}}
+        renamed = {key: self.targets[key] for key in keys if self.targets[key] != key}
+        called = {key: self.records[key] for key in keys if key in self.records}
+        return {
+            **kept,
+            **({TARGETS: renamed} if renamed else {}),
+            **({RECORDS: called} if called else {}),
+        }
+
+
+def record_names(streams: Iterable[Stream], names: Stored) -> dict[StreamId, str]:
+    """What tables are called instead of their streams: as the streams' records say, unless that is
+    another's name too. ``streams``: all that the source has; ``names``: the store's, which always
+    win: a table that has a name keeps it."""
+    given = {key: names.get(RECORDS, {}).get(key) for key in names.get(TABLES, {})}
+    streams = list(streams)
+    found = {s.id: given.get(s.id.key) if s.id.key in given else s.record_name for s in streams}
+    others = [name or _of(key).name for key, name in given.items() if _of(key) not in found]
+    others += [s.record_name for s in streams if s.record_name and s.record_name != found[s.id]]
+    while True:
+        used = Counter(map(str.casefold, [*others, *(n or s.name for s, n in found.items())]))
+        shared = [
+            s
+            for s, name in found.items()
+            if name is not None and s.key not in given and used[name.casefold()] > 1
+        ]
+        if not shared:
+            return {s: name for s, name in found.items() if name is not None}
+        found.update(dict.fromkeys(shared))
+
+
+def table_names(
+    told: Destination,
+    streams: Sequence[StreamId],
+    names: Stored,
+    records: Mapping[StreamId, str] | None = None,
+) -> TableNames:
+    """``names``: the store's, which always win. ``records``: of :func:`record_names`."""
+    targets = _targets(told, streams, records)
+    before = _before(names)
+    taken = {before[key]: text for key, text in names.get(TABLES, {}).items()}
+    cleaned = clean_tables(targets.values(), taken)
+    return TableNames(
+        tables={s.key: cleaned[target.key] for s, target in targets.items()},
+        targets={s.key: target.key for s, target in targets.items()},
+        records={s.key: name for s, name in (records or {}).items()},
+    )
+
+
+def misnamed(
+    told: Destination,
+    streams: Sequence[StreamId],
+    names: Stored,
+    records: Mapping[StreamId, str] | None = None,
+) -> list[str]:
+    """A sentence for each table that would move, or be that of several streams."""
+    targets = _targets(told, streams, records)
+    before = _before(names)
+    owners = {target: key for key, target in before.items()}
+    problems = clashes(targets)
+    for stream, target in targets.items():
+        had, owner = before.get(stream.key), owners.get(target.key)
+        if had is not None and had != target.key:
+            problems.append(
+                f"the table of stream {stream} is that of {str(_of(had))!r} at the destination and "
+                f"cannot become {str(target)!r}: leave destination.namespace and "
+                "destination.prefix as they were, or give the pipeline another name"
+            )
+        elif owner is not None and owner != stream.key:
+            problems.append(
+                f"stream {stream} would be {str(target)!r} at the destination, which is the table "
+                f"of stream {_of(owner)}"
+            )
+    return problems
+
+
+def _targets(
+    told: Destination, streams: Sequence[StreamId], records: Mapping[StreamId, str] | None
+) -> dict[StreamId, StreamId]:
+    if parse_ref(told.use).kind is not RefKind.table:
+        return targets_of(streams, KEEP, "")
+    called = {s: StreamId(s.namespace, (records or {}).get(s, s.name)) for s in streams}
+    targets = targets_of(called.values(), told.namespace, told.prefix)
+    return {stream: targets[name] for stream, name in called.items()}
+
+
+def _before(names: Stored) -> dict[str, str]:
+    """The target of each stream that has a table."""
+    renamed = names.get(TARGETS, {})
+    return {key: renamed.get(key, key) for key in names.get(TABLES, {})}
+
+
+def _of(key: str) -> StreamId:
+    return StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))

@@ -1,0 +1,169 @@
+"""A pipeline's transforms that are connectors, ready to be asked, and what they tell of their
+columns before a run.
+
+No record moves here. Neighbours: ``engine.plan.endpoints`` (source and destination),
+``transforms.chain`` plans with :class:`Outlines`, ``engine.plan.prepare`` makes the lanes' jobs.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.columns import row_schema
+from penstock.config.did_you_mean import closest
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline, Transform
+from penstock.connectors.reference import parse_ref
+from penstock.connectors.transform import TransformConnector, resolve_transform
+from penstock.engine.plan.endpoints import End, component_settings
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import ConfigError, SourceError
+from penstock.model.catalog import CheckResult, ConfiguredStream
+from penstock.model.types import RowSchema
+from penstock.protocols.contract import TransformRequest
+from penstock.state.contract import Store
+from penstock.transforms.chain import as_given
+from penstock.transforms.config_errors import joined
+from penstock.transforms.contract import TransformJob
+from penstock.transforms.open import BUILT_IN, SPARK_SQL, open_transform
+from penstock.transforms.spark_sql import queries
+
+
+class TransformEnd(End[TransformConnector]):
+    """``index``: its position in the pipeline's list. ``place``: its name elsewhere."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        told: Transform,
+        index: int,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+    ) -> None:
+        self.index, self.place = index, f"transform:{index}"
+        super().__init__(
+            pipeline, told, self.place, store, observer, _keep_nothing, f"transforms[{index}]"
+        )
+        try:
+            self.connector = resolve_transform(
+                parse_ref(told.use),
+                home.connectors,
+                log=self.take,
+                extra_secrets=sorted(pipeline.secret_values),
+                permissions=told.permissions,
+                limits=told.limits,
+                settings=component_settings(pipeline, told, self.place),
+            )
+        except ConfigError as e:
+            near = closest(told.use, BUILT_IN)
+            meant = f"; did you mean {near!r}?" if near is not None else ""
+            message = f"transforms[{index}].use: {e.message}{meant}"
+            raise ConfigError(message, code=e.code, hint=e.hint) from None
+
+    def check(self) -> None:
+        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        self.validate()
+
+    def ask(self) -> CheckResult:
+        """Raises ``ConfigError``, ``SourceError``."""
+        result = self.connector.check(self.config, self.timeouts)
+        return CheckResult(result.succeeded, result.message, end=self.place)
+
+
+def _keep_nothing(new: object) -> None:
+    """A transform has no way to change its configuration."""
+    del new
+
+
+def transforms_of(
+    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver
+) -> list[TransformEnd]:
+    """Those that are connectors. Raises ``ConfigError`` with what is wrong with any of all
+    transforms, whatever the streams; each fault once."""
+    found: list[TransformEnd] = []
+    faults: list[ConfigError] = []
+    for index, told in enumerate(pipeline.transforms):
+        try:
+            if told.use not in BUILT_IN:
+                found.append(TransformEnd(pipeline, told, index, home, store, observer))
+            elif told.use != SPARK_SQL:
+                open_transform(told.use, told.config, where=f"transforms[{index}]")
+        except ConfigError as e:
+            faults.append(e)
+    try:
+        queries(pipeline.transforms)
+    except ConfigError as e:
+        faults.append(e)
+    if faults:
+        raise joined(faults)
+    return found
+
+
+class Outlines:
+    """``transforms.chain.Outline``: each transform is run over one empty batch, under the
+    permissions and limits of a run, and asked once for the same columns. ``notes``: what was
+    found."""
+
+    def __init__(self, ends: Sequence[TransformEnd]) -> None:
+        self._ends = {e.place: e for e in ends}
+        self._known: dict[tuple[str, str, RowSchema], RowSchema | None] = {}
+        self.notes: list[str] = []
+
+    def __call__(
+        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+    ) -> RowSchema | None:
+        key = (told.place, configured.id.key, given)
+        if key not in self._known:
+            self._known[key] = self._asked(told, configured, given)
+        return self._known[key]
+
+    def _asked(
+        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+    ) -> RowSchema | None:
+        end = self._ends[told.place]
+        request = TransformRequest(
+            config=end.config, stream=as_given(configured, given), scope=configured.id.key
+        )
+        columns = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in given.fields])
+        try:
+            found = end.connector.outline(request, columns)
+        except SourceError as e:
+            self.notes.append(
+                f"{told.where}: it failed on an empty batch of stream {configured.id}, so its "
+                f"columns are taken to be those that it is given: {e.message}"
+            )
+            return None
+        return None if found is None else row_schema(found)
+
+
+def transform_jobs(
+    pipeline: Pipeline, connectors: Sequence[TransformEnd]
+) -> tuple[TransformJob, ...]:
+    """The pipeline's transforms that work on batches, in their order. ``connectors``: those of them
+    that are."""
+    ends = {end.index: end for end in connectors}
+
+    def job(index: int, told: Transform) -> TransformJob:
+        end = ends.get(index)
+        plain = TransformJob(
+            use=told.use,
+            config=told.config if end is None else end.config,
+            where=f"transforms[{index}]",
+            on_failure=pipeline.destination.on_data_error,
+            limits=told.limits if end is None else None,
+        )
+        if end is None:
+            return plain
+        return msgspec.structs.replace(
+            plain,
+            launch=msgspec.to_builtins(end.connector.launch()),
+            place=end.place,
+            timeouts=end.timeouts,
+        )
+
+    return tuple(
+        job(index, told) for index, told in enumerate(pipeline.transforms) if told.use != SPARK_SQL
+    )

@@ -1,0 +1,193 @@
+"""What a pipeline asks for that is not done, each a sentence; what cannot be enforced is refused,
+never ignored (L10).
+
+Nothing is asked of a connector here. Neighbours: ``engine.plan.prepare`` raises what is found,
+``engine.inspect.plan_check`` lists it.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.config.pipeline import Connector, Pipeline, Transform
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.plan.endpoints import Destination
+from penstock.errors import ConfigError
+from penstock.runtimes.limits import unenforceable
+from penstock.spark.session import choose_master, is_cluster, is_remote
+from penstock.tables.contract import TableFormat
+from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
+
+
+def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+    """Keys and combinations that this version does not carry out."""
+    return [
+        *_unsupported(pipeline, place),
+        *_built_in(pipeline),
+        *_unprotected(pipeline),
+        *_keys_unreachable(pipeline),
+    ]
+
+
+def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """(permissions, limits, problems), the first two by end, as far as the user narrowed it. What a
+    process of this machine cannot be held to is a problem rather than ignored (L10)."""
+    permissions: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    problems: list[str] = []
+    ends: list[tuple[str, Connector]] = [("source", pipeline.source)]
+    ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
+    ends.append(("destination", pipeline.destination))
+    for end, told in ends:
+        if isinstance(told, Transform) and told.use in BUILT_IN:
+            if told.use == SQL and told.limits and (bounds := told.limits.asked()):
+                limits[end] = bounds
+            continue  # see _built_in
+        if told.permissions and (asked := told.permissions.asked()):
+            permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
+        network = told.permissions.network if told.permissions else None
+        if network is not None and network.allow_private is not None:
+            permissions.setdefault(end, {})["network.allow_private"] = network.allow_private
+        if told.limits and (bounds := told.limits.asked()):
+            limits[end] = bounds
+        if _is_process(told.use):
+            problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
+    table = parse_ref(pipeline.destination.use).kind is RefKind.table
+    fails = pipeline.destination.schema_evolution.nullability_change == "fail"
+    if table and fails and _is_process(pipeline.source.use):
+        problems.append(
+            "destination.schema_evolution.nullability_change: fail cannot be carried out: the "
+            "source's records are JSON, which does not say which columns may be null"
+        )
+    return permissions, limits, problems
+
+
+def _built_in(pipeline: Pipeline) -> list[str]:
+    """Nothing holds a transform that is no connector to limits of its own; that it reaches
+    nothing, which is within all permissions, goes for all but Spark. A v4 file must run."""
+    problems: list[str] = []
+    for index, told in enumerate(pipeline.transforms):
+        if told.use not in BUILT_IN:
+            continue
+        reaches = told.permissions if told.use == SPARK_SQL else None
+        keys = [f"permissions.{k}" for k in (reaches.asked() if reaches else ())]
+        keys += [f"limits.{k}" for k in _limits_not_held(told) if pipeline.dialect == "penstock"]
+        keys += ["assume_manifest"] if told.assume_manifest is not None else []
+        where, instead = (
+            ("Spark", "bound Spark with the `spark` block")
+            if told.use == SPARK_SQL
+            else ("Penstock, beside the source", "use a transform that is a WebAssembly component")
+        )
+        problems += [
+            f"transforms[{index}].{key} cannot be enforced on {told.use}, which runs inside "
+            f"{where}: remove the key, or {instead}"
+            for key in keys
+        ]
+    return problems
+
+
+def not_held(pipeline: Pipeline) -> list[str]:
+    """What ``plan`` and the report say of limits in a v4 file that nothing holds."""
+    return [
+        f"transforms[{index}].limits.{key} is not held: {told.use} runs inside Penstock"
+        for index, told in enumerate(pipeline.transforms)
+        if pipeline.dialect != "penstock" and told.use in BUILT_IN
+        for key in _limits_not_held(told)
+    ]
+
+
+def _limits_not_held(told: Transform) -> Iterable[str]:
+    """``transform-sql`` holds its query to them, batch by batch."""
+    held = ("max_memory", "timeout_seconds") if told.use == SQL else ()
+    return [name for name in (told.limits.asked() if told.limits else ()) if name not in held]
+
+
+def _is_process(use: str) -> bool:
+    """A reference that cannot be read is somebody else's to refuse."""
+    try:
+        ref = parse_ref(use)
+    except ConfigError:
+        return False
+    return ref.protocol is not None and ref.kind is not RefKind.component
+
+
+def _keys_unreachable(pipeline: Pipeline) -> list[str]:
+    """Components keep keys of their own in the store, from whichever worker they run on."""
+    remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
+    if not remote or pipeline.state.backend == "postgres" or not _has_component(pipeline):
+        return []
+    return [
+        "a WebAssembly connector on a cluster keeps its own state in the store, which every worker "
+        "must reach: set state.backend: postgres"
+    ]
+
+
+def _unprotected(pipeline: Pipeline) -> list[str]:
+    """On a cluster without authentication anybody who reaches its ports can read what tasks carry,
+    and have its processes run what they like; one on this machine is reached by its users."""
+    master = choose_master(pipeline.spark.master, 1, 1)
+    secured = pipeline.spark.conf.get("spark.authenticate", "false").lower() == "true"
+    if not is_cluster(master) or secured or pipeline.spark.allow_unencrypted:
+        return []
+    return [
+        f"the Spark master {master} would run connectors and carry their rows without "
+        "spark.authenticate: turn that on in spark.conf, or set spark.allow_unencrypted: true"
+    ]
+
+
+def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
+    """Keys that mean something to a table only."""
+    told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
+    if not isinstance(place, Destination) or pipeline.dialect != "penstock":
+        return {}
+    return {
+        f"destination.{name} on a destination connector": (
+            getattr(told, name) != getattr(default, name)
+        )
+        for name in ("deletes", "schema_evolution", "metadata_columns")
+    }
+
+
+def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+    """Keys that are read and that this version does not carry out."""
+    destination, connector = pipeline.destination, isinstance(place, Destination)
+    asked = {
+        "destination.stream": destination.stream is not None,
+        "destination.options": bool(destination.options),
+        "destination.permissions": destination.permissions is not None and not connector,
+        **{
+            f"destination.limits.{name}": not connector
+            for name in (destination.limits.asked() if destination.limits else ())
+        },
+        **_of_tables(pipeline, place),
+        **{
+            f"{where}.assume_manifest on a connector that is no component": (
+                told.assume_manifest is not None
+                and parse_ref(told.use).kind is not RefKind.component
+            )
+            for where, told in _connectors(pipeline)
+        },
+        "resources, which components are told, without a component": (
+            pipeline.resources is not None
+            and pipeline.dialect == "penstock"
+            and not _has_component(pipeline)
+        ),
+    }
+    return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
+
+
+def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
+    return [
+        ("source", pipeline.source),
+        *(
+            (f"transforms[{index}]", told)
+            for index, told in enumerate(pipeline.transforms)
+            if told.use not in BUILT_IN
+        ),
+        ("destination", pipeline.destination),
+    ]
+
+
+def _has_component(pipeline: Pipeline) -> bool:
+    used = [pipeline.source.use, pipeline.destination.use]
+    used += (t.use for t in pipeline.transforms if t.use not in BUILT_IN)
+    return any(parse_ref(use).kind is RefKind.component for use in used)

@@ -1,0 +1,159 @@
+"""What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
+
+Implements ``engine.sync.ports.Time`` and ``Observer`` at once: whenever the sync sleeps or asks
+whether it may go on, what the lanes left in the mailbox is passed on. Neighbours:
+``engine.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.accounting import Accounting
+from penstock.engine.channel.heartbeat import Pulse
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.channel.run_log import RunLog
+from penstock.engine.serve import Echo
+from penstock.engine.specs.feeder import PushResult
+from penstock.engine.specs.lane import Expected, LaneResult
+from penstock.engine.specs.observer import RunObserver, counted
+from penstock.engine.specs.plan import LaneStart, Outcome
+from penstock.errors import PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Load, Segment
+from penstock.model.state import SavedState
+from penstock.tables.contract import LoadResult
+
+PROGRESS_SECONDS = 1.0
+
+
+class Watch:
+    def __init__(
+        self,
+        accounting: Accounting,
+        pulse: Pulse,
+        run_log: RunLog,
+        mailbox: Mailbox,
+        progress: RunObserver,
+        echo: Echo | None = None,
+        java_death: Callable[[], PenstockError | None] = lambda: None,
+    ) -> None:
+        """``echo``: gives states back to whoever feeds us. ``java_death``: why nothing can go on,
+        where Spark's Java process died."""
+        self._java_death = java_death
+        self._echo = echo
+        self._accounting, self._pulse, self._run_log = accounting, pulse, run_log
+        self._mailbox, self._progress = mailbox, progress
+        self._epochs: list[int] = []
+        self._shown_at = 0.0
+        self._expected: dict[StreamId | None, Expected] = {}  # last shown
+        self._shown: dict[int, set[tuple[str, int, int, int | None]]] = {}  # per epoch, last shown
+
+    # -- engine.sync.ports.Time
+
+    def now(self) -> float:
+        return self._pulse.now()
+
+    def sleep(self, seconds: float) -> None:
+        self._show()
+        self._pulse.sleep(seconds)
+
+    def check(self) -> None:
+        self._show()
+        self._pulse.check()
+        death = self._java_death()
+        if death is not None:
+            raise death
+
+    # -- engine.deliver.connector_delivery.PushObserver
+
+    def push_started(self, log: Path) -> None:
+        """A destination is being fed; what it says goes to ``log``."""
+        self._run_log.follow(log)
+        self._progress.phase("push", "the destination is fed")
+
+    def fed(self, result: PushResult) -> None:
+        self._accounting.fed(result)
+
+    def sent_again(self, stream: StreamId, rows: int) -> None:
+        self._accounting.stream(stream).sent_again += rows
+
+    # -- engine.sync.ports.Observer
+
+    def loaded(self, load: Load, result: LoadResult) -> None:
+        self._accounting.loaded(load, result)
+        if self._echo is not None:
+            self._echo.loaded(load)
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        self._accounting.states(states)
+        if self._echo is not None:
+            self._echo.committed(states)
+
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+        self._accounting.load_failed(stream, error)
+
+    def refused(self, stream: StreamId, rejected: int) -> None:
+        self._accounting.refused(stream, rejected)
+
+    def lane_started(self, start: LaneStart) -> None:
+        self._epochs.append(start.epoch)
+        self._run_log.follow(self._mailbox.log_path(start.epoch))
+        if self._echo is not None:
+            self._echo.follow(self._mailbox.states_path(start.epoch))
+        streams = counted(len(start.streams), "stream")
+        self._progress.phase("extract", f"lane {start.lane}: {streams}")
+        self._accounting.lane_started(start)
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        self._accounting.put_aside(rejected)
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+        self._shown_at = 0.0
+        self._show()
+        self._epochs.remove(start.epoch)
+        self._accounting.lane_ended(start, result)
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        self._accounting.segments(segments)
+        rows = sum(s.rows for segment in segments for s in segment.slices)
+        self._progress.phase("load", counted(rows, "row"))
+
+    def stream_planned(self, stream: StreamId) -> None:
+        self._accounting.met(stream)
+
+    def note(self, text: str) -> None:
+        self._run_log.write("WARN", text)
+        self._accounting.note(text)
+
+    def finish(self, outcome: Outcome) -> None:
+        self._run_log.poll()
+        whole = not (outcome.errors or outcome.failed or outcome.cancelled)
+        if self._echo is not None and whole and self._accounting.all_in(outcome):
+            self._echo.rest()
+
+    def _show(self) -> None:
+        if time.monotonic() - self._shown_at < PROGRESS_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        self._run_log.poll()
+        for epoch in self._epochs:
+            progress = self._mailbox.progress(epoch)
+            before = self._shown.get(epoch, set())
+            told = progress.streams if progress else []
+            for of, expected in progress.expected if progress else ():
+                if self._expected.get(of) != expected:
+                    self._expected[of] = expected
+                    name = None if of is None else str(of)
+                    self._progress.expected(name, expected.rows, expected.bytes)
+            self._shown[epoch] = set(told)
+            for key, rows, size, estimate in told:
+                if (key, rows, size, estimate) in before:
+                    continue
+                stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
+                rejected = self._accounting.stream(stream).rejected
+                self._progress.stream(
+                    str(stream), rows, size, progress.states if progress else 0, rejected, estimate
+                )

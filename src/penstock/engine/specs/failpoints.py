@@ -1,0 +1,120 @@
+"""Named places where a test may kill a process of a real run; nothing without its variable.
+
+``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL once in a process's life, at the NTH
+passing (default 1) of a place or at the first later one at which there is a TARGET: ``self``
+(default), ``child`` (the lane's process), ``worker`` (who started it: Spark's Python worker),
+``connector`` (what the lane's process runs, without its supervisor), ``program`` (the driver);
+``pusher``, ``push-worker`` and ``destination`` are the first three of a push task.
+``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
+
+    lane's process   mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
+                     come out of a transform that is a connector)
+    push task        mid-push (a part is fed), before-ack, after-ack (an ack is written down)
+    driver           after-intent, after-commit (the table has it, the ledger not), after-ledger;
+                     after-order (a destination is told what to take), before-settle, after-settle
+
+The driver finds a task's processes among its descendants, so on a local master only.
+"""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+from penstock.files import write_new
+
+_wanted = os.environ.get("PENSTOCK_FAILPOINT", "")
+_DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
+_LANE, _PUSH = b"penstock.engine.worker.lane", b"penstock.engine.worker.feeder"
+_passed: Counter[str] = Counter()
+
+
+def announce_driver() -> None:
+    """Let the lanes of this run know whom ``program`` means; inherited through Spark."""
+    if _wanted:
+        os.environ[_DRIVER] = str(os.getpid())
+
+
+def reach(name: str) -> None:
+    if _wanted and _wanted.split("@")[0].split(":")[0] == name:
+        _strike(name)
+
+
+def _strike(name: str) -> None:
+    global _wanted
+    place, _, target = _wanted.partition("@")
+    _passed[name] += 1
+    if _passed[name] < int(place.partition(":")[2] or 1):
+        return
+    pids = _pids(target or "self")
+    if not pids:
+        return
+    _wanted = ""
+    if _first(pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _first(pids: list[int]) -> bool:
+    once = os.environ.get("PENSTOCK_FAILPOINT_ONCE")
+    if once:
+        try:
+            write_new(Path(once), " ".join(map(str, pids)).encode())
+        except FileExistsError:
+            return False
+    return True
+
+
+def _pids(target: str) -> list[int]:
+    match target:
+        case "child":
+            return _ours(_LANE)
+        case "pusher":
+            return _ours(_PUSH)
+        case "worker":
+            return [_parent(pid) for pid in _ours(_LANE)]
+        case "push-worker":
+            return [_parent(pid) for pid in _ours(_PUSH)]
+        case "program":
+            return [int(os.environ[_DRIVER])]
+        case "connector":
+            return _run_by(_ours(_LANE))
+        case "destination":
+            return _run_by(_ours(_PUSH))
+        case _:
+            return [os.getpid()]
+
+
+def _run_by(ours: list[int]) -> list[int]:
+    """The connectors of these processes, without their supervisors."""
+    return [pid for one in ours for s in _children(one) for pid in _descendants(s)]
+
+
+def _ours(module: bytes) -> list[int]:
+    """The tasks' processes: this one, or those below the driver."""
+    if os.environ.get(_DRIVER) != str(os.getpid()):
+        return [os.getpid()]
+    return [pid for pid in _descendants(os.getpid()) if module in _command(pid)]
+
+
+def _descendants(pid: int) -> list[int]:
+    return [d for child in _children(pid) for d in (*_descendants(child), child)]
+
+
+def _children(pid: int) -> list[int]:
+    everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    return [p for p in everyone if _parent(p) == pid]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0

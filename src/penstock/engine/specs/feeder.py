@@ -1,0 +1,93 @@
+"""What a push task is told and what it answers: a destination connector is fed from the log.
+
+``PushJob`` goes to the task's stdin, as a lane's job does. While it runs the driver writes orders,
+which say what to feed next, and the task writes acks; both are numbered files in the run's mailbox.
+The task knows neither store nor fences: it feeds what it is ordered to, in order, and nothing else.
+Neighbours: ``engine.deliver.connector_delivery`` (the driver's side) and ``engine.worker.feeder``
+(the task's).
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock.engine.specs.lane import KeysAt
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Segment, SegmentId
+from penstock.protocols.contract import Acks, WriteStream
+from penstock.runtimes.contract import Timeouts
+
+
+class PushJob(msgspec.Struct, frozen=True, kw_only=True):
+    """``number``: unique in the run, for file names. ``launch``: as in ``LaneJob``.
+    ``attempt``, ``attempts``, ``backoff``, ``options``: as in ``WriteRequest``."""
+
+    run: str
+    number: int
+    log_root: str
+    protocol: str
+    source_protocol: str
+    launch: dict[str, Any]
+    config: dict[str, Any]
+    config_hash: str
+    streams: tuple[WriteStream, ...]
+    secrets: tuple[str, ...] = ()
+    acks: Acks = Acks.echo
+    options: dict[str, Any] = {}
+    timeouts: Timeouts = Timeouts()
+    attempt: int = 1
+    attempts: int = 1
+    backoff: float = 0.0
+    keys: KeysAt | None = None
+    mail_key: bytes = b""  # as in LaneJob
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What to feed next: the parts of each segment, slice by slice, then its state where it has
+    one; then that ``done`` streams are complete. ``streams``: streams that are new, or whose schema
+    changed, since the last order. ``end``: nothing follows."""
+
+    segments: tuple[Segment, ...] = ()
+    done: tuple[StreamId, ...] = ()
+    streams: tuple[WriteStream, ...] = ()
+    end: bool = False
+
+
+class Acked(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments whose every row, and whose state, the destination has. Each is named once.
+    ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
+    kept before the segments are settled. ``rejected``: how many that are, per stream; ``filtered``:
+    how many it left out meanwhile, as it was told to. ``keys``: see ``protocols.contract.Ack``."""
+
+    segments: tuple[SegmentId, ...]
+    rejects: tuple[str, ...] = ()
+    rejected: tuple[tuple[StreamId, int], ...] = ()
+    filtered: tuple[tuple[StreamId, int], ...] = ()
+    keys: tuple[tuple[str, int], ...] = ()
+
+
+class PushEnd(StrEnum):
+    finished = "finished"  # exit code 0 after the end of its input
+    failed = "failed"
+    lost = "lost"
+    cancelled = "cancelled"
+
+
+class PushResult(msgspec.Struct, kw_only=True):
+    """``fed``: rows given to the destination, per stream. ``unacked``: segments it was given and
+    did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them.
+    ``metrics``: what the destination measured of itself, as in ``LaneResult``. ``rejects``: files
+    of what it put aside that no ack named. ``retry``: it failed, and to try again after so many
+    seconds is safe.
+    ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
+
+    end: PushEnd
+    fed: list[tuple[StreamId, int]] = []
+    unacked: list[SegmentId] = []
+    errors: list[dict[str, Any]] = []
+    notes: list[str] = []
+    metrics: list[dict[str, Any]] = []
+    rejects: list[str] = []
+    retry: float | None = None
+    stats: dict[str, float] = {}

@@ -1,0 +1,298 @@
+"""What lies sealed in the log: which epochs are closed, what of it may be loaded now, what may go,
+and what a lane that begins has to know of it.
+
+Not here: lanes and questions (``engine.sync.sync``), the judgement itself
+(``engine.deliver.load_plan``), how rows reach their destination (``engine.deliver.delivery``).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Set
+
+from penstock.engine.deliver.delivery import Delivery, DeliveryObserver, Meanwhile, Verdicts
+from penstock.engine.deliver.load_plan import Pending, Waiting, chained, covered, decide, visible
+from penstock.engine.deliver.reject_limits import Judged, Rejections
+from penstock.engine.log.log import Log
+from penstock.engine.specs.keys import visible_key
+from penstock.engine.specs.plan import SyncPlan, SyncStream
+from penstock.model.catalog import StreamId
+from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
+from penstock.model.state import SavedState, StateScope
+from penstock.state.contract import Lease, Store
+from penstock.state.keys import lane_task
+
+
+class Backlog:
+    """``published``: streams of which a generation has become visible. ``waiting``: slices of those
+    that are not whole."""
+
+    def __init__(
+        self,
+        plan: SyncPlan,
+        *,
+        lease: Lease,
+        store: Store,
+        log: Log,
+        delivery: Delivery,
+        keep_rejects: Callable[[Segment], None],
+        verdicts: Verdicts,
+        streams: Mapping[StreamId, SyncStream],
+        complete: Set[StreamId],
+        take_states_back: Callable[[Set[StreamId]], None],
+        observer: DeliveryObserver,
+        meanwhile: Meanwhile,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """``streams``, ``complete``: of this sync, as they grow. ``keep_rejects``: moves a
+        segment's rejects to where users query them; idempotent. ``take_states_back``: a shared
+        state no longer speaks for these."""
+        self._plan, self._lease, self._store, self._log = plan, lease, store, log
+        self._delivery, self._keep_rejects, self._verdicts = delivery, keep_rejects, verdicts
+        self._streams, self._complete = streams, complete
+        self._take_states_back, self._observer = take_states_back, observer
+        self._meanwhile, self._cancelled = meanwhile, cancelled
+        self._rejections = Rejections(plan.max_rejected, streams)
+        self._refused: dict[StreamId, bool] = {}  # whether the state is shared
+        self.published: set[StreamId] = set()
+        self.waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
+
+    # -- epochs
+
+    def close_all(self) -> None:
+        """Fence every epoch that was ever given out at the last segment we see."""
+        self._close(self._store.open_epochs(self._plan.pipeline))
+
+    def drop_old(self) -> None:
+        """Epochs that are closed and hold nothing any more leave the disk, then the ledger."""
+        used = {s.id.epoch for s in self._visible()}
+        closed = self._store.closed_epochs(self._plan.pipeline)
+        empty = [e for e in self._log.epochs() if e in closed and e not in used]
+        if empty:
+            self._log.drop_epochs(empty)
+            self._store.forget(self._lease, empty)
+
+    def close(self, epoch: int) -> None:
+        """Fence it, and drop the keys of what it did not seal."""
+        self._close({epoch})
+        if self._plan.keyed:
+            sealed = [s for s in self._log.segments() if s.id.epoch == epoch]
+            self._store.end_keys(self._lease, covered(sealed), [lane_task(epoch)])
+
+    def _close(self, epochs: Set[int]) -> None:
+        last, shares = dict.fromkeys(epochs, 0), dict[int, int]()
+        for segment in self._log.segments():  # by id
+            epoch = segment.id.epoch
+            if epoch in last:
+                last[epoch] = segment.id.seq
+                if segment.before is not None:
+                    shares[epoch] = segment.before + segment.shares
+        if last:
+            self._store.close_epochs(self._lease, last, shares)
+
+    def give_up(self) -> None:
+        """All that is sealed and not loaded, and the states."""
+        left = [
+            Consumed(segment.id, stream)
+            for segment in self._visible()
+            for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
+        ]
+        self._store.abandon(self._lease, left)
+        self._store.replace_states(self._lease, [])
+
+    # -- what may be loaded
+
+    def _visible(self) -> list[Segment]:
+        return self._sealed()[0]
+
+    def _sealed(self) -> tuple[list[Segment], set[Consumed]]:
+        """What counts, and what of it (and of what was there) is consumed. Raises ``LogError``
+        where something is missing."""
+        name = self._plan.pipeline
+        closed = self._store.closed_epochs(name)
+        found = visible(self._log.segments(), closed)
+        there = {*self._log.epochs(), *(s.id.epoch for s in found)}
+        taken = self._store.consumed(name, there)
+        # last: of an epoch that another driver forgot meanwhile nothing is due
+        due = {e: n for e, n in self._store.shares(name).items() if e in there}
+        return chained(found, taken, closed, due), taken
+
+    def _held(self) -> frozenset[StreamId]:
+        return frozenset(s.id for s in self._streams.values() if s.held)
+
+    def _patient(self) -> frozenset[StreamId]:
+        """Streams of which a lane that is begun again leaves the sealed rows in the log, so that
+        they load with the rest: it goes on from the last sealed state. Not where connectors keep
+        keys, which must be settled first, nor where that state speaks for generations as well, or
+        rows have versions, which are seen one after the other."""
+        held = frozenset(
+            s.id for s in self._streams.values() if s.held and not s.configured.fills_generation
+        )
+        if not held or self._plan.keyed:
+            return frozenset()
+        segments = self._log.segments()
+        shared = any(s.scope is not None and s.scope.stream is None for s in segments)
+        versions = any(part.version is not None for s in segments for part in s.slices)
+        mixed = shared and len(held) < len(self._streams)
+        return frozenset() if mixed or versions else held
+
+    def _decide(self, held: frozenset[StreamId] = frozenset()) -> Pending:
+        """``held``: streams whose loads wait."""
+        segments, taken = self._sealed()
+        return decide(
+            segments,
+            taken | self._delivery.under_way(),
+            blocked=frozenset(self._verdicts.blocked),
+            held=held,
+            patient=self._plan.resent,
+            each_state=self._delivery.each_state,
+            ended={} if self._plan.resent else self._shown(),
+        )
+
+    def _shown(self) -> dict[StreamId, int]:
+        """Of streams that the source has read to their end, the newest generation in the table."""
+        names = self._store.names(self._plan.pipeline) if self._complete else {}
+        return {s: max(map(int, names.get(visible_key(s), {})), default=0) for s in self._complete}
+
+    def drain(self) -> None:
+        """Load everything that may be loaded; no lane reads any more."""
+        self._drain(frozenset(), lambda stream: True)
+
+    def drain_recovered(self) -> None:
+        """What an earlier run had sealed. Where too much of it was rejected, it is given up, and
+        read again."""
+        judged = self._judge(self._decide(), lambda stream: True)
+        if judged.over and not self._cancelled():
+            for over in judged.over:
+                counts = over.counts
+                self._observer.note(
+                    f"{over.stream}: of {counts.read} records that an earlier run had sealed "
+                    f"{counts.rejected} were rejected: they are read again"
+                )
+            shared = any(over.shared for over in judged.over)
+            self._give_up_of({over.stream for over in judged.over}, shared=shared)
+        self.drain()
+
+    def drain_some(self) -> None:
+        """While sources are read: not what loads once."""
+        self._drain(self._held(), lambda stream: False)
+
+    def drain_for_lane(self, ended: Collection[StreamId] = ()) -> None:
+        """Before a lane is begun again. ``ended``: streams that it read."""
+        self._drain(self._patient(), lambda stream: stream in ended)
+
+    def _drain(self, held: frozenset[StreamId], ended: Callable[[StreamId], bool]) -> None:
+        pending = self._decide(held)
+        if pending.ready and not self._cancelled():
+            pending = self._admitted(pending, ended)
+            if pending.ready:
+                self._delivery.deliver(pending, self._meanwhile)
+            pending = self._decide(held)
+        self._sweep(pending)
+
+    def _judge(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Judged:
+        unnamed = {s.id.epoch for s in self._log.segments() if s.scope is None and s.rejects}
+        return self._rejections.judge(pending, ended, unnamed)
+
+    def _admitted(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Pending:
+        """What is not held back by its rejects; streams that are over their limit for good fail."""
+        judged = self._judge(pending, ended)
+        for over in (o for o in judged.over if o.final):
+            error = over.error()
+            self._refused[over.stream] = over.shared
+            self._verdicts.block(over.stream, error, shared=over.shared)
+            self._observer.load_failed(over.stream, error)
+            self._observer.refused(over.stream, over.new.rejected)
+        self._verdicts.errors += [over.error() for over in judged.lost]
+        self._rejections.delivered(judged.pending)
+        return judged.pending
+
+    def give_up_refused(self) -> None:
+        """At the end of a sync: what is left of streams that failed for their rejects goes, all of
+        it at once, and their states stay: the next sync reads it again. Rejects are kept."""
+        if self._refused:
+            self._give_up_of(set(self._refused), shared=any(self._refused.values()))
+
+    def _give_up_of(self, streams: Set[StreamId], *, shared: bool) -> None:
+        """``shared``: with everything that the state which they share speaks for."""
+        segments = self._visible()
+        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments})
+        taken |= self._delivery.under_way()
+        items: list[Consumed] = []
+        versions: set[StreamId] = set()
+        for segment in segments:
+            of_all = segment.scope is not None and segment.scope.stream is None
+            for part in segment.slices:
+                if part.stream in streams or (shared and of_all and not part.fills_generation):
+                    items.append(Consumed(segment.id, part.stream))
+                    if of_all and part.fills_generation:
+                        versions.add(part.stream)
+            if shared and of_all:
+                items.append(Consumed(segment.id, SHARED_STATE))
+        items = [item for item in items if item not in taken]
+        if not items:
+            return
+        if versions:
+            self._take_states_back(versions)
+        self._store.abandon(self._lease, items)
+        self._sweep(self._decide())
+
+    def _sweep(self, pending: Pending) -> None:
+        """What nobody needs leaves the log."""
+        self.published |= self._delivery.published()
+        self.waiting = pending.waiting
+        kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
+        spent = [s for s in pending.spent if s.id not in kept]
+        for segment in spent:
+            self._keep_rejects(segment)
+        # what leaves the log is in the ledger: it must not be missed
+        bare = [Consumed(s.id, SHARED_STATE) for s in spent if not s.shares]
+        if bare:
+            self._store.abandon(self._lease, bare)
+        self._log.discard(spent)
+
+    def _written_down(self) -> set[SegmentId]:
+        """Segments of loads that failed: the next run repeats them, so their parts must stay."""
+        if not self._verdicts.blocked:
+            return set()
+        groups = self._store.open_groups(self._plan.pipeline)
+        return {segment for group in groups for load in group.loads for segment in load.segments}
+
+    def due(self, seconds: float) -> bool:
+        """``seconds``: since the last load."""
+        pending = self._judge(self._decide(self._held()), lambda stream: False).pending
+        return bool(pending.ready) and (
+            pending.raw_bytes >= self._plan.load_bytes or seconds >= self._plan.load_seconds
+        )
+
+    def left(self) -> set[StreamId]:
+        """Streams with sealed rows that are not committed: a cancelled run leaves them."""
+        pending = self._decide()
+        return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
+
+    def settle(self) -> None:
+        """Everything that was delivered is committed or blocked."""
+        self._delivery.flush(self._meanwhile)
+        self._sweep(self._decide())
+
+    # -- what a lane begins from
+
+    def sealed_states(self) -> list[SavedState]:
+        """The last of each scope that waits in the log with its rows."""
+        patient, found = self._patient(), dict[StateScope, SavedState]()
+        if not patient:
+            return []
+        sealed, taken = self._sealed()
+        for segment in sealed:
+            scope, state = segment.scope, segment.state
+            if scope is None or state is None:
+                continue
+            settled = SHARED_STATE if scope.stream is None else scope.stream
+            if scope.stream in {None, *patient} and Consumed(segment.id, settled) not in taken:
+                found[scope] = SavedState(scope, state)
+        return list(found.values())
+
+    def forget_keys(self) -> None:
+        """What connectors kept for themselves of rows that were given up must not meet them."""
+        if not self._plan.keyed:
+            return
+        sealed, taken = self._sealed()
+        closed = self._store.closed_epochs(self._plan.pipeline)
+        self._store.end_keys(self._lease, covered(sealed, taken), map(lane_task, closed))

@@ -1,0 +1,118 @@
+"""Lanes as Spark jobs, one an epoch.
+
+:func:`engine.channel.spark_job.here` in place of Spark runs the same process for dry runs.
+Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox`` carries progress and
+CANCEL.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.channel.spark_job import Submit, Submitted
+from penstock.engine.specs.lane import (
+    Ask,
+    LaneEnd,
+    LaneJob,
+    LaneResult,
+    NewConfig,
+    StreamAnswer,
+    StreamJob,
+)
+from penstock.engine.specs.plan import LaneStart, Planned
+from penstock.errors import Defect, PenstockError
+from penstock.spark.error_text import JAVA_DIED
+
+START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
+STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is sealed
+MODULE = "penstock.engine.worker.lane"
+
+MakeJob = Callable[[LaneStart], LaneJob]
+MakeStream = Callable[[Planned, int], StreamJob]
+
+
+class Lanes:
+    """``engine.sync.ports.LaneRunner``."""
+
+    def __init__(
+        self, submit: Submit, mailbox: Mailbox, make_job: MakeJob, make_stream: MakeStream
+    ) -> None:
+        self._submit, self._mailbox = submit, mailbox
+        self._make_job, self._make_stream = make_job, make_stream
+
+    def start(self, start: LaneStart) -> "_Handle":
+        job = msgspec.json.encode(self._make_job(start))
+        task = Submitted(f"lane-{start.lane}", self._submit, MODULE, job)
+        return _Handle(start, self._mailbox, task, self._make_stream)
+
+
+class _Handle:
+    """One epoch (``engine.sync.ports.LaneHandle``)."""
+
+    def __init__(
+        self, start: LaneStart, mailbox: Mailbox, task: Submitted, make: MakeStream
+    ) -> None:
+        self._start, self._mailbox, self._task, self._make = start, mailbox, task, make
+        self._answered = 0
+        self._given: Any = None
+        self._began = time.monotonic()
+        self._seen = False
+        self._cancelled_at: float | None = None
+
+    def poll(self) -> LaneResult | None:
+        """A lane that does not start, or does not stop when told to, is given up: its epoch is
+        closed, and what it may still do does not count (L4, L11)."""
+        if (answer := self._task.answer()) is not None:
+            return msgspec.json.decode(answer, type=LaneResult)
+        if (lost := self._task.lost("source")) is not None:
+            if lost.code == JAVA_DIED:
+                raise lost  # no new process can be begun
+            return LaneResult(end=LaneEnd.lost, errors=[lost.as_dict()])
+        now = time.monotonic()
+        if self._cancelled_at is not None and now - self._cancelled_at > STOP_SECONDS:
+            return LaneResult(end=LaneEnd.cancelled)
+        if not self._seen:
+            self._seen = self._mailbox.progress(self._start.epoch) is not None
+            if not self._seen and now - self._began > START_SECONDS:
+                return LaneResult(end=LaneEnd.lost, errors=[never_started("source").as_dict()])
+        return None
+
+    def new_config(self) -> NewConfig | None:
+        """The newest one waiting; their files go when the next is asked for, that is, once the
+        caller has stored what it got."""
+        if self._given is not None:
+            for path in self._given:
+                path.unlink(missing_ok=True)
+            self._given = None
+        configs = list(self._mailbox.configs(self._start.epoch))
+        if not configs:
+            return None
+        self._given = [path for path, _ in configs]
+        return configs[-1][1]
+
+    def ask(self) -> Ask | None:
+        return self._mailbox.ask(self._start.epoch, self._answered + 1)
+
+    def answer(self, ask: Ask, answer: Planned | PenstockError | None) -> None:
+        told = StreamAnswer()
+        if isinstance(answer, PenstockError):
+            told.error = answer.as_dict()
+        elif answer is not None:
+            told.stream = self._make(answer, self._start.lane)
+        self._mailbox.put_answer(self._start.epoch, ask.number, msgspec.json.encode(told))
+        self._answered = ask.number
+
+    def cancel(self) -> None:
+        self._cancelled_at = self._cancelled_at or time.monotonic()
+        self._mailbox.cancel()
+
+
+def never_started(what: str) -> PenstockError:
+    return Defect(
+        f"Spark did not start the task that runs the {what} within {START_SECONDS:.0f} s",
+        code="lane.not_started",
+        hint="has the cluster a free slot, and a worker that is alive?",
+    )

@@ -1,0 +1,77 @@
+"""What a sync is made of: its plan, who runs its lanes, who plans, watches and keeps its time.
+
+Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
+``engine.deliver.delivery`` has the contract of what carries rows on.
+"""
+
+from typing import Protocol
+
+from penstock.engine.deliver.delivery import DeliveryObserver
+from penstock.engine.specs.lane import Ask, LaneResult, NewConfig
+from penstock.engine.specs.plan import LaneStart, Planned, SyncStream
+from penstock.errors import PenstockError
+from penstock.model.catalog import StreamId
+
+
+class LaneHandle(Protocol):
+    def poll(self) -> LaneResult | None:
+        """None while it runs."""
+        ...
+
+    def new_config(self) -> NewConfig | None:
+        """A configuration that the connector changed and that was not given yet (CONTROL)."""
+        ...
+
+    def ask(self) -> Ask | None:
+        """What the lane waits to be told and was not answered yet."""
+        ...
+
+    def answer(self, ask: Ask, answer: "Planned | PenstockError | None") -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class LaneRunner(Protocol):
+    def start(self, start: LaneStart) -> LaneHandle: ...
+
+
+class StreamPlanner(Protocol):
+    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+        """The generation that a version of an incremental stream fills, and whether it does: not
+        where its rows are visible already, or no other version ever was."""
+        ...
+
+    def pass_over(self, stream: StreamId) -> None:
+        """Remember that the source sent rows of a stream which were not taken: its state must not
+        speak for them when the stream is wanted. In the store when it returns."""
+        ...
+
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+        """A stream with the schema that its source has just told, or with the columns that its
+        rows have shown to be never null (``Ask.required``); None where nobody wants it;
+        names and schema version are in the store when it returns. ``filling``: its generation has
+        rows under the schema before, which must fit the new one. Raises ``ConfigError``,
+        ``SchemaError``."""
+        ...
+
+
+class Observer(DeliveryObserver, Protocol):
+    """Who is told; decides nothing."""
+
+    def lane_started(self, start: LaneStart) -> None: ...
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
+
+    def stream_planned(self, stream: StreamId) -> None:
+        """The source showed it while it was read."""
+        ...
+
+
+class Time(Protocol):
+    """The clock and the lease's keeper. ``check`` raises ``LeaseLost`` or ``Cancelled``."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def check(self) -> None: ...

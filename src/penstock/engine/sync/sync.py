@@ -1,0 +1,353 @@
+"""One sync, from the lease to the last state: the driver's state machine.
+
+Recover, read, drain (DESIGN.md §3 and §4). It decides what happens next and nothing else: what is
+sealed is looked after by ``engine.sync.backlog``, lanes are run by a :class:`LaneRunner`, rows
+reach their destination by an ``engine.deliver.delivery.Delivery``, streams that a source shows only
+while it is read are planned by a :class:`StreamPlanner`. Single-threaded; every collaborator may be
+an in-memory twin.
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any
+
+import msgspec
+
+from penstock.engine.deliver.delivery import Delivery, Verdicts
+from penstock.engine.log.log import Log
+from penstock.engine.specs.lane import Ask, LaneEnd, LaneResult, NewConfig
+from penstock.engine.specs.plan import LaneStart, Outcome, Planned, SyncPlan, SyncStream
+from penstock.engine.sync.backlog import Backlog
+from penstock.engine.sync.epochs import Epochs
+from penstock.engine.sync.ports import LaneHandle, LaneRunner, Observer, StreamPlanner, Time
+from penstock.errors import Cancelled, PenstockError, StateError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Segment
+from penstock.protocols.contract import StateRole
+from penstock.state.contract import Lease, Store
+
+
+class _Running(msgspec.Struct):
+    start: LaneStart
+    handle: LaneHandle
+
+
+class Sync:
+    def __init__(
+        self,
+        plan: SyncPlan,
+        *,
+        lease: Lease,
+        store: Store,
+        log: Log,
+        delivery: Delivery,
+        keep_rejects: Callable[[Segment], None],
+        runner: LaneRunner,
+        planner: StreamPlanner,
+        states: StateRole,
+        observer: Observer,
+        time: Time,
+        verdicts: Verdicts,
+        save_config: Callable[[NewConfig], None],
+    ) -> None:
+        """``keep_rejects``: as for :class:`~penstock.engine.sync.backlog.Backlog`."""
+        self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
+        self._observer, self._time, self._save_config = observer, time, save_config
+        self._verdicts = verdicts
+        self._streams = {s.id: s for s in plan.streams}
+        self._complete: set[StreamId] = set()
+        self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
+        self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
+        self._running: dict[int, _Running] = {}
+        self._cancelled = False
+        self._stopped = False  # the lanes were told to stop
+        self._backlog = Backlog(
+            plan,
+            lease=lease,
+            store=store,
+            log=log,
+            delivery=delivery,
+            keep_rejects=keep_rejects,
+            verdicts=verdicts,
+            streams=self._streams,
+            complete=self._complete,
+            take_states_back=self._take_states_back,
+            observer=observer,
+            meanwhile=self,
+            cancelled=lambda: self._cancelled,
+        )
+        self._epochs = Epochs(
+            plan.pipeline,
+            lease=lease,
+            store=store,
+            states=states,
+            note=observer.note,
+            drain=self._backlog.drain_for_lane,
+            keyed=plan.keyed,
+            gives=not plan.resent,
+        )
+
+    def run(self) -> Outcome:
+        """Raises only what stops everything: a lost lease, a store or a log that refuses."""
+        self.recover()
+        self._backlog.published.clear()  # of earlier syncs
+        self._read()
+        self._backlog.close_all()
+        if self._cancelled:
+            self._delivery.stop()
+        else:
+            self._backlog.drain()
+            self._delivery.source_done(sorted(self._whole_streams()))
+            self._backlog.settle()
+            self._backlog.give_up_refused()
+            self._backlog.drop_old()
+        verdicts = self._verdicts
+        return Outcome(
+            complete=self._whole_streams() - self._backlog.left(),
+            failed=dict(verdicts.blocked),
+            errors=verdicts.errors,
+            cancelled=self._cancelled,
+        )
+
+    def _take_states_back(self, gone: Set[StreamId]) -> None:
+        self._epochs.take_states_back(gone, self._streams)
+
+    def _whole_streams(self) -> set[StreamId]:
+        """Streams that the source has finished, and that nothing keeps from being delivered."""
+        complete = self._complete - set(self._verdicts.blocked)
+        if self._verdicts.shared_blocked:
+            complete = {s for s in complete if self._streams[s].configured.fills_generation}
+        return complete
+
+    # -- recovery (L3, L5)
+
+    def recover(self) -> None:
+        """Repeat what was written down, then drain what was sealed, without asking the source."""
+        self._backlog.close_all()
+        self._delivery.repeat(self)
+        if self._plan.resent:
+            self._backlog.give_up()
+        self._backlog.drain_recovered()
+        self._backlog.settle()
+        self._backlog.drop_old()
+
+    # -- reading
+
+    def _read(self) -> None:
+        verdicts = self._verdicts
+        wanted = [s for s in self._plan.streams if s.id not in verdicts.blocked]
+        nothing = (self._plan.streams and not wanted) or self._delivery.dead()
+        if self._cancelled or verdicts.shared_blocked or nothing:
+            return
+        starts = self._begin(wanted, range(self._plan.lanes))
+        self._running = {lane: self._start(start) for lane, start in starts.items()}
+        again: dict[int, tuple[float, LaneStart, LaneResult]] = {}
+        loaded_at = scanned_at = self._time.now()
+        while self._running or again:
+            self.look()
+            for lane, it in list(self._running.items()):
+                result = it.handle.poll()
+                if result is None:
+                    continue
+                self._take_config(it.handle)
+                del self._running[lane]
+                self._ended(it.start, result)
+                if self._may_begin_again(it.start, result):
+                    wait = max((seconds for _, seconds in result.retries), default=0.0)
+                    again[lane] = (self._time.now() + wait, it.start, result)
+            for lane, (at, start, result) in list(again.items()):
+                if self._time.now() >= at:
+                    del again[lane]
+                    self._begin_again(start, result)
+            now = self._time.now()
+            if self._running and now - scanned_at >= self._plan.scan_seconds:
+                scanned_at = now
+                free = self._plan.slots is None or self._plan.slots > len(self._running)
+                if free and self._backlog.due(now - loaded_at):
+                    self._backlog.drain_some()
+                    loaded_at = self._time.now()
+            if self._running or again:
+                self._time.sleep(self._plan.poll_seconds)
+
+    def _begin_again(self, start: LaneStart, result: LaneResult) -> None:
+        streams = self._unfinished(start, result)
+        tries = dict(start.tries)
+        tries.update({s: tries.get(s, 0) + 1 for s, _ in result.retries})
+        lost = result.end is LaneEnd.lost
+        try:
+            starts = self._begin(streams, [start.lane], start)
+        except StateError as e:
+            self._verdicts.errors.append(e)
+            return
+        for new in starts.values():
+            again = msgspec.structs.replace(
+                new, attempt=start.attempt + lost, tries=tuple(sorted(tries.items()))
+            )
+            self._running[start.lane] = self._start(again)
+
+    # -- while something is waited for (engine.deliver.delivery.Meanwhile)
+
+    def pause(self) -> None:
+        """Wait a little, and look after what runs."""
+        self.look()
+        self._time.sleep(self._plan.poll_seconds)
+
+    def look(self) -> None:
+        """Everything but the end of lanes: cancellation, configurations, questions, acks. Raises
+        ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
+        if not self._cancelled:
+            self._look_for_end()
+        for it in self._running.values():
+            self._take_config(it.handle)
+            ask = it.handle.ask()
+            if ask is not None:
+                it.handle.answer(ask, self._answer(ask, it.start))
+        self._delivery.poll()
+        if self._delivery.dead():
+            self._stop_lanes()
+
+    def _look_for_end(self) -> None:
+        try:
+            self._time.check()
+        except Cancelled as e:
+            if not self._running:
+                raise
+            self._cancelled = True
+            self._verdicts.errors.append(e)
+            self._stop_lanes()
+
+    def _stop_lanes(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            for it in self._running.values():
+                it.handle.cancel()
+
+    def _answer(self, ask: Ask, start: LaneStart) -> Planned | PenstockError | None:
+        """How a stream goes on whose source has just told its schema, or a version; or whose rows
+        have shown which columns are never null."""
+        known, generation, fills = self._streams.get(ask.stream), None, False
+        try:
+            if ask.passed:
+                self._planner.pass_over(ask.stream)
+                return None
+            if ask.version is not None:
+                generation, fills = self._planner.version(ask.stream, ask.version)
+            stream = known
+            if ask.json_schema is not None or ask.required is not None:
+                filling = fills or (known is not None and known.configured.fills_generation)
+                stream = self._planner.plan(ask, start.lane, filling=filling)
+        except PenstockError as e:
+            return e
+        if stream is None:
+            return None
+        if known is None:
+            self._observer.stream_planned(stream.id)
+        if generation is None:
+            generation = dict(start.generations).get(stream.id)
+        if generation is None:
+            generation = self._met.get((start.epoch, stream.id))
+        if generation is None:
+            generation = self._epochs.first_generation(stream)
+            self._met[start.epoch, stream.id] = generation
+        self._streams[stream.id] = stream
+        return Planned(stream=stream, generation=generation, version=ask.version, fills=fills)
+
+    def _begin(
+        self,
+        streams: Sequence[SyncStream],
+        lanes: Iterable[int],
+        before: LaneStart | None = None,
+    ) -> dict[int, LaneStart]:
+        starts = self._epochs.begin(
+            streams,
+            lanes,
+            self._streams,
+            self._backlog.waiting,
+            self._backlog.sealed_states(),
+            open_lanes=self._plan.open,
+            before=before,
+        )
+        self._backlog.forget_keys()
+        return starts
+
+    def _start(self, start: LaneStart) -> _Running:
+        self._observer.lane_started(start)
+        return _Running(start, self._runner.start(start))
+
+    def _take_config(self, handle: LaneHandle) -> None:
+        config = handle.new_config()
+        if config is not None:
+            self._save_config(config)
+
+    def _ended(self, start: LaneStart, result: LaneResult) -> None:
+        self._observer.lane_ended(start, result)
+        self._complete |= {s for s in result.complete if self._whole(s, start.lane)}
+        if result.again:
+            self._backlog.close(start.epoch)
+            self._backlog.drain_for_lane({s.id for s in start.streams})
+        if result.end is not LaneEnd.lost:
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
+
+    def _whole(self, stream: StreamId, lane: int) -> bool:
+        """Is it complete now that this lane has read its part?"""
+        shards = self._streams[stream].shards
+        done = self._shards.setdefault(stream, set())
+        done.add(lane)
+        return shards == 1 or len(done) == shards
+
+    def _unfinished(self, start: LaneStart, result: LaneResult) -> list[SyncStream]:
+        """What is left to be read of a lane that was lost, or tries streams again: a published
+        generation is not filled again. A state that streams share speaks for all of them: its
+        source must not forget those that had ended."""
+        retried = {s for s, _ in result.retries}
+        shared = self._epochs.state_is_shared(self._backlog.sealed_states())
+        everything = result.end is LaneEnd.lost or shared
+        mine = [
+            s
+            for s in self._streams.values()
+            if start.lane in s.lanes
+            and (everything or s.id in retried)
+            and not (s.shards > 1 and start.lane in self._shards.get(s.id, ()))
+        ]
+        done = {s.id for s in mine if s.id in self._backlog.published}
+        self._complete |= done
+        return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
+
+    def _has_all_of(self, start: LaneStart) -> bool:
+        return all(
+            s.id in self._complete or start.lane in self._shards.get(s.id, ())
+            for s in start.streams
+        )
+
+    def _may_begin_again(self, start: LaneStart, result: LaneResult) -> bool:
+        """What was sealed must be settled first: from an older state it would be read again. An
+        open lane cannot leave out a stream whose generation is published: it would be replaced.
+        How often a stream is tried again is its source's business."""
+        if not result.again:
+            return False
+        lost = result.end is LaneEnd.lost
+        again = not self._cancelled and (not lost or start.attempt < self._plan.max_epochs)
+        if again:
+            self._backlog.settle()
+            again = not (self._plan.open and self._backlog.published)
+        errors = result.errors if lost else result.passing
+        left = self._unfinished(start, result)
+        if again and lost and not left and not self._plan.open and self._has_all_of(start):
+            self._observer.note("a lane was lost with its process, when all of it had been read")
+            return False
+        again = again and bool(left or self._plan.open)
+        if not again or self._delivery.dead() or self._verdicts.shared_blocked:
+            self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
+            return False
+        if lost:
+            self._observer.note("a lane was lost with its process; its source was begun again")
+        for error in result.passing:
+            self._observer.note(_tried_again(start, result, error))
+        return True
+
+
+def _tried_again(start: LaneStart, result: LaneResult, error: dict[str, Any]) -> str:
+    tried = max((n for s, n in start.tries if s in dict(result.retries)), default=0)
+    what = error.get("stream") or "the source"
+    waits = max((seconds for _, seconds in result.retries), default=0.0)
+    attempt = f"attempt {tried + 2}, {waits:.0f} s later"
+    return f"{what} is tried again ({attempt}) after: {error['message']}"

@@ -1,0 +1,114 @@
+"""Orders to a destination's feed: parts read in bounded batches, marks, ends of streams.
+
+Runs in the thread that feeds. Not here: what an ack covers (``engine.worker.ack_tracker``), what
+rows look like to the destination (``protocols``). Neighbour: ``engine.worker.feeder``.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.engine.log.log import FileLog, storage
+from penstock.engine.specs.failpoints import reach
+from penstock.engine.specs.feeder import Order
+from penstock.engine.worker.ack_tracker import Cover
+from penstock.errors import Defect, LogError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Tick
+from penstock.model.segments import PartRef, Segment, StreamSlice
+from penstock.model.state import SavedState
+from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
+
+BATCH_BYTES = 4 << 20  # of records as the source sent them
+BATCH_ROWS = 65536
+POLL_SECONDS = 0.1
+
+
+class OrderFeed:
+    """``rows``, ``bytes`` (as the source sent them): what was fed, per stream. ``busy``: seconds
+    from drawing rows to their last byte's being written. ``done``: streams that were complete.
+    ``ended_at``: when everything ordered was
+    fed and no more will be, by the monotonic clock; None before."""
+
+    def __init__(
+        self,
+        log: FileLog,
+        cover: Cover,
+        streams: tuple[WriteStream, ...],
+        next_order: Callable[[], Order | None],
+    ) -> None:
+        self._log, self._cover, self._next_order = log, cover, next_order
+        self._streams = {s.id: s for s in streams}
+        self.rows: dict[StreamId, int] = {}
+        self.bytes: dict[StreamId, int] = {}
+        self.done: set[StreamId] = set()
+        self.busy = 0.0
+        self.ended_at: float | None = None
+
+    def feed(self) -> Generator[Feed]:
+        """Raises ``LogError`` for a part that is missing or damaged."""
+        while True:
+            order = self._next_order()
+            if order is None:
+                time.sleep(POLL_SECONDS)
+                yield Tick()
+                continue
+            yield from self._learn(order)
+            for segment in order.segments:
+                yield from self._segment(segment)
+            self.done.update(order.done)
+            for stream in order.done:
+                if stream in self._streams:  # else a conversation before this one was told of it
+                    yield StreamDone(stream)
+            if order.end:
+                self.ended_at = time.monotonic()
+                return
+
+    def _learn(self, order: Order) -> Iterator[Feed]:
+        """The same object as in the request where the stream is known: its role holds that."""
+        for told in order.streams:
+            known = self._streams.setdefault(told.id, told)
+            known.schemas.update(told.schemas)
+            yield told
+
+    def _segment(self, segment: Segment) -> Iterator[Feed]:
+        self._cover.begin(segment.id)
+        for one in segment.slices:
+            yield from self._slice(one)
+        number = self._cover.fed(segment)
+        if number is not None and segment.scope is not None and segment.state is not None:
+            yield StateMark(number, SavedState(segment.scope, segment.state))
+
+    def _slice(self, one: StreamSlice) -> Iterator[Feed]:
+        known = self._streams.get(one.stream)
+        if one.parts and known is not None and one.schema_version not in known.schemas:
+            raise Defect(
+                f"no order told schema version {one.schema_version} of {one.stream}",
+                code="push.unknown_schema",
+            )
+        began = time.monotonic()
+        for part in one.parts:
+            self._log.verify([part])
+            for batch in batches(self._log.root / part.path, part):
+                self.rows[one.stream] = self.rows.get(one.stream, 0) + batch.num_rows
+                yield Rows(one.stream, one.schema_version, batch)
+            self.bytes[one.stream] = self.bytes.get(one.stream, 0) + part.raw_bytes
+            reach("mid-push")
+        self.busy += time.monotonic() - began
+
+
+def batches(path: Path, part: PartRef) -> Iterator[Any]:
+    """A part's rows in record batches (pyarrow) of some megabytes. Raises ``LogError``."""
+    fitting = BATCH_BYTES * part.rows // max(part.raw_bytes, 1)
+    size = max(1, min(BATCH_ROWS, fitting))
+    with storage(path, "read"):
+        try:
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                yield from file.iter_batches(batch_size=size, use_threads=False)
+        except (ValueError, EOFError) as e:  # pyarrow's own errors are ValueErrors
+            raise LogError(
+                f"the log's file {path} cannot be read: {e}", code="log.corrupt", where=str(path)
+            ) from e

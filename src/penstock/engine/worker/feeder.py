@@ -1,0 +1,296 @@
+"""A push task's process: feeds one destination connector from the log, as the driver orders.
+
+Reads a ``PushJob`` from stdin, writes a ``PushResult`` to stdout; orders and acks go through the
+mailbox (``engine.channel.feeder_mail``). It stops when its stdin ends (whoever started it died),
+when the driver's lease is old or when the run is cancelled. It decides nothing: what an ack covers
+is written down for the driver, who saves states. Light on purpose, as ``engine.worker.lane``.
+Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.feed`` draws the rows.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from penstock.connectors.masked_events import learning, mask_error, masked_event
+from penstock.engine.channel.child_main import carry_out
+from penstock.engine.channel.feeder_mail import PushMail
+from penstock.engine.channel.mailbox import Progress
+from penstock.engine.log.feeder_rejects import PushRejects
+from penstock.engine.log.log import FileLog
+from penstock.engine.specs.failpoints import reach
+from penstock.engine.specs.feeder import Acked, PushEnd, PushJob, PushResult
+from penstock.engine.specs.lane import NewConfig
+from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.worker.feed import OrderFeed
+from penstock.engine.worker.meter import MeteredRuntime
+from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
+from penstock.errors import Defect, DestinationError, LogError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Control,
+    Counted,
+    Error,
+    Event,
+    Exited,
+    Log,
+    Measured,
+    Reject,
+    Tick,
+)
+from penstock.model.segments import SegmentId
+from penstock.protocols import load as load_protocol
+from penstock.protocols.contract import (
+    GUESSED_ACK,
+    NEWEST_ACK,
+    Ack,
+    Answer,
+    WriteRequest,
+    failed,
+)
+from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.state.keys import push_task
+
+TICK_SECONDS = 0.2
+SHOWN = 10
+
+_SAID = {
+    GUESSED_ACK: "the destination gives states back changed or without their envelope: they count"
+    " as acks in the order they come, which `acks: strict` turns off",
+    NEWEST_ACK: "the destination gave back a state that equals several: as it ended well, it was"
+    " taken for the newest, which `acks: strict` turns off",
+}
+_NO_ACKS = ("unknown_state", "bare_state", "state_unmatched")
+
+
+class Push:
+    """One push job, carried out once."""
+
+    def __init__(self, job: PushJob, *, orphaned: threading.Event) -> None:
+        self._job = job
+        root = Path(job.log_root)
+        self._mail = PushMail(root, job.run, job.number, job.mail_key)
+        task = push_task(job.run, job.number)
+        self._process = WorkerProcess(job, self._mail, job.number, task, orphaned)
+        self._masker, self._said = self._process.masker, self._process.said
+        self._cover = Cover()
+        self._feed = OrderFeed(FileLog(root), self._cover, job.streams, self._mail.next_order)
+        self._errors: list[PenstockError] = []
+        self._complaints: list[str] = []
+        self._counted: dict[str, int] = {}
+        self._filtered: dict[StreamId, int] = {}  # not written yet
+        self._metrics: list[dict[str, Any]] = []
+        self._rejects = PushRejects(root, self._mail.folder, job.number)
+        self._covered: list[SegmentId] = []  # not written yet
+        self._keys: dict[str, int] = {}
+        self._retries: list[float | None] = []
+        self._acks = 0
+        self._ended_early = False
+        self._exit: Exited | None = None
+
+    def run(self) -> PushResult:
+        self._process.begin(self._mail.claim)
+        runtime = self._process.runtime(self._stderr)
+        try:
+            end = self._converse(runtime)
+        except PenstockError as e:
+            end = PushEnd.failed
+            self._errors.append(e)
+        rejects: tuple[str, ...] = ()
+        try:
+            self._write_acks()
+            rejects, _ = self._rejects.take()
+        except LogError as e:
+            end = PushEnd.failed
+            if e.code not in [told.code for told in self._errors]:
+                self._errors.append(e)
+        self._process.report(self._progress())
+        self._said.close()
+        return PushResult(
+            end=end,
+            fed=sorted(self._feed.rows.items()),
+            unacked=sorted([*self._cover.left(), *self._covered]),
+            errors=[e.as_dict() for e in self._errors],
+            retry=self._retry(end),
+            notes=self._notes(),
+            metrics=self._metrics,
+            rejects=list(rejects),
+            stats=self._stats(runtime),
+        )
+
+    def _retry(self, end: PushEnd) -> float | None:
+        """Where every failure may pass, and nothing else went wrong. An exit code 0 is no good end
+        where it told a failure and something was not acked."""
+        left = bool(self._cover.left() or self._covered)
+        if end is not PushEnd.failed and not (end is PushEnd.finished and left):
+            return None
+        waits = [seconds for seconds in self._retries if seconds is not None]
+        if not waits or len(waits) < len(self._errors):
+            return None
+        return max(waits)
+
+    def _stats(self, runtime: MeteredRuntime | ComponentRuntime) -> dict[str, float]:
+        """``destination_wait``: for it to read, and then for its end. ``encode``: reading parts
+        and making lines."""
+        now, ended_at = time.monotonic(), self._feed.ended_at
+        return self._process.stats("push") | {
+            "destination_wait": runtime.write_seconds
+            + (0.0 if ended_at is None else now - ended_at),
+            "encode": max(self._feed.busy - runtime.write_seconds, 0.0),
+            "bytes": float(runtime.written),
+        }
+
+    def _converse(self, runtime: MeteredRuntime | ComponentRuntime) -> PushEnd:
+        package = load_protocol(self._job.protocol)
+        if package.destination is None:
+            raise Defect(f"the protocol {self._job.protocol} has no destinations")
+        request = WriteRequest(
+            config=self._job.config,
+            streams=self._job.streams,
+            source_protocol=self._job.source_protocol,
+            timeouts=self._job.timeouts,
+            acks=self._job.acks,
+            tick=TICK_SECONDS,
+            options=self._job.options,
+            attempt=self._job.attempt,
+            attempts=self._job.attempts,
+            backoff=self._job.backoff,
+        )
+        told = package.destination.write(runtime, request, self._feed.feed())
+        answers = learning(self._masker, self._job.config, cast(Iterator[Event], told))
+        with closing(answers):
+            try:
+                for answer in answers:
+                    self._take(cast(Answer, masked_event(self._masker, answer)))
+                    self._process.between(self._progress)
+            except Stopped as e:
+                self._said.log("WARN", f"the push stops: {e}", "penstock")
+                return PushEnd.cancelled
+            except PenstockError as e:
+                mask_error(self._masker, e)
+                raise
+        return self._verdict()
+
+    def _verdict(self) -> PushEnd:
+        exited = self._exit
+        if exited is None:
+            raise Defect("a destination's conversation ended without its exit")
+        read_all = self._feed.ended_at is not None and not self._ended_early
+        if exited.code == 0 and read_all:
+            if not self._errors:
+                self._covered += self._cover.ended_well()
+            return PushEnd.finished
+        if not self._errors:
+            self._errors.append(
+                DestinationError(
+                    f"the destination {exit_words(exited)}",
+                    code="destination.exited",
+                    hint="what it had acknowledged is kept; run again to send the rest",
+                )
+            )
+        undone = sorted(s.id for s in self._job.streams if s.id not in self._feed.done)
+        if read_all and exited.code is not None and undone and not self._cover.left():
+            self._protested(undone)
+            return PushEnd.finished
+        return PushEnd.failed
+
+    def _protested(self, undone: list[StreamId]) -> None:
+        """It has everything and said so; that streams end incomplete is for most destinations a
+        failure of their own, but not of theirs."""
+        said = "; ".join(e.message for e in self._errors)
+        shown = ", ".join(map(str, undone[:SHOWN])) + (", ..." if len(undone) > SHOWN else "")
+        self._complaints.append(
+            f"the destination acknowledged everything and then failed, as {shown} did not end"
+            f" complete: {said}"
+        )
+        self._errors = []
+
+    def _take(self, answer: Answer) -> None:
+        match answer:
+            case Ack():
+                self._acks += 1
+                self._covered += self._cover.acked(answer.seq)
+                self._keys.update(answer.keys)
+            case Tick():
+                self._write_acks()
+            case Log():
+                said = (answer.message, answer.stack_trace)
+                self._log(answer.level, "\n".join(text for text in said if text))
+            case Error():
+                self._log("ERROR", answer.message)
+                self._ended_early |= answer.code == "destination.ended_early"
+                self._errors.append(failed(answer, "destination"))
+                self._retries.append(answer.retry)
+            case Counted():
+                self._counted[answer.what] = self._counted.get(answer.what, 0) + answer.count
+                if answer.stream is not None:
+                    left_out = self._filtered.get(answer.stream, 0) + answer.count
+                    self._filtered[answer.stream] = left_out
+            case Measured(stream, series):
+                name = None if stream is None else str(stream)
+                self._metrics.append({"stream": name, "series": series})
+            case Reject():
+                self._rejects.add(answer)
+            case Control():
+                self._mail.new_config(NewConfig(self._job.config_hash, answer.config))
+            case Exited():
+                self._exit = answer
+
+    def _write_acks(self) -> None:
+        if self._covered:
+            reach("before-ack")
+            rejects, rejected = self._rejects.take()
+            keys = tuple(self._keys.items())
+            acked = Acked(
+                segments=tuple(self._covered),
+                rejects=rejects,
+                rejected=rejected,
+                filtered=tuple(sorted(self._filtered.items())),
+                keys=keys,
+            )
+            self._mail.ack(acked)
+            self._covered, self._filtered = [], {}
+            reach("after-ack")
+
+    def _progress(self) -> Progress:
+        fed, sizes = dict(self._feed.rows), self._feed.bytes
+        rows: list[tuple[str, int, int, int | None]] = [
+            (stream.key, count, sizes.get(stream, 0), None) for stream, count in fed.items()
+        ]
+        return Progress(streams=rows, states=self._acks)
+
+    def _log(self, level: str, message: str) -> None:
+        self._said.log(level, message, "destination")
+
+    def _stderr(self, line: str) -> None:
+        self._said.log("INFO", line, "destination.stderr")
+
+    def _notes(self) -> list[str]:
+        notes = [*self._complaints]
+        notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
+        if self._said.lost:
+            notes.append(f"lines of the log that could not be written: {self._said.lost}")
+        if not self._acks and self._cover.left():
+            others = not self._counted.keys().isdisjoint(_NO_ACKS)
+            gave = "no state back that it had been sent" if others else "no state back"
+            notes.append(
+                f"the destination gave {gave}, so none was saved: what it was sent is sent"
+                " again by the next run (`acks: at_end` trusts its exit code instead)"
+            )
+        return notes
+
+
+def _counted_note(what: str, count: int) -> str:
+    words = _SAID.get(what)
+    return f"destination: {what}: {count}" if words is None else f"{words} ({count} of them)"
+
+
+def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:
+    """One push. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    return Push(job, orphaned=orphaned).run()
+
+
+if __name__ == "__main__":
+    carry_out(PushJob, run_push, lambda e: PushResult(end=PushEnd.failed, errors=[e]))

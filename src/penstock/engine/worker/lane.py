@@ -1,0 +1,225 @@
+"""A lane's process: runs one connector once, decodes, seals, and says how it went.
+
+Reads a ``LaneJob`` from stdin, writes a ``LaneResult`` to stdout; everything else goes through the
+log and the mailbox. It stops when its stdin ends (whoever started it died), when the driver's
+lease is old or when it is cancelled. Light on purpose: no pyspark, no SQLAlchemy, no command line.
+Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.lane_events`` takes what the
+source says, ``engine.worker.sealer`` does the bookkeeping.
+"""
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from penstock.codec.decode import warm
+from penstock.connectors.masked_events import learning, mask_error, masked_event
+from penstock.engine.channel.child_main import carry_out
+from penstock.engine.channel.mailbox import Mailbox, Progress
+from penstock.engine.log.log import FileLog, storage
+from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
+from penstock.engine.worker.lane_events import LaneEvents, measured
+from penstock.engine.worker.lane_failures import Settled
+from penstock.engine.worker.meter import MeteredRuntime
+from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
+from penstock.engine.worker.read_ahead import Ahead
+from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.sealer import Refused, Sealer
+from penstock.errors import Defect, LogError, PenstockError, SourceError
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.events import Event, Measured, Status, StreamStatus
+from penstock.protocols import load as load_protocol
+from penstock.protocols.contract import ENDED_HINTS, ReadRequest
+from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.state.keys import lane_task
+
+
+class Enough(Exception):
+    """Every stream gave as many records as were asked for; never leaves this module."""
+
+
+class Lane:
+    """One epoch of one lane."""
+
+    def __init__(self, job: LaneJob, *, orphaned: threading.Event) -> None:
+        self._job = job
+        mailbox = Mailbox(Path(job.log_root), job.run, job.mail_key)
+        self._process = WorkerProcess(job, mailbox, job.epoch, lane_task(job.epoch), orphaned)
+        self._masker, self._said = self._process.masker, self._process.said
+        self._log = FileLog(Path(job.log_root))
+        self._streams = Streams(job)
+        self._heard = LaneEvents(job, mailbox, self._said, self._streams, self._between)
+        self._transforming = None
+        if job.transforms:
+            from penstock.engine.worker.transforms.stages import Transforming
+
+            self._transforming = Transforming(
+                job, self._streams, self._said.stderr, self._process.keys, self._process.go_on
+            )
+
+    def run(self) -> LaneResult:
+        self._process.begin(partial(self._log.claim, self._job.epoch))
+        self._process.report(Progress())  # it has started
+        sealer = Sealer(
+            self._log,
+            epoch=self._job.epoch,
+            lane=self._job.lane,
+            streams=[s.lane for s in self._job.streams],
+            decode=self._streams.decode,
+            clock=time.monotonic,
+            bounds=self._job.bounds,
+            on_data_error=self._job.on_data_error,
+            any_status=self._job.served,
+            now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+        warming = threading.Thread(target=warm, daemon=True)
+        warming.start()
+        runtime = self._process.runtime(self._said.stderr)
+        try:
+            with storage(self._log.root, "write to"):
+                end, complete = self._converse(sealer, runtime)
+        except (LogError, Refused) as e:
+            mask_error(self._masker, e)
+            self._heard.failures.found(e)
+            end, complete = LaneEnd.failed, dict[StreamId, bool]()
+        if self._transforming is not None:
+            said = (masked_event(self._masker, m) for m in self._transforming.measured())
+            self._heard.metrics += [measured(m) for m in said if isinstance(m, Measured)]
+        self._process.report(self._progress(sealer))
+        warming.join(timeout=60)
+        self._said.close()
+        settled = self._settled(end, complete)
+        return LaneResult(
+            end=end,
+            complete=sorted(s for s, done in complete.items() if done),
+            read=sorted(self._heard.read.items()),
+            errors=[e.as_dict() for e in settled.errors],
+            passing=[e.as_dict() for e in settled.passing],
+            notes=self._heard.notes(),
+            metrics=self._heard.metrics,
+            expected=list(self._heard.expected.items()),
+            retries=settled.retries,
+            drifted=self._streams.drifted,
+            stats=self._process.stats("extract")
+            | {
+                "start": runtime.first_byte_seconds,
+                "source_wait": runtime.wait_seconds,
+                "decode": self._streams.seconds,
+                "bytes": float(runtime.bytes),
+                "states": float(sealer.states),
+                "segments": float(sealer.segments),
+            },
+        )
+
+    def _settled(self, end: LaneEnd, complete: Mapping[StreamId, bool]) -> Settled:
+        """What was refused, or could not be written, is not mended by another attempt."""
+        names = [stream.id for stream in self._job.streams]
+        kept = end is not LaneEnd.cancelled and bool(complete)
+        return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
+
+    def _converse(
+        self, sealer: Sealer, runtime: MeteredRuntime | ComponentRuntime
+    ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
+        """Read to the end, or until something stops us; what may be kept is sealed either way."""
+        request = ReadRequest(
+            config=self._job.config,
+            streams=tuple(s.configured for s in self._job.streams),
+            states=self._job.states,
+            timeouts=self._job.timeouts,
+            max_record_bytes=self._job.max_record_bytes,
+            spool_folder=str(self._log.rejects_folder(self._job.epoch)),
+            open=self._job.open,
+            tries=dict(self._job.tries),
+            attempts=self._job.attempts,
+            backoff=self._job.backoff,
+            refuses=self._job.served and self._job.on_data_error == "fail",
+            limit=self._job.limit,
+            dry_run=self._job.dry,
+            shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
+            abilities=self._job.abilities,
+            unchosen=self._job.unchosen,
+        )
+        told = load_protocol(self._job.protocol).source.read(runtime, request)
+        ahead = Ahead(learning(self._masker, self._job.config, told))
+        events: Iterator[Event] = ahead
+        if self._transforming is not None:
+            events = self._transforming.events(ahead)
+        try:
+            for event in events:
+                self._heard.take(masked_event(self._masker, event), sealer)
+                self._between(sealer)
+        except Stopped as e:
+            self._said.log("WARN", f"the lane stops: {e}")
+            return LaneEnd.cancelled, sealer.finish(clean=False)
+        except Enough:
+            for stream in self._heard.read:
+                sealer.status(StreamStatus(stream, Status.complete))
+            return LaneEnd.finished, sealer.finish(clean=True)
+        except (LogError, Refused):
+            raise
+        except PenstockError as e:
+            self._heard.failures.found(e)
+            return LaneEnd.failed, sealer.finish(clean=False)
+        finally:
+            if isinstance(events, Generator):
+                events.close()
+            ahead.close()
+        clean = self._heard.exit is not None and self._heard.exit.code == 0
+        if clean and self._heard.failures:
+            # Something is missing, and whose it was the source did not say: exit code 0 is no
+            # proof that a stream without a status is whole (L6).
+            clean = False
+        elif clean and not runtime.spoke and (self._overwrites() or not self._job.served):
+            # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
+            clean = False
+            self._heard.failures.found(_silent())
+        elif not clean:
+            self._ended_badly()
+        return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+
+    def _overwrites(self) -> bool:
+        shapes = [job.lane.shape for job in self._job.streams]
+        return any(s.replaces or s.mode is DestinationSyncMode.overwrite for s in shapes)
+
+    def _between(self, sealer: Sealer) -> None:
+        self._process.between(partial(self._progress, sealer))
+        limit, read = self._job.limit, self._heard.read
+        if limit is not None and read and all(n >= limit for n in read.values()):
+            raise Enough
+
+    def _progress(self, sealer: Sealer) -> Progress:
+        return Progress(
+            streams=self._heard.progress(),
+            states=sealer.states,
+            segments=sealer.segments,
+            expected=list(self._heard.expected.items()),
+        )
+
+    def _ended_badly(self) -> None:
+        """Notes why a source that did not end cleanly failed, where it has not said so itself."""
+        exited, told = self._heard.exit, self._heard.failures
+        if exited is None and not any(e.stream is None for e in told):
+            raise Defect("a source's conversation ended without its exit")
+        if exited is not None and not told:
+            how = exit_words(exited)
+            hint = ENDED_HINTS["source"]
+            told.found(SourceError(f"the source {how}", code="source.exited", hint=hint))
+
+
+def _silent() -> PenstockError:
+    return SourceError(
+        "the source printed nothing at all and ended with exit code 0",
+        code="source.silent",
+        hint="is it a connector of this protocol? Nothing was changed in its tables",
+    )
+
+
+def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
+    """One epoch. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    return Lane(job, orphaned=orphaned).run()
+
+
+if __name__ == "__main__":
+    carry_out(LaneJob, run_lane, lambda e: LaneResult(end=LaneEnd.failed, errors=[e]))

@@ -1,0 +1,299 @@
+"""What a lane's source says, event by event: records are counted and go to the sealer, the driver
+is asked how a stream goes on, and what the report tells is kept.
+
+Not here: the process, and what may stop it (``engine.worker.lane``); what a state covers
+(``engine.worker.sealer``). Neighbours: ``engine.channel.mailbox`` carries the questions,
+``engine.plan.replan`` answers them.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import msgspec
+
+from penstock.codec.arrow import required
+from penstock.codec.columns import Columns
+from penstock.engine.channel.connector_log import EventLog
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.specs.lane import Ask, Expected, LaneJob, NewConfig, StreamAnswer, StreamJob
+from penstock.engine.worker.lane_failures import Failures
+from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.sealer import Sealer
+from penstock.errors import PenstockError, SourceError
+from penstock.files import private
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Control,
+    Counted,
+    Error,
+    Estimate,
+    Event,
+    Exited,
+    Limited,
+    Log,
+    Measured,
+    Miscounted,
+    Passed,
+    Reject,
+    Schema,
+    State,
+    StreamStatus,
+    Tick,
+)
+from penstock.protocols.contract import failed
+
+ASK_SECONDS = 0.05
+
+
+class LaneEvents:
+    """Of one epoch. ``between``: called while the driver's answer is waited for; raises where the
+    lane is to stop. ``read``: records of each stream. ``expected``: what the source said that it
+    would send, of each stream or (None) of all. ``exit``: how the source ended."""
+
+    def __init__(
+        self,
+        job: LaneJob,
+        mailbox: Mailbox,
+        said: EventLog,
+        streams: Streams,
+        between: Callable[[Sealer], None],
+    ) -> None:
+        self._job, self._mailbox, self._said = job, mailbox, said
+        self._streams, self._between = streams, between
+        self.read = {s.id: 0 for s in job.streams}
+        self._bytes = {s.id: 0 for s in job.streams}
+        self.expected: dict[StreamId | None, Expected] = {}
+        self._limited: dict[StreamId, tuple[int, int | None]] = {}  # how often, until when at last
+        self._miscounts: dict[StreamId | None, tuple[int, int, int]] = {}  # states, told, came
+        self._counted: dict[str, int] = {}
+        self.metrics: list[dict[str, Any]] = []
+        self.failures = Failures()
+        self.exit: Exited | None = None
+        self._configs, self._asked = 0, 0
+        self._versions: dict[StreamId, int] = {}
+        self._shown: set[StreamId] = set()  # rows of it have come
+        self._states: IO[bytes] | None = None
+        if job.served:
+            self._states = private(mailbox.states_path(job.epoch), "ab", buffering=0)
+
+    def take(self, event: Event, sealer: Sealer) -> None:
+        match event:
+            case Batch() if event.stream not in self._streams.jobs:
+                self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
+            case Batch():
+                self._turn(event.stream, event.version, sealer)
+                batch = self._within_limit(event)
+                if len(batch.bodies):
+                    self._proved(batch, sealer)
+                self.read[batch.stream] += batch.read
+                self._bytes[batch.stream] += batch.size
+                if batch.read or len(batch.bodies) or batch.keys:
+                    sealer.batch(batch)
+            case State():
+                if event.scope.stream is None and not self._job.shared_states:
+                    raise SourceError(
+                        "the source shares one state between its streams: they cannot be read in "
+                        "several lanes",
+                        code="source.shared_state",
+                        hint="set `lanes: 1`",
+                    )
+                if self._states is not None:
+                    line = msgspec.json.encode([event.scope.key, event.blob])
+                    self._states.write(line + b"\n")
+                sealer.state(event)
+            case Schema():
+                self._retold(event, sealer)
+            case Activate():
+                self._activated(event, sealer)
+            case Tick():
+                sealer.tick()
+            case StreamStatus():
+                if event.limited is not None:
+                    self._rate_limited(event.stream, event.limited)
+                sealer.status(event)
+            case Reject():
+                if event.stream in self.read:
+                    self.read[event.stream] += event.records or 0
+                sealer.reject(event)
+            case Control():
+                self._configs += 1
+                new = NewConfig(self._job.config_hash, event.config)
+                self._mailbox.put_config(self._job.epoch, self._configs, new)
+            case Estimate():
+                before = self.expected.get(event.stream, Expected())
+                rows, size = event.rows, event.bytes
+                self.expected[event.stream] = Expected(
+                    rows=before.rows if rows is None else rows,
+                    bytes=before.bytes if size is None else size,
+                )
+            case Log():
+                said = (event.message, event.stack_trace)
+                self._said.log(event.level, "\n".join(text for text in said if text))
+            case Error():
+                self._said.log("ERROR", event.message)
+                self.failures.told(event, failed(event, "source"), own=event.code is None)
+            case Counted():
+                self._count(event.what, event.count)
+            case Passed(stream):
+                self._asking(Ask(number=self._asked + 1, stream=stream, passed=True), sealer)
+            case Miscounted(stream, told, came):
+                states, all_told, all_came = self._miscounts.get(stream, (0, 0, 0))
+                self._miscounts[stream] = (states + 1, all_told + told, all_came + came)
+            case Measured():
+                self.metrics.append(measured(event))
+            case Exited():
+                self.exit = event
+
+    def progress(self) -> list[tuple[str, int, int, int | None]]:
+        """Streams of which something was read, for ``mailbox.Progress``."""
+        none = Expected()
+        return [
+            (s.key, n, self._bytes[s], self.expected.get(s, none).rows)
+            for s, n in self.read.items()
+            if n
+        ]
+
+    def notes(self) -> list[str]:
+        notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
+        for stream, (states, told, came) in self._miscounts.items():
+            notes.append(
+                f"{stream or 'all streams'}: the source says that it sent {told:,} records before"
+                f" {states:,} of its states, and {came:,} came"
+            )
+        for stream, (times, until) in self._limited.items():
+            last = "" if until is None else f", the last time until {_clock(until)}"
+            notes.append(f"{stream}: the source was rate limited {times:,} times{last}")
+        if self._said.lost:
+            notes.append(f"lines of the log that could not be written: {self._said.lost}")
+        return [*notes, *self._streams.notes()]
+
+    def _rate_limited(self, stream: StreamId, limited: Limited) -> None:
+        times, _ = self._limited.get(stream, (0, None))
+        self._limited[stream] = (times + 1, limited.until)
+        until = "" if limited.until is None else f" until {_clock(limited.until)}"
+        self._said.log("WARN", f"{stream}: the source is rate limited{until}")
+
+    def _count(self, what: str, count: int) -> None:
+        self._counted[what] = self._counted.get(what, 0) + count
+
+    def _retold(self, told: Schema, sealer: Sealer) -> None:
+        """A schema that the driver has not heard of: it says how the stream goes on. Records wait
+        meanwhile. A stream that is not wanted stays unknown."""
+        ask = Ask(
+            number=self._asked + 1,
+            stream=told.stream,
+            json_schema=told.json_schema,
+            primary_key=told.primary_key,
+            cursor_field=told.cursor_field,
+            version=self._versions.get(told.stream),
+            showed=told.showed,
+            fresh=told.stream not in self._shown,
+        )
+        if self._goes_on(ask, sealer):
+            self.read.setdefault(told.stream, 0)
+            self._bytes.setdefault(told.stream, 0)
+
+    def _proved(self, batch: Batch, sealer: Sealer) -> None:
+        """Which columns are never null, as the plan has it, must be so of every row: the driver is
+        told where it is not, and once where the first rows declare more. Of JSON nothing is known
+        but that keys are there, which decoding sees to."""
+        stream, bodies = batch.stream, batch.bodies
+        job = self._streams.jobs[stream]
+        keys = {path[0] for path in job.key}
+        known = {f.source for f in job.schema.fields} - keys
+        planned = job.schema.required - keys
+        columnar = isinstance(bodies, Columns)
+        came = required(bodies.table) & known if columnar else frozenset[str]()
+        wanted = planned & came if stream in self._shown else came
+        if wanted != planned:
+            ask = Ask(
+                number=self._asked + 1,
+                stream=stream,
+                version=self._versions.get(stream),
+                required=tuple(sorted(wanted)),
+                lost=tuple(sorted(planned - came)) if columnar else (),
+            )
+            self._goes_on(ask, sealer)
+        self._shown.add(stream)
+
+    def _goes_on(self, ask: Ask, sealer: Sealer) -> bool:
+        """What came before is decoded as it was."""
+        answer = self._asking(ask, sealer)
+        if answer is None:
+            return False
+        sealer.stream(answer.lane)
+        self._streams.learn(answer)
+        return True
+
+    def _asking(self, ask: Ask, sealer: Sealer) -> StreamJob | None:
+        self._asked = ask.number
+        self._mailbox.put_ask(self._job.epoch, ask)
+        while (raw := self._mailbox.answer(self._job.epoch, ask.number)) is None:
+            time.sleep(ASK_SECONDS)
+            self._between(sealer)
+        answer = msgspec.json.decode(raw, type=StreamAnswer)
+        if answer.error is not None:
+            raise PenstockError.from_dict(answer.error)
+        return answer.stream
+
+    def _turn(self, stream: StreamId, version: int | None, sealer: Sealer) -> None:
+        """Records of another version begin. A full refresh is one version by itself."""
+        job = self._streams.jobs[stream]
+        if (
+            version is None
+            or version == self._versions.get(stream)
+            or job.configured.fills_generation
+        ):
+            return
+        ask = Ask(number=self._asked + 1, stream=stream, version=version)
+        answer = self._asking(ask, sealer)
+        if answer is not None:
+            self._versions[stream] = version
+            self._streams.learn(answer)
+            sealer.stream(answer.lane)
+
+    def _activated(self, event: Activate, sealer: Sealer) -> None:
+        """Before any row of its version it says nothing yet: the table keeps its rows until the new
+        ones are all here, which a second one, or the source's good end, says (L6)."""
+        stream = event.stream
+        job = self._streams.jobs.get(stream)
+        if job is None or not self.read[stream]:
+            return
+        if job.configured.fills_generation:
+            sealer.complete(stream)
+            return
+        lane = job.lane
+        came = event.version == self._versions.get(stream)  # rows of it, in this epoch
+        if came and lane.fills_generation and lane.version == event.version:
+            live = msgspec.structs.replace(lane, fills_generation=False, must_say=False)
+            sealer.activate(live)
+            self._streams.learn(msgspec.structs.replace(job, lane=live))
+
+    def _within_limit(self, batch: Batch) -> Batch:
+        """Its first records, as many as ``limit`` leaves."""
+        limit = self._job.limit
+        left = len(batch.bodies) if limit is None else max(limit - self.read[batch.stream], 0)
+        if left >= len(batch.bodies):
+            return batch
+        bodies = batch.bodies[:left]
+        changes = {index: raw for index, raw in batch.changes.items() if index < left}
+        size = sum(map(len, bodies))
+        return Batch(batch.stream, bodies, batch.extracted_at[:left], changes, size)
+
+
+def _clock(millis: int) -> str:
+    try:
+        told = datetime.fromtimestamp(millis / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{millis} ms"
+    return told.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def measured(event: Measured) -> dict[str, Any]:
+    """For the report."""
+    stream = None if event.stream is None else str(event.stream)
+    return {"stream": stream, "series": event.series}

@@ -1,0 +1,105 @@
+"""What went wrong in an epoch, and which streams a new attempt may mend.
+
+A failure that may pass (``Error.retry``) is that of its stream; where the source names none, or has
+ended without a word of other streams, it is that of every stream that is not complete. A stream
+that failed for good is not tried again, and where the source as a whole failed for good, only
+streams whose own failure may pass are. A source that names the streams that failed may sum them up
+at its end: a failure in its own words that names no stream and comes after theirs decides nothing.
+Neighbours: ``engine.worker.lane_events`` hears failures, ``engine.sync.sync`` begins again.
+"""
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Error
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """``errors``: for good. ``passing``: those that the ``retries`` may mend, (stream, seconds to
+    wait) each. All in order of time."""
+
+    errors: list[PenstockError]
+    passing: list[PenstockError]
+    retries: list[tuple[StreamId, float]]
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """``told``: as the source said it; None: found by us. ``own``: in the source's own words."""
+
+    error: PenstockError
+    told: Error | None
+    own: bool
+
+
+class Failures:
+    """In order of time."""
+
+    def __init__(self) -> None:
+        self._all: list[_Failure] = []
+
+    def __iter__(self) -> Iterator[PenstockError]:
+        return (failure.error for failure in self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def found(self, error: PenstockError) -> None:
+        self._all.append(_Failure(error, None, own=False))
+
+    def told(self, event: Error, error: PenstockError, *, own: bool) -> None:
+        self._all.append(_Failure(error, event, own))
+
+    def settle(self, unfinished: Collection[StreamId]) -> Settled:
+        """``unfinished``: streams that are not complete."""
+        told = [f.told for f in self._all if f.told is not None]
+        lost = {e.stream for e in told if e.retry is None}
+        waits: dict[StreamId, float] = {}
+        for error in told:
+            stream, wait = error.stream, error.retry
+            if stream is None or wait is None or stream not in unfinished or stream in lost:
+                continue
+            waits[stream] = max(wait, waits.get(stream, 0.0))
+        longest = max((e.retry for e in told if e.retry is not None), default=None)
+        if longest is not None and not self._ends_all():
+            waits |= {s: longest for s in unfinished if s not in waits and s not in lost}
+        summaries = self._summaries()
+        passing = [f for f in self._all if f in summaries or _passes(f, waits)] if waits else []
+        return Settled(
+            errors=[f.error for f in self._all if f not in passing],
+            passing=[f.error for f in passing],
+            retries=sorted(waits.items()),
+        )
+
+    def _ends_all(self) -> bool:
+        """Did the source fail for good, and not of some streams only?"""
+        summaries = self._summaries()
+        return any(
+            f.told is None or (f.told.stream is None and f.told.retry is None)
+            for f in self._all
+            if f not in summaries
+        )
+
+    def _summaries(self) -> list[_Failure]:
+        streams = False
+        found: list[_Failure] = []
+        for failure in self._all:
+            told = failure.told
+            if told is None:
+                continue
+            if told.stream is not None:
+                streams = True
+            elif told.retry is None and failure.own and streams:
+                found.append(failure)
+        return found
+
+
+def _passes(failure: _Failure, waits: Collection[StreamId]) -> bool:
+    told = failure.told
+    return (
+        told is not None
+        and told.retry is not None
+        and (told.stream is None or told.stream in waits)
+    )

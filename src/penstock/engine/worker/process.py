@@ -1,0 +1,115 @@
+"""Carries what every process beside a connector shares, whichever way its rows flow.
+
+It knows for which run it works and ends when that run is over: it was cancelled, the driver's lease
+is old, or whoever started the process is gone. It owns the connector's launch, the masker of its
+secrets and the log of what it says, and reports progress once a second. Not here: the conversation
+and what is made of it. Neighbours: ``engine.worker.lane`` (a source) and ``engine.worker.feeder``
+(a destination) hold one each; ``engine.channel.child_main`` starts them.
+"""
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.connectors.launch import Launch, given_secrets, runtime_for
+from penstock.engine.channel.child_main import ports
+from penstock.engine.channel.connector_log import EventLog
+from penstock.engine.channel.mailbox import Mailbox, Progress
+from penstock.engine.channel.peak import peak_bytes
+from penstock.engine.specs.feeder import PushJob
+from penstock.engine.specs.lane import LaneJob
+from penstock.engine.worker.meter import MeteredRuntime, metered
+from penstock.errors import LogError
+from penstock.model.events import Exited
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.component import ComponentRuntime, OpenKeys
+
+PROGRESS_SECONDS = 1.0
+
+
+class Stopped(Exception):
+    """Why the process gives up; never leaves it."""
+
+
+class WorkerProcess:
+    """``mail``: where progress and log go, under ``number``. ``task``: whose keys a component gets.
+    ``said``: the log of what the connector says."""
+
+    def __init__(
+        self,
+        job: LaneJob | PushJob,
+        mail: Mailbox,
+        number: int,
+        task: str,
+        orphaned: threading.Event,
+    ) -> None:
+        self._job, self._mail, self._number, self._orphaned = job, mail, number, orphaned
+        self._run = Mailbox(Path(job.log_root), job.run)
+        self._watch = self._run.lease_watch(time.monotonic)
+        self._launch = msgspec.convert(job.launch, Launch)
+        self._began = self._progress_at = 0.0
+        self.masker = Masker((*job.secrets, *given_secrets(self._launch)))
+        self.said = EventLog(mail.log_path(number), self.masker)
+        self.keys: OpenKeys | None = None if job.keys is None else ports(job.keys, task)
+
+    def begin(self, claim: Callable[[str], None]) -> None:
+        """Become the one process of this job: ``claim`` is given this process's name. Raises
+        ``LogError`` (``log.claimed``) where the run is over, and what ``claim`` raises."""
+        self._began = time.monotonic()
+        if self._watch.expired() or self._run.lease() is None or self._orphaned.is_set():
+            raise LogError("the run that asked for this job is over", code="log.claimed")
+        claim(f"{os.uname().nodename}:{os.getpid()}")
+
+    def runtime(self, log_stderr: Callable[[str], None]) -> MeteredRuntime | ComponentRuntime:
+        return metered(runtime_for(self._launch, self._job.secrets, log_stderr, self.keys))
+
+    def between(self, progress: Callable[[], Progress]) -> None:
+        """Between events: report where it is time, stop where somebody wants it. Raises
+        :class:`Stopped`."""
+        now = time.monotonic()
+        if now - self._progress_at >= PROGRESS_SECONDS:
+            self._progress_at = now
+            self.report(progress())
+            self.go_on()
+        self._owned()
+
+    def go_on(self) -> None:
+        """Raises :class:`Stopped` where somebody wants the process to end."""
+        if self._run.cancelled():
+            raise Stopped("the run was cancelled")
+        if self._watch.expired():
+            raise Stopped("the driver has not been heard of; its lease is old")
+        self._owned()
+
+    def _owned(self) -> None:
+        if self._orphaned.is_set():
+            raise Stopped("the process that started it is gone")
+
+    def report(self, progress: Progress) -> None:
+        self._mail.put_progress(self._number, progress)
+        self.said.flush()
+
+    def stats(self, whole: str) -> dict[str, float]:
+        """For the report: seconds since it began as ``whole``, ``cpu`` seconds, ``peak_bytes``."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            whole: time.monotonic() - self._began,
+            "cpu": usage.ru_utime + usage.ru_stime,
+            "peak_bytes": float(peak_bytes()),
+        }
+
+
+def exit_words(exited: Exited) -> str:
+    """How a connector ended that did not end well, and its last words."""
+    tail = exited.stderr_tail.strip()
+    said = f"; its last words: {tail}" if tail else ""
+    if exited.code is None:
+        return f"was stopped{said}"
+    if exited.code < 0:
+        return f"ended with signal {-exited.code}{said}"
+    return f"ended with exit code {exited.code}{said}"

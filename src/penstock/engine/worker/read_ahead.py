@@ -1,0 +1,71 @@
+"""Reads a source's events ahead in a thread, so that framing overlaps with decoding and writing.
+
+The same events in the same order, the same error at the same place. The whole conversation, its end
+included, happens in that one thread, for a channel belongs to one. Neighbours:
+``engine.worker.lane`` iterates over it, ``byte_queue`` holds what waits.
+"""
+
+import threading
+from collections.abc import Generator, Iterator
+from typing import Self
+
+from penstock.byte_queue import Abandoned, ByteQueue
+from penstock.model.events import Batch, Event, Reject, State
+
+AHEAD_BYTES = 8 << 20
+CLOSE_SECONDS = 60.0  # for the conversation to notice, and its connector to be ended
+
+
+class Ahead:
+    """Iterate once; :meth:`close` always. At most ``bound`` bytes of events wait to be taken, or
+    one event that is larger."""
+
+    def __init__(self, events: Iterator[Event], bound: int = AHEAD_BYTES) -> None:
+        self._events = events
+        self._queue: ByteQueue[Event] = ByteQueue(bound)
+        self._taken = self._queue.items()
+        self._thread = threading.Thread(target=self._read, name="source", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._taken)
+
+    def close(self) -> None:
+        """End the conversation; what was not taken is dropped. Idempotent."""
+        self._queue.abandon()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _read(self) -> None:
+        failure: BaseException | None = None
+        try:
+            for event in self._events:
+                try:
+                    self._queue.put(event, _size(event))
+                except Abandoned:
+                    break  # nobody wants more
+        except BaseException as e:  # whatever it is, whoever iterates must get it
+            failure = e
+        try:
+            if isinstance(self._events, Generator):
+                self._events.close()
+        except BaseException as e:
+            failure = failure or e
+        if failure is None:
+            self._queue.end()
+        else:
+            self._queue.fail(failure)
+
+
+def _size(event: Event) -> int:
+    match event:
+        case Batch():
+            return event.size
+        case Reject():
+            return len(event.raw)
+        case State():
+            return len(event.blob)
+        case _:
+            return 0

@@ -1,0 +1,157 @@
+"""Records to rows, stream by stream, as a lane was told of them; and what was odd in them, counted.
+
+Neighbours: ``engine.worker.lane_events`` learns of streams, ``engine.worker.sealer`` asks for rows;
+``codec.decode`` does the work.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.codec.columns import ColumnDecoder, Columns
+from penstock.codec.decode import Decoded, RowDecoder
+from penstock.engine.specs.lane import LaneJob, StreamJob
+from penstock.model.catalog import FieldPath, StreamId
+from penstock.model.events import Batch
+from penstock.model.types import SEQ_EPOCH_SHIFT, RowSchema
+
+_SHOWN = 20
+_DROPPED = "field not in the schema, dropped"
+_WORDS = (
+    "values that did not fit their type and became NULL",
+    "numbers with more digits than their type keeps, rounded and listed in their rows",
+    "times with more than 6 digits of a second, cut to the microsecond",
+    _DROPPED,
+)
+
+
+class Oddities:
+    """What was odd in records, counted by field."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, int]] = {words: {} for words in _WORDS}
+
+    def count(self, stream: StreamId, decoded: Decoded) -> None:
+        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields)
+        for words, counts in zip(_WORDS, found, strict=True):
+            known = self._found[words]
+            for name, count in counts.items():
+                label = f"{stream}.{name}"
+                known[label] = known.get(label, 0) + count
+
+    @property
+    def dropped(self) -> bool:
+        """Records had fields that their schema does not."""
+        return bool(self._found[_DROPPED])
+
+    def notes(self) -> list[str]:
+        """One for each field, the fields with most first."""
+        notes: list[str] = []
+        for words, counts in self._found.items():
+            ordered = sorted(counts.items(), key=lambda kv: -kv[1])
+            notes += [f"{words}: {name} ({n})" for name, n in ordered[:_SHOWN]]
+            left = sum(n for _, n in ordered[_SHOWN:])
+            if left:
+                notes.append(f"{words}: {len(ordered) - _SHOWN} more fields ({left})")
+        return notes
+
+
+class Rows:
+    """A decoder's answer in the sealer's terms."""
+
+    def __init__(self, decoded: Any) -> None:
+        self.rows = decoded.table
+        self.count: int = decoded.table.num_rows
+        self.rejects = [(r.index, r.reason, r.field) for r in decoded.rejects]
+
+
+class Streams:
+    """``jobs``: the streams of a lane, as they go on now. ``seconds``: spent decoding."""
+
+    def __init__(self, job: LaneJob) -> None:
+        self._job = job
+        self.jobs = {s.id: s for s in job.streams}
+        self.seconds = 0.0
+        self._decoders: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
+        self._given: dict[tuple[StreamId, bool, int], tuple[RowSchema, Any]] = {}
+        self._odd = Oddities()
+
+    def learn(self, stream: StreamJob) -> None:
+        """A stream that is new, or goes on otherwise."""
+        before = self.jobs.get(stream.id)
+        self.jobs[stream.id] = stream
+        same = before is not None and (before.schema, before.given, before.key) == (
+            stream.schema,
+            stream.given,
+            stream.key,
+        )
+        if not same:
+            for columnar in (True, False):
+                self._decoders.pop((stream.id, columnar), None)
+            for key in [k for k in self._given if k[0] == stream.id]:
+                del self._given[key]
+
+    def decode(
+        self,
+        stream: StreamId,
+        bodies: Any,
+        first_seq: int,
+        times: Sequence[int],
+        changes: Mapping[int, bytes],
+    ) -> Rows:
+        """``engine.worker.sealer.Decode``."""
+        began = time.monotonic()
+        columnar = isinstance(bodies, Columns)
+        if self.jobs[stream].whole and not columnar:
+            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
+        first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
+        decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
+        self._odd.count(stream, decoded)
+        self.seconds += time.monotonic() - began
+        return Rows(decoded)
+
+    def rows(self, batch: Batch, schema: RowSchema, place: int) -> Rows:
+        """A batch as the columns that a transform is given; their sequence numbers mean nothing.
+        ``place``: of the transform's stage; only the first is given records. The key is of what
+        transforms make of them, so that one can fill it in."""
+        began = time.monotonic()
+        columnar = isinstance(batch.bodies, Columns)
+        job = self.jobs[batch.stream]
+        bodies: Any = batch.bodies
+        if job.whole and not columnar:
+            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
+        key = (batch.stream, columnar, place)
+        known = self._given.get(key)
+        if known is None or known[0] != schema:
+            known = self._given[key] = (schema, self._made(columnar, job, schema, ()))
+        decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
+        self._odd.count(batch.stream, decoded)
+        self.seconds += time.monotonic() - began
+        return Rows(decoded)
+
+    def _decoder(self, stream: StreamId, columnar: bool) -> Any:
+        decoder = self._decoders.get((stream, columnar))
+        if decoder is None:
+            job = self.jobs[stream]
+            decoder = self._made(columnar, job, job.schema, job.key)
+            self._decoders[stream, columnar] = decoder
+        return decoder
+
+    def _made(
+        self, columnar: bool, job: StreamJob, schema: RowSchema, key: tuple[FieldPath, ...]
+    ) -> Any:
+        return (ColumnDecoder if columnar else RowDecoder)(
+            schema,
+            strict=self._job.strict,
+            key=key,
+            words=self._job.change_words,
+            ignored=job.ignored,
+        )
+
+    @property
+    def drifted(self) -> bool:
+        """Records had fields that their schema does not."""
+        return self._odd.dropped
+
+    def notes(self) -> list[str]:
+        return self._odd.notes()

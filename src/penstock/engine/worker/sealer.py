@@ -1,0 +1,457 @@
+"""Events to segments: what a lane has read becomes durable, and only what a state covers counts.
+
+Pure bookkeeping over a log and decoders: no process, no thread, no protocol, no Spark. The rules
+(L2):
+
+* A State covers every record of its scope that came before it. Covered rows are sealed with it;
+rows after it wait for the next one.
+* Parts are cut at states, so that a covered part never holds an uncovered row.
+* At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
+  its stream reported COMPLETE (L7).
+
+Neighbours: ``engine.worker.lane_events`` feeds it; ``engine.log.log`` keeps what it seals.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.engine.log.log import Log
+from penstock.engine.log.rejects import RejectLine, encode_rejects, kept_name, rejects_path
+from penstock.engine.specs.failpoints import reach
+from penstock.engine.specs.lane import Bounds, LaneStream
+from penstock.engine.worker.stream_buffers import (
+    REJECT_BYTES,
+    Decode,
+    OpenStream,
+    Past,
+    Tally,
+    joined,
+)
+from penstock.errors import SourceError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Batch, Reject, State, Status, StreamStatus
+from penstock.model.segments import Segment, SegmentId, StreamSlice
+from penstock.model.state import StateScope, StateType
+
+
+class Sealer:
+    """One lane's epoch. Call in event order; :meth:`finish` last. ``on_data_error``: what is not
+    taken is kept (``dlq``), counted as filtered (``skip``), or raises :class:`Refused` (``fail``),
+    after which nothing may be called any more."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        epoch: int,
+        lane: int,
+        streams: Sequence[LaneStream],
+        decode: Decode,
+        clock: Callable[[], float],
+        bounds: Bounds | None = None,
+        now: Callable[[], str] = lambda: "",
+        on_data_error: str = "dlq",
+        any_status: bool = False,
+    ) -> None:
+        """``any_status``: who says STARTED or RUNNING of a stream would say COMPLETE of it too."""
+        self._log, self._epoch, self._lane = log, epoch, lane
+        self._decode, self._clock, self._now = decode, clock, now
+        self._bounds = bounds or Bounds()
+        self._on_data_error = on_data_error
+        self._open = {s.stream: OpenStream(s) for s in streams}
+        self._states: dict[StateScope, str] = {}
+        self._keys: dict[StateScope, int] = {}
+        self._uncovered: set[StreamId] = set()
+        self._pending: dict[StateScope, set[StreamId]] = {}
+        self._shared: StateScope | None = None
+        self._unknown = Tally()
+        self._buffered = 0
+        self._rejects_size = 0
+        self._put_aside: dict[str | None, int] = {}  # bytes of rejects, by stream's key
+        self._since_seal = 0
+        self._sealed_at = clock()
+        self._next_seq, self._next_part, self._next_rejects = 1, 1, 1
+        self._shares = 0  # of everything sealed
+        self.segments = 0
+        self.states = 0
+        self._any_status = any_status
+        self._reports_ends = False
+
+    # -- events
+
+    def batch(self, batch: Batch) -> None:
+        stream = self._open[batch.stream]
+        stream.buffer.append(batch)
+        stream.size += batch.size
+        self._buffered += batch.size
+        self._since_seal += batch.size
+        self._uncovered.add(batch.stream)
+        if stream.size >= self._bounds.part_bytes:
+            self._drain(stream)
+        elif self._buffered >= self._bounds.buffer_bytes:
+            for other in self._open.values():
+                if other.buffer:
+                    self._drain(other)
+
+    def stream(self, info: LaneStream) -> None:
+        """A stream begins, or goes on under another schema: what came before is decoded first, and
+        sealed in segments of its own. A generation has one schema version, the newest, which every
+        part of it fits."""
+        stream = self._open.get(info.stream)
+        if stream is None:
+            self._open[info.stream] = OpenStream(info)
+            return
+        self._drain(stream)
+        if _is_live(stream.info, info):
+            info = msgspec.structs.replace(info, fills_generation=False, must_say=False)
+        same = info.fills_generation and info.generation == stream.info.generation
+        if not same and not (stream.covered.empty and stream.tail.empty):
+            stream.past.append(Past(stream.info, stream.covered, stream.tail))
+            stream.covered, stream.tail = Tally(), Tally()
+        stream.info = info
+
+    def reject(self, reject: Reject) -> None:
+        known = self._open.get(reject.stream) if reject.stream is not None else None
+        tally = self._unknown if known is None else known.tail
+        if known is not None:
+            tally.read += reject.records or 0
+            known.owed += reject.records is None
+            self._uncovered.add(known.info.stream)
+        file = None
+        if reject.spool is not None:
+            path = rejects_path(self._epoch, reject.spool)
+            tally.reject_files.append(path)
+            file = kept_name(path)
+        line = RejectLine.of(
+            reject.stream, reject.reason, reject.field, reject.raw, self._now(), file
+        )
+        self._add_reject(tally, line, reject.records or 0, spooled=reject.size)
+
+    def state(self, state: State) -> None:
+        """Everything of its scope so far is covered; seal when it is time."""
+        self.states += 1
+        scope = state.scope
+        if scope.stream is None:
+            self._shared = scope
+            streams = self._uncovered
+            self._uncovered = set()
+        else:
+            streams = {scope.stream}
+            self._uncovered.discard(scope.stream)
+        for name in streams:
+            stream = self._open[name]
+            stream.marked = len(stream.buffer)
+            for it in (*stream.past, stream):
+                it.covered.take(it.tail)
+                it.tail = Tally()
+        self._pending.setdefault(scope, set()).update(streams)
+        self._states[scope] = state.blob
+        self._keys[scope] = max(state.keys, self._keys.get(scope, 0))
+        self.tick()
+
+    def status(self, status: StreamStatus) -> None:
+        last = status.status in (Status.complete, Status.incomplete)
+        self._reports_ends |= last or self._any_status
+        stream = self._open.get(status.stream)
+        if stream is not None:
+            stream.status = status.status
+            stream.keys = max(stream.keys, status.keys)
+
+    def complete(self, name: StreamId) -> None:
+        """Every row of a full refresh has come, says the source (L6)."""
+        self._open[name].status = Status.complete
+
+    def activate(self, live: LaneStream) -> None:
+        """The version that was being read is whole; its further rows are visible at once."""
+        stream = self._open[live.stream]
+        self._drain(stream)
+        stream.past.append(Past(stream.info, stream.covered, stream.tail, complete=True))
+        stream.covered, stream.tail = Tally(), Tally()
+        stream.info = live
+        self._uncovered.add(live.stream)
+
+    def tick(self) -> None:
+        """Seal what is covered once the bounds are passed."""
+        due = (
+            self._since_seal >= self._bounds.seal_bytes
+            or self._clock() - self._sealed_at >= self._bounds.seal_seconds
+        )
+        if due and self._states:
+            self.seal()
+
+    def seal(self) -> None:
+        """Seal everything that a state covers, each scope as a segment, all in one step."""
+        segments: list[Segment] = []
+        for scope, blob in self._states.items():
+            streams = [self._open[s] for s in sorted(self._pending[scope], key=lambda s: s.key)]
+            segments += self._past_segments(scope, streams)
+            slices: list[StreamSlice] = []
+            rejects: list[str] = []
+            for stream in streams:
+                self._drain(stream, only_marked=True)
+                tally, stream.covered = stream.covered, Tally()
+                slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
+            keys = self._keys.get(scope, 0)
+            segments.append(self._segment(scope, slices, blob, rejects, keys=keys))
+        self._states.clear()
+        self._keys.clear()
+        self._pending.clear()
+        self._write(segments)
+
+    def finish(self, *, clean: bool) -> dict[StreamId, bool]:
+        """The source has ended (``clean``: exit code 0). Seals what may be sealed; gives for each
+        stream whether it is complete (L6: its status decides, exit code 0 where the source says of
+        no stream how it ended)."""
+        complete = {
+            name: s.status is Status.complete or (clean and self._ended_whole(s))
+            for name, s in self._open.items()
+        }
+        if self._states:
+            self.seal()
+        keep = [s for n, s in self._open.items() if clean or complete[n] or s.info.consumes]
+        shared = [s for s in keep if self._shared is not None]
+        single = [s for s in keep if self._shared is None]
+        segments: list[Segment] = []
+        for stream in single:
+            scope = StateScope(StateType.stream, stream.info.stream)
+            segments += self._rest(scope, [stream], clean=clean)
+        if shared and self._shared is not None:
+            segments += self._rest(self._shared, shared, clean=clean)
+        segments = [s for s in segments if s.slices or s.rejects]
+        if not self._unknown.empty:
+            files: list[str] = []
+            self._flush_rejects(self._unknown, files)
+            segments.append(self._segment(None, [], None, files))
+        self._write(segments)
+        return complete
+
+    # -- inside
+
+    def _ended_whole(self, stream: OpenStream) -> bool:
+        """Does the source's good end say that all of it has come? Not where it says of streams how
+        they ended, and was silent of this one; that it began them says nothing of ends."""
+        return not (self._reports_ends or stream.info.must_say)
+
+    def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
+        """What these streams read under earlier schemas and a state covers: it comes with the
+        segment that follows, in the same instant, and only that one has the state. What is not
+        covered stays."""
+        segments: list[Segment] = []
+        for depth in range(max((len(s.past) for s in streams), default=0)):
+            slices: list[StreamSlice] = []
+            rejects: list[str] = []
+            for past in (s.past[depth] for s in streams if depth < len(s.past)):
+                if not past.covered.empty or (past.complete and past.done):
+                    complete = past.complete and past.done
+                    slices.append(
+                        self._slice(past.info, past.covered, complete=complete, files=rejects)
+                    )
+                    past.covered = Tally()
+            if slices:
+                segments.append(self._segment(scope, slices, None, rejects))
+        for stream in streams:
+            stream.past = [p for p in stream.past if not p.done]
+        return segments
+
+    def _rest(self, scope: StateScope, streams: list[OpenStream], *, clean: bool) -> list[Segment]:
+        """What no state covers, sealed under the previous state."""
+        inexact = False
+        for past in (p for s in streams for p in s.past):
+            inexact |= past.info.read_again
+            past.covered.take(past.tail)
+            past.tail = Tally()
+        before = self._past_segments(scope, streams)
+        before = [msgspec.structs.replace(s, exact=not inexact) for s in before]
+        slices: list[StreamSlice] = []
+        rejects: list[str] = []
+        for stream in streams:
+            self._drain(stream)
+            done = stream.status is Status.complete or (clean and self._ended_whole(stream))
+            if stream.tail.empty and not done:
+                continue
+            inexact |= stream.tail.records and stream.info.read_again
+            slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
+        keys = 0 if scope.stream is None else self._open[scope.stream].keys
+        last = self._segment(scope, slices, None, rejects, exact=not inexact, keys=keys)
+        return [*before, last]
+
+    def _slice(
+        self, info: LaneStream, tally: Tally, *, complete: bool, files: list[str]
+    ) -> StreamSlice:
+        self._flush_rejects(tally, files)
+        return StreamSlice(
+            stream=info.stream,
+            shape=info.shape,
+            schema_version=info.schema_version,
+            generation=info.generation,
+            fills_generation=info.fills_generation,
+            parts=tuple(tally.parts),
+            read=tally.read,
+            rejected=tally.rejected,
+            filtered=tally.filtered,
+            keys=tuple(sorted(tally.keys.items())),
+            complete=complete,
+            shard=info.shard,
+            version=info.version if info.fills_generation else None,
+        )
+
+    def _segment(
+        self,
+        scope: StateScope | None,
+        slices: list[StreamSlice],
+        state: str | None,
+        rejects: list[str],
+        exact: bool = True,
+        keys: int = 0,
+    ) -> Segment:
+        seq = self._next_seq
+        self._next_seq += 1
+        return Segment(
+            id=SegmentId(self._epoch, seq),
+            lane=self._lane,
+            scope=scope,
+            slices=tuple(slices),
+            state=state,
+            exact=exact,
+            rejects=tuple(rejects),
+            keys=keys,
+        )
+
+    def _write(self, segments: list[Segment]) -> None:
+        if segments:
+            linked: list[Segment] = []
+            for segment in segments:
+                linked.append(msgspec.structs.replace(segment, before=self._shares))
+                self._shares += segment.shares
+            self._log.seal(self._epoch, linked)
+            reach("after-seal")
+        self.segments += len(segments)
+        self._since_seal = 0
+        self._sealed_at = self._clock()
+
+    def _drain(self, stream: OpenStream, *, only_marked: bool = False) -> None:
+        """Decode the buffer into parts, cut where the covered rows end."""
+        marked, rest = stream.buffer[: stream.marked], stream.buffer[stream.marked :]
+        self._decode_into(stream, marked, stream.covered)
+        if not only_marked:
+            self._decode_into(stream, rest, stream.tail)
+            rest = []
+        stream.buffer, stream.marked = rest, 0
+        self._buffered -= stream.size
+        stream.size = sum(b.size for b in rest)
+        self._buffered += stream.size
+
+    def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: Tally) -> None:
+        if not batches:
+            return
+        bodies, times, changes = joined(batches)
+        decoded = self._decode(stream.info.stream, bodies, stream.seq, times, changes)
+        stream.seq += len(bodies)
+        tally.read += sum(b.read for b in batches)
+        tally.filtered += sum(b.filtered for b in batches)
+        tally.cover(key for b in batches for key in b.keys)
+        made = any(b.stands_for is not None for b in batches)
+        for index, reason, name in decoded.rejects:
+            line = RejectLine.of(
+                stream.info.stream, reason, name, bytes(bodies[index]), self._now()
+            )
+            self._add_reject(tally, line, 0 if made else 1)
+            stream.owed += made
+        self._count_owed(stream, tally)
+        if decoded.count:
+            size = sum(b.size for b in batches)
+            name = f"{self._next_part:06d}"
+            self._next_part += 1
+            tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
+            reach("mid-part")
+
+    def _count_owed(self, stream: OpenStream, tally: Tally) -> None:
+        """Nothing says which records the rows of a transform came of: each reject of such a row
+        counts as one of those that were read, as far as they go (L8)."""
+        counted = max(min(stream.owed, tally.read - tally.rejected - tally.filtered), 0)
+        stream.owed -= counted
+        self._count_rejected(tally, counted)
+
+    def _count_rejected(self, tally: Tally, records: int) -> None:
+        if self._on_data_error == "skip":
+            tally.filtered += records
+        else:
+            tally.rejected += records
+
+    def _add_reject(
+        self, tally: Tally, line: RejectLine, records: int, *, spooled: int = 0
+    ) -> None:
+        """``records``: of the source, that it counts as now. ``spooled``: bytes of its file."""
+        if self._on_data_error == "fail":
+            raise refused(line)
+        self._count_rejected(tally, records)
+        if self._on_data_error == "skip":
+            return
+        self._within_quota(line, spooled)
+        tally.rejects.append(line)
+        size = REJECT_BYTES + len(line.body)
+        tally.reject_size += size
+        self._rejects_size += size
+        if self._rejects_size >= self._bounds.reject_bytes:
+            for stream in self._open.values():
+                for it in (*stream.past, stream):
+                    self._flush_rejects(it.covered, it.covered.reject_files)
+                    self._flush_rejects(it.tail, it.tail.reject_files)
+            self._flush_rejects(self._unknown, self._unknown.reject_files)
+
+    def _within_quota(self, line: RejectLine, spooled: int) -> None:
+        """A source of which nothing is taken must not fill the log's disk, nor lose a record in
+        silence (L8)."""
+        stream = line.stream
+        size = self._put_aside.get(stream, 0) + line.size + spooled
+        if size > self._bounds.reject_quota:
+            raise too_many(line, self._bounds.reject_quota)
+        self._put_aside[stream] = size
+
+    def _flush_rejects(self, tally: Tally, files: list[str]) -> None:
+        """Write the rejects that are still in memory; give every file of this tally."""
+        if tally.rejects:
+            name = f"{self._next_rejects:06d}"
+            self._next_rejects += 1
+            path = self._log.write_rejects(self._epoch, name, encode_rejects(tally.rejects))
+            tally.rejects = []
+            self._rejects_size -= tally.reject_size
+            tally.reject_size = 0
+            tally.reject_files.append(path)
+        if files is not tally.reject_files:
+            files += tally.reject_files
+
+
+class Refused(SourceError):
+    """A record that cannot be taken, where the pipeline says that it fails the run."""
+
+
+def too_many(line: RejectLine, quota: int) -> Refused:
+    whose = "that name no stream" if line.stream is None else f"of {line.stream}"
+    return Refused(
+        f"more than {quota} bytes of records {whose} were rejected in one run of a stream; the last"
+        f" one: {line.reason}",
+        code="source.dead_letters",
+        hint="see in `penstock rejects` why; raise limits.max_dead_letters of this connector if "
+        "that is meant",
+        stream=line.stream,
+    )
+
+
+def refused(line: RejectLine) -> Refused:
+    where = f", field {line.field}" if line.field else ""
+    stream = line.stream
+    whose = f" of {stream}" if stream else ""
+    return Refused(
+        f"a record{whose} is refused: {line.reason}{where}",
+        code="source.data",
+        hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
+        stream=stream,
+    )
+
+
+def _is_live(before: LaneStream, now: LaneStream) -> bool:
+    """It goes on in a version that was activated: what is asked meanwhile may not know of it."""
+    same = now.version is not None and now.version == before.version
+    return same and now.generation == before.generation and not before.fills_generation

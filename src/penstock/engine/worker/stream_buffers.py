@@ -1,0 +1,126 @@
+"""What a lane has read and not sealed, stream by stream: buffers, tallies, and their bounds.
+
+Data and nothing else; neighbour: ``engine.worker.sealer`` decides what becomes of it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.codec.columns import Columns
+from penstock.codec.packed_bodies import Packed
+from penstock.engine.log.rejects import RejectLine
+from penstock.engine.specs.lane import LaneStream
+from penstock.model.catalog import StreamId
+from penstock.model.events import Batch, Status
+from penstock.model.segments import PartRef
+
+REJECT_BYTES = 512  # what a reject takes in memory beside its record
+
+
+class DecodedRows(Protocol):
+    """What a decoder gives: ``rows`` for the log (None: no row) and what it turned away."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def rejects(self) -> Sequence[tuple[int, str, str | None]]: ...
+
+
+Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
+"""(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Rows of a stream that are decoded, and what was turned away, since the last seal."""
+
+    parts: list[PartRef] = field(default_factory=list[PartRef])
+    read: int = 0
+    rejects: list[RejectLine] = field(default_factory=list[RejectLine])
+    reject_size: int = 0
+    rejected: int = 0
+    filtered: int = 0
+    reject_files: list[str] = field(default_factory=list[str])
+    keys: dict[str, int] = field(default_factory=dict[str, int])  # as in Batch
+
+    def take(self, other: "Tally") -> None:
+        self.parts += other.parts
+        self.read += other.read
+        self.rejects += other.rejects
+        self.reject_size += other.reject_size
+        self.rejected += other.rejected
+        self.filtered += other.filtered
+        self.reject_files += other.reject_files
+        self.cover(other.keys.items())
+
+    def cover(self, keys: Iterable[tuple[str, int]]) -> None:
+        for place, number in keys:
+            self.keys[place] = max(number, self.keys.get(place, 0))
+
+    @property
+    def records(self) -> bool:
+        return bool(self.parts or self.read or self.rejected or self.filtered)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.records or self.keys or self.rejects or self.reject_files)
+
+
+@dataclass(slots=True)
+class Past:
+    """What a stream read under the schema or the version before, since the last seal."""
+
+    info: LaneStream
+    covered: Tally
+    tail: Tally
+    complete: bool = False
+
+    @property
+    def done(self) -> bool:
+        """All of it is covered."""
+        return self.tail.empty
+
+
+@dataclass(slots=True)
+class OpenStream:
+    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
+    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
+    rejects that are to be counted among records which batches stand for."""
+
+    info: LaneStream
+    past: list[Past] = field(default_factory=list[Past])
+    buffer: list[Batch] = field(default_factory=list[Batch])
+    marked: int = 0
+    size: int = 0
+    seq: int = 0
+    covered: Tally = field(default_factory=Tally)
+    tail: Tally = field(default_factory=Tally)
+    status: Status | None = None
+    keys: int = 0  # that its good end covers
+    owed: int = 0
+
+
+def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
+    if len(batches) == 1:
+        return batches[0].bodies, batches[0].extracted_at, batches[0].changes
+    bodies: list[Any] = []
+    times: list[int] = []
+    changes: dict[int, bytes] = {}
+    for batch in batches:
+        for index, raw in batch.changes.items():
+            changes[len(times) + index] = raw
+        times.extend(batch.extracted_at)
+    columns = [b.bodies for b in batches if isinstance(b.bodies, Columns)]
+    if len(columns) == len(batches):
+        return Columns.joined(columns), times, changes
+    packed = [b.bodies for b in batches if isinstance(b.bodies, Packed)]
+    if len(packed) == len(batches):
+        return Packed.joined(packed), times, changes
+    for batch in batches:
+        bodies.extend(batch.bodies)
+    return bodies, times, changes

@@ -1,0 +1,203 @@
+"""Built-in transforms in a lane: each batch becomes another one at once.
+
+Counts stay the source's (L8): a batch says how many records it stands for, and a reject counts as
+one record at most. A stream of which a batch fails is over, and nothing that covers it passes any
+more (L1); the others go on. Neighbours: ``transforms.chain`` applies the transforms,
+``engine.worker.transforms.stages`` puts stages together.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.codec.columns import Columns
+from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import compute as pc
+from penstock.engine.specs.lane import StreamJob
+from penstock.engine.worker.row_decoding import Rows, Streams
+from penstock.errors import SourceError
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Event,
+    Exited,
+    Measured,
+    Reject,
+    Schema,
+    State,
+    Status,
+    StreamStatus,
+)
+from penstock.model.types import CHANGES, EXTRACTED_AT, RowSchema
+from penstock.protocols.contract import failure
+from penstock.transforms.chain import Chain, Made
+from penstock.transforms.contract import TransformJob
+
+
+class BuiltInStage:
+    """``given``: the schema of what this stage is given. ``place``: its position among stages.
+    ``last``: no other follows, so that a row without a key is turned away here. ``open``: streams
+    may come that nobody knows yet. ``tick``: called now and then while a batch is worked on; may
+    raise to stop."""
+
+    def __init__(
+        self,
+        told: Sequence[TransformJob],
+        streams: Streams,
+        given: Callable[[StreamJob], RowSchema],
+        place: int,
+        *,
+        last: bool = True,
+        open: bool = False,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._told, self._streams, self._given, self._place = told, streams, given, place
+        self._last, self._open, self._tick = last, open, tick
+        self._chains: dict[StreamId, Chain] = {}
+        self._failed: set[StreamId] = set()
+
+    def schema(self, job: StreamJob) -> RowSchema:
+        """Of what comes out."""
+        return self._chain(job).schema
+
+    def events(self, events: Generator[Event]) -> Generator[Event]:
+        with closing(events):
+            for event in events:
+                if self._failed and self._is_lost(event):
+                    continue
+                if not isinstance(event, Batch) or event.stream not in self._streams.jobs:
+                    yield event
+                    continue
+                try:
+                    yield from self._batch(event, self._streams.jobs[event.stream])
+                except SourceError as e:
+                    yield from self._over(event.stream, e)
+                    if not self._open and self._failed >= self._streams.jobs.keys():
+                        yield Exited(None)  # nobody needs what the source still has
+                        return
+
+    def measured(self) -> list[Measured]:
+        """What transforms counted, stream by stream."""
+        return [
+            Measured(stream, [{"name": n, "total": c} for n, c in sorted(chain.counts.items())])
+            for stream, chain in self._chains.items()
+            if chain.counts
+        ]
+
+    def _chain(self, job: StreamJob) -> Chain:
+        schema = self._given(job)
+        known = self._chains.get(job.id)
+        if known is None or known.given != schema:
+            new = self._chains[job.id] = Chain(self._told, schema, self._tick)
+            new.counts.update(known.counts if known is not None else {})
+            return new
+        return known
+
+    def _over(self, stream: StreamId, error: SourceError) -> Iterator[Event]:
+        """Rows of it are lost."""
+        self._failed.add(stream)
+        where = error.where or self._told[0].where
+        told = failure(error, stream, "transform")
+        yield replace(told, message=f"{where}: {error.message}", where=where)
+        yield StreamStatus(stream, Status.incomplete)
+
+    def _is_lost(self, event: Event) -> bool:
+        """It speaks of a stream that failed, or covers rows of one."""
+        match event:
+            case State():
+                return event.scope.stream is None or event.scope.stream in self._failed
+            case Batch() | Reject() | Schema() | Activate() | StreamStatus():
+                return event.stream in self._failed
+            case _:
+                return False
+
+    def _batch(self, batch: Batch, job: StreamJob) -> Iterator[Event]:
+        if not len(batch.bodies):
+            yield batch  # it counts records
+            return
+        own = batch.stands_for is None  # each row is a record of the source
+        chain = self._chain(job)
+        given = self._streams.rows(batch, chain.given, self._place)
+        for index, reason, name in given.rejects:
+            yield Reject(
+                batch.stream, reason, bytes(batch.bodies[index]), name, records=1 if own else None
+            )
+        users = given.rows.select([f.name for f in chain.given.fields])
+        made = chain.apply(users, job.key if self._last else ())
+        left, filtered = batch.read, batch.filtered
+        if own:
+            counted, filtered = _accounted(made, users.num_rows)
+            left = users.num_rows - sum(counted)
+            bodies = _records(batch, given)
+            for turned, records in zip(made.turned, counted, strict=True):
+                raw = turned.text() if turned.index is None else bodies(turned.index)
+                yield Reject(batch.stream, turned.reason, raw, turned.field, records=records)
+        else:
+            for turned in made.turned:
+                raw = turned.text()
+                yield Reject(batch.stream, turned.reason, raw, turned.field, records=None)
+        times, changes = _carried(given.rows, made.table.num_rows, made.origin)
+        yield Batch(
+            batch.stream,
+            Columns(made.table.rename_columns([f.source for f in chain.schema.fields])),
+            times,
+            changes,
+            size=batch.size,
+            version=batch.version,
+            stands_for=left,
+            filtered=filtered,
+            keys=batch.keys,
+        )
+
+
+def _accounted(made: Made, records: int) -> tuple[list[int], int]:
+    """(for each row that was turned away the records that it counts as, how many of ``records``
+    were left out). A record is counted once. Where rows come from is unknown, a row that is turned
+    away counts as a record as long as there are any, and the others are left out only if no row
+    remains."""
+    refused: set[int] = set()
+    counted: list[int] = []
+    unknown = 0
+    for turned in made.turned:
+        if turned.index is None:
+            counts = unknown < made.entered
+            unknown += counts
+        else:
+            counts = turned.index not in refused
+            refused.add(turned.index)
+        counted.append(int(counts))
+    if made.origin is not None:
+        kept = made.origin
+        if refused:
+            kept = kept.filter(pc.invert(pc.is_in(kept, pa.array(sorted(refused), pa.int64()))))
+        passed = pc.count_distinct(kept).as_py()
+    else:
+        passed = made.entered - unknown if made.table.num_rows else 0
+    return counted, records - len(refused) - unknown - passed
+
+
+def _records(batch: Batch, given: Rows) -> Callable[[int], bytes]:
+    """The record, as it came, of each row that was decoded."""
+    gone = {index for index, _, _ in given.rejects}
+    places = [i for i in range(len(batch.bodies)) if i not in gone] if gone else None
+    return lambda row: bytes(batch.bodies[row if places is None else places[row]])
+
+
+def _carried(rows: Table, count: int, origin: Array | None) -> "tuple[list[int], dict[int, bytes]]":
+    """Extraction times and change lists of the rows that were made: those of the records they come
+    from; where that is not known, the newest time, and no list."""
+    millis = pc.cast(
+        pc.floor(pc.divide(pc.cast(rows.column(EXTRACTED_AT), "int64"), 1000)), "int64"
+    )
+    if origin is None:
+        newest = pc.max(millis).as_py() or 0
+        return [newest] * count, {}
+    lists = rows.column(CHANGES).take(origin)
+    places = pc.indices_nonzero(pc.greater(pc.list_value_length(lists), 0)).to_pylist()
+    changes: dict[int, Any] = {i: msgspec.json.encode(lists[i].as_py()) for i in places}
+    return millis.take(origin).to_pylist(), changes

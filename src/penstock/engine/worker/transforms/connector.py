@@ -1,0 +1,373 @@
+"""A transform that is a connector, in a lane: one run for each stream, from its first batch to its
+end at the source, while the source goes on.
+
+Rows that come out pass at once, in batches that stand for no record; what the source said of their
+stream (states, its end, counts) waits until all of it is out
+(``engine.worker.transforms.barrier``). The transform is called once for each batch: what it gives
+lands in parts, under the claim of the lane's epoch. Counts stay the source's (L8): its dead letters
+count among the records that they wait with. Neighbours: ``connector_run`` is one run, ``protocols``
+the conversation, ``stages`` puts stages together.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.byte_queue import ByteQueue
+from penstock.codec import columns
+from penstock.codec.columns import Columns
+from penstock.codec.untyped import ArrowSchema, Table
+from penstock.codec.untyped import compute as pc
+from penstock.connectors.launch import Launch, runtime_for
+from penstock.engine.specs.failpoints import reach
+from penstock.engine.specs.lane import LaneJob, StreamJob
+from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.transforms.barrier import Waiting
+from penstock.engine.worker.transforms.connector_run import Answers, Over, TransformRun
+from penstock.errors import Defect, SourceError
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Activate,
+    Batch,
+    Error,
+    Event,
+    Exited,
+    Measured,
+    Reject,
+    Schema,
+    Showed,
+    State,
+    Status,
+    StreamStatus,
+    Tick,
+)
+from penstock.model.types import EXTRACTED_AT, RowSchema
+from penstock.protocols import load as load_protocol
+from penstock.protocols.contract import END, Came, Through, TransformRequest, TransformRole
+from penstock.runtimes.contract import Runtime
+from penstock.runtimes.wasm.component import OpenKeys
+from penstock.state.keys import covers
+from penstock.transforms.chain import as_given, misfit, standing
+from penstock.transforms.contract import TransformJob
+
+MOST_RUNS = 64  # instances at the same time
+HELD_BYTES = 64 << 20  # before all runs, and as much behind them
+_LEAST_HELD = 1 << 20
+_LOOK = 1.0
+CLOSE_SECONDS = 30.0  # for all runs to end, where nobody wants more
+
+
+class ComponentStage:
+    """``given``: the schema of what this stage is given. ``place``: its position among stages;
+    ``number``: among those that are connectors."""
+
+    def __init__(
+        self,
+        told: TransformJob,
+        job: LaneJob,
+        streams: Streams,
+        given: Callable[[StreamJob], RowSchema],
+        place: int,
+        number: int,
+        *,
+        log_stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> None:
+        self._told, self._job, self._streams, self._given = told, job, streams, given
+        self._place, self._number = place, number
+        launch = msgspec.convert(told.launch, Launch)
+        role = load_protocol(launch.protocol).transform
+        if role is None:
+            raise Defect(f"the protocol {launch.protocol} has no transforms")
+        self._role: TransformRole = role
+        self._runtime: Runtime = runtime_for(launch, job.secrets, log_stderr, keys)
+        self._same_protocol = launch.protocol == job.protocol
+        expected = max(1, min(len(job.streams), MOST_RUNS))
+        self._held = max(HELD_BYTES // (2 * expected), _LEAST_HELD)
+        self._answers: Answers = ByteQueue(HELD_BYTES)
+        self._waiting = Waiting()
+        self._runs: dict[StreamId, TransformRun] = {}  # alive
+        self._fed: dict[StreamId, int] = {}  # tables
+        self._records: dict[StreamId, int] = {}
+        self._failed: set[StreamId] = set()
+        self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
+        self._came: set[StreamId] = set()
+        self._kept: dict[StreamId, int] = {}  # the last checkpoint of its own keys
+        self._checkpoints: dict[StreamId, tuple[int, dict[str, Any]]] = {}
+
+    def schema(self, job: StreamJob) -> RowSchema:
+        """Of what comes out, as far as it is known."""
+        return job.made[self._number]
+
+    def events(self, events: Generator[Event]) -> Generator[Event]:
+        try:
+            with closing(events):
+                for event in events:
+                    yield from self._heard()
+                    yield from self._taken(event)
+        finally:
+            self._close()
+
+    def measured(self) -> list[Measured]:
+        """The last checkpoint of each stream."""
+        return [
+            Measured(stream, [{"name": "transform_checkpoint", "transform": self._told.place,
+                               "count": count, "last": last}])
+            for stream, (count, last) in self._checkpoints.items()
+        ]  # fmt: skip
+
+    # -- the source's side
+
+    def _taken(self, event: Event) -> Iterator[Event]:
+        match event:
+            case Batch() if event.stream in self._streams.jobs:
+                yield from self._batch(event)
+            case State():
+                self._waiting.state(event)
+                yield from self._waiting.ready()
+            case StreamStatus(status=Status.complete):
+                self._end(event.stream)
+                self._waiting.status(event)
+                yield from self._waiting.ready()
+            case StreamStatus(status=Status.incomplete):
+                yield from self._source_failed(event.stream, "the source did not finish the stream")
+                yield event
+            case Activate():
+                yield from self._ended(event.stream)
+                if event.stream not in self._failed:
+                    yield event
+            case Error():
+                if event.stream is not None:
+                    yield from self._source_failed(event.stream, event.message)
+                yield event
+            case Exited():
+                yield from self._exited(event)
+            case _:
+                yield event
+
+    def _exited(self, event: Exited) -> Iterator[Event]:
+        for stream in list(self._runs):
+            if event.code == 0:
+                self._end(stream)
+            elif not self._runs[stream].ended:
+                yield from self._source_failed(stream, "the source ended before it was done")
+        while not all(run.broken for run in self._runs.values()):
+            yield from self._one_step()
+        self._waiting.over()
+        yield from self._waiting.ready()
+        yield event
+
+    def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
+        """What waits of it is given up; a run whose input had ended goes on to its end."""
+        run = self._runs.get(stream)
+        if run is not None and run.ended:
+            return
+        if run is not None:
+            run.fail(why)
+            self._failed.add(stream)
+            self._waiting.failed(stream)
+            yield from self._waiting.ready()
+
+    def _batch(self, batch: Batch) -> Iterator[Event]:
+        stream, job = batch.stream, self._streams.jobs[batch.stream]
+        run = self._runs.get(stream)
+        if run is not None and run.version != batch.version and not run.ended:
+            yield from self._ended(stream)  # rows of two versions are never told apart
+        if not len(batch.bodies):
+            self._count(batch, batch.read)
+            yield from self._waiting.ready()
+            return
+        schema = self._given(job)
+        rows = self._streams.rows(batch, schema, self._place)
+        own = batch.stands_for is None  # each row is a record of the source
+        for index, reason, name in rows.rejects:
+            raw = bytes(batch.bodies[index])
+            yield Reject(stream, reason, raw, name, records=1 if own else None)
+        read = batch.read - (len(rows.rejects) if own else 0)
+        users = rows.rows.select([f.name for f in schema.fields])
+        if stream in self._failed or self._enough(stream) or not users.num_rows:
+            self._count(batch, read)
+            yield from self._waiting.ready()
+            return
+        yield from self._feed(batch, job, schema, users, rows.rows)
+        self._count(batch, read)
+        self._records[stream] = self._records.get(stream, 0) + batch.read
+        if self._enough(stream):
+            self._end(stream)
+
+    def _feed(
+        self, batch: Batch, job: StreamJob, schema: RowSchema, users: Table, rows: Table
+    ) -> Iterator[Event]:
+        run = self._runs.get(batch.stream)
+        if run is not None and run.ended:
+            yield from self._ended(batch.stream)
+            run = None
+        run = run or self._begin(job, schema, batch.version)
+        newest = pc.max(rows.column(EXTRACTED_AT)).value
+        run.newest = max(run.newest, (newest or 0) // 1000)
+        while not run.offer(users, users.nbytes):
+            yield from self._one_step(partial(run.has_room, users.nbytes))
+        self._fed[batch.stream] = self._fed.get(batch.stream, 0) + 1
+        self._waiting.fed(batch.stream)
+
+    def _count(self, batch: Batch, read: int) -> None:
+        """These records are counted once what was made of them is out."""
+        count = Batch(
+            batch.stream, Columns(pa.table({})), [],
+            size=batch.size, version=batch.version, stands_for=read,
+            filtered=batch.filtered, keys=batch.keys,
+        )  # fmt: skip
+        self._waiting.read(count)
+
+    def _enough(self, stream: StreamId) -> bool:
+        limit = self._job.limit
+        return limit is not None and self._records.get(stream, 0) >= limit
+
+    # -- runs
+
+    def _begin(self, job: StreamJob, given: RowSchema, version: int | None) -> TransformRun:
+        if len(self._runs) >= MOST_RUNS:
+            raise SourceError(
+                f"{self._told.where}: {MOST_RUNS} streams are in the transform at the same time",
+                code="transform.too_many_streams",
+                hint="each has an instance until the source says that the stream is complete: sync "
+                "fewer streams in one pipeline",
+            )
+        base = self._fed.get(job.id, 0)
+        run = TransformRun(job.id, self._answers, base=base, version=version, held=self._held)
+        self._runs[job.id] = run
+        state = next((s for s in self._job.states if s.scope.stream == job.id), None)
+        run.start(
+            self._role,
+            self._runtime,
+            TransformRequest(
+                config=self._told.config,
+                stream=as_given(job.configured, given),
+                scope=covers(job.id.key, self._told.place),
+                state=state if self._same_protocol else None,
+                timeouts=self._told.timeouts,
+                waiting=self._held,
+                dry_run=self._job.dry,
+                attempt=dict(self._job.tries).get(job.id, 0) + 1,
+            ),
+        )
+        return run
+
+    def _end(self, stream: StreamId) -> None:
+        run = self._runs.get(stream)
+        if run is not None:
+            run.end()
+
+    def _ended(self, stream: StreamId) -> Iterator[Event]:
+        """Ends its run, and gives all that comes of it."""
+        self._end(stream)
+        while stream in self._runs:
+            yield from self._one_step()
+        yield from self._waiting.ready()
+
+    def _one_step(self, other: Callable[[], bool] = bool) -> Iterator[Event]:
+        self._answers.wait(_LOOK, other)
+        yield from self._heard()
+        yield Tick()
+
+    def _close(self) -> None:
+        for run in self._runs.values():
+            run.stop()
+        self._answers.abandon()
+        until = time.monotonic() + CLOSE_SECONDS
+        for run in self._runs.values():
+            run.join(max(until - time.monotonic(), 0))
+
+    # -- the transform's side
+
+    def _heard(self) -> Iterator[Event]:
+        while (item := self._answers.poll()) is not None:
+            run, answer = item
+            if isinstance(answer, Over):
+                yield from self._over(run)
+            elif not run.broken:
+                yield from self._answer(run, answer)
+
+    def _answer(self, run: TransformRun, answer: Any) -> Iterator[Event]:
+        match answer:
+            case Came():
+                yield from self._rows(run, answer)
+            case Through():
+                yield from self._through(run, answer)
+            case Reject():
+                answer.records = None  # of which records it came is not known
+                self._waiting.came(run.stream)
+                yield answer
+            case Error():
+                yield from self._run_failed(run, answer)
+            case _:
+                yield answer
+
+    def _through(self, run: TransformRun, told: Through) -> Iterator[Event]:
+        stream = run.stream
+        if told.told is not None:
+            count = self._checkpoints.get(stream, (0, {}))[0]
+            self._checkpoints[stream] = (count + 1, told.told)
+        if told.upto == END:
+            run.well = True
+            self._waiting.ended(stream)
+        else:
+            self._waiting.through(stream, run.base + told.upto, whole=told.whole)
+        if told.whole and told.keys > self._kept.get(stream, 0):
+            self._kept[stream] = told.keys
+            kept = Batch(
+                stream, Columns(pa.table({})), [],
+                version=run.version, stands_for=0, keys=((self._told.place, told.keys),),
+            )  # fmt: skip
+            self._waiting.kept(kept)
+        yield from self._waiting.ready()
+
+    def _over(self, run: TransformRun) -> Iterator[Event]:
+        if self._runs.get(run.stream) is run:
+            del self._runs[run.stream]
+        if not (run.well or run.broken):
+            silent = Error("it ended without a word", "system_error", run.stream)
+            yield from self._run_failed(run, silent)
+
+    def _run_failed(self, run: TransformRun, error: Error) -> Iterator[Event]:
+        run.broken = True
+        self._failed.add(run.stream)
+        error.message = f"{self._told.where}: {error.message}"
+        yield error
+        yield StreamStatus(run.stream, Status.incomplete)
+        self._waiting.failed(run.stream)
+        yield from self._waiting.ready()
+
+    def _rows(self, run: TransformRun, came: Came) -> Iterator[Event]:
+        stream, table = run.stream, came.table
+        yield from self._shown(stream, table.schema)
+        job = self._streams.jobs[stream]
+        known = standing(self._given(job), job.made[self._number])
+        names = [known[n].source if n in known else n for n in table.column_names]
+        self._waiting.came(stream)
+        self._came.add(stream)
+        if table.num_rows:
+            yield Batch(
+                stream, Columns(table.rename_columns(names)), [run.newest] * table.num_rows,
+                size=came.size, version=run.version, stands_for=0,
+            )  # fmt: skip
+            reach("mid-transform")
+
+    def _shown(self, stream: StreamId, came: ArrowSchema) -> Iterator[Event]:
+        """Rows that do not fit the plan: the driver says how the stream goes on."""
+        job = self._streams.jobs[stream]
+        given, made = self._given(job), job.made[self._number]
+        before = self._showed.get(stream)
+        if before is not None and before[0].equals(came) and before[1] == made:
+            return
+        first = stream not in self._came
+        found = misfit(given, made, columns.row_schema(came), first=first)
+        if found is not None:
+            showed = Showed(number=self._number, columns=found, fresh=first)
+            yield Schema(stream, {}, showed=showed)
+        self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])

@@ -1,0 +1,118 @@
+"""One run of a transform that is a connector, over one stream, beside the lane's own thread.
+
+It takes tables through a queue bounded in bytes and gives its answers to one, bounded too, that all
+runs of a stage share. Not here: what the answers mean (``connector``).
+"""
+
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, cast
+
+from penstock.byte_queue import Abandoned, ByteQueue
+from penstock.errors import Defect, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Log, Reject
+from penstock.protocols.contract import Came, Given, TransformRequest, TransformRole, failure
+from penstock.runtimes.contract import Runtime
+
+
+class FeedFailed(Exception):
+    """What a transform is told where its source failed."""
+
+
+@dataclass(slots=True)
+class Over:
+    """The last answer of every run."""
+
+
+Answer = Given | Over
+Answers = ByteQueue[tuple["TransformRun", Answer]]
+
+
+class TransformRun:
+    """``answers``: of all runs, in the order in which they come. ``base``: tables of the stream
+    that earlier runs were fed. ``version``: of its rows. ``held``: bytes of tables that may wait.
+    ``over``, ``well``: kept by whoever hears it."""
+
+    def __init__(
+        self, stream: StreamId, answers: Answers, *, base: int, version: int | None, held: int
+    ) -> None:
+        self.stream, self.base, self.version = stream, base, version
+        self.newest = 0  # extraction time of the newest record it was fed, in ms
+        self.over = self.well = self.broken = self.ended = False
+        self._answers = answers
+        self._tables: ByteQueue[Any] = ByteQueue(held, changed=answers.changed)
+        self._thread: threading.Thread | None = None
+
+    def start(self, role: TransformRole, runtime: Runtime, request: TransformRequest) -> None:
+        def work() -> None:
+            try:
+                given = cast(Generator[Given], role.apply(runtime, request, self._tables.items()))
+                with closing(given):
+                    for answer in given:
+                        if not self._tell(answer):
+                            return
+            except PenstockError as e:
+                self._failed(e)
+            except BaseException as e:  # whoever listens must be told, whatever it was
+                self._failed(Defect(f"a transform's run broke: {e!r}"))
+            finally:
+                self._tables.abandon()
+                self._tell(Over())
+
+        self._thread = threading.Thread(target=work, name="penstock-transform", daemon=True)
+        self._thread.start()
+
+    def offer(self, table: Any, size: int) -> bool:
+        """False: there is no room now. One that has ended takes everything, and drops it."""
+        try:
+            return self._tables.offer(table, size)
+        except Abandoned:
+            return True
+
+    def has_room(self, size: int) -> bool:
+        return self._tables.has_room(size)
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self.ended = True
+        self._tables.end()
+
+    def fail(self, why: str) -> None:
+        """Its next table is an error, and its end proves nothing. Not where its input had ended."""
+        if not self.ended:
+            self.broken = True
+            self._tables.abandon(FeedFailed(why))
+
+    def stop(self) -> None:
+        """The same, with what waits of an input that had ended."""
+        self._tables.abandon(FeedFailed("the lane has stopped"))
+
+    def join(self, seconds: float) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _tell(self, answer: Answer) -> bool:
+        """False: nobody listens any more."""
+        try:
+            self._answers.put((self, answer), _size(answer))
+        except Abandoned:
+            return False
+        return True
+
+    def _failed(self, error: PenstockError) -> None:
+        self._tell(failure(error, self.stream, "transform"))
+
+
+def _size(answer: Answer) -> int:
+    match answer:
+        case Came():
+            return answer.size
+        case Reject():
+            return len(answer.raw)
+        case Log():
+            return len(answer.message)
+        case _:
+            return 0

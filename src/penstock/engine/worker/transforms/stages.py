@@ -1,0 +1,70 @@
+"""Transforms in a lane: a source's events go in, the events of what was made of them come out.
+
+Built-in transforms that follow each other are one stage, a transform that is a connector is one by
+itself; a stage takes the events of the one before it. What is no record passes in its place, so
+that a state covers exactly what was made of the records before it. Neighbours:
+``engine.worker.lane`` stands this between a source and the sealer; ``builtin`` and ``connector`` do
+the work, ``engine.worker.row_decoding`` gives the columns.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+
+from penstock.engine.specs.lane import LaneJob, StreamJob
+from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.transforms.builtin import BuiltInStage
+from penstock.engine.worker.transforms.connector import ComponentStage
+from penstock.model.events import Event, Measured
+from penstock.model.types import RowSchema
+from penstock.runtimes.wasm.component import OpenKeys
+from penstock.transforms.chain import stages
+
+
+class Transforming:
+    """Of one lane. ``log_stderr``, ``keys``: of transforms that are connectors. ``tick``: see
+    ``BuiltInStage``."""
+
+    def __init__(
+        self,
+        job: LaneJob,
+        streams: Streams,
+        log_stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stages: list[BuiltInStage | ComponentStage] = []
+        given: Callable[[StreamJob], RowSchema] = _of_records
+        number = 0
+        groups = list(stages(job.transforms))
+        for place, (connector, told) in enumerate(groups):
+            stage: BuiltInStage | ComponentStage
+            if connector:
+                stage = ComponentStage(
+                    told[0], job, streams, given, place, number, log_stderr=log_stderr, keys=keys
+                )
+                number += 1
+            else:
+                last = place == len(groups) - 1
+                stage = BuiltInStage(
+                    told, streams, given, place, last=last, open=job.open, tick=tick
+                )
+            self._stages.append(stage)
+            given = stage.schema
+
+    def events(self, events: Iterator[Event]) -> Generator[Event]:
+        """What comes of these events. Closing it ends what it runs; ``events`` is the caller's."""
+        through = _generator(events)
+        for stage in self._stages:
+            through = stage.events(through)
+        return through
+
+    def measured(self) -> list[Measured]:
+        """What transforms counted, stream by stream, and said of their progress."""
+        return [told for stage in self._stages for told in stage.measured()]
+
+
+def _of_records(job: StreamJob) -> RowSchema:
+    return job.schema if job.given is None else job.given
+
+
+def _generator(events: Iterator[Event]) -> Generator[Event]:
+    yield from events

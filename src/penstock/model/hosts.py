@@ -1,0 +1,165 @@
+"""Hosts as text, of strict syntax, and where an address lies.
+
+A host is a name of RFC 1123 labels in ASCII (an international one as IDNA writes it; underscores
+are taken, since container networks have them), four decimal numbers, or an IPv6 address without a
+zone. Everything else is none: a resolver reads ``127.1``, ``0x7f000001`` or a name with a NUL in it
+as another host than a pattern does. Pure. Neighbours: ``config.converters`` (the pipeline's
+patterns), ``protocols.rapidbyte.declared.host_patterns`` (a connector's).
+"""
+
+import ipaddress
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+ANY = "*"
+_BELOW = "*."
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[0-9]{1,5}")
+_LONGEST_NAME = 253
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Lies(StrEnum):
+    """``special``: of no host that a pipeline would read: link-local addresses, where clouds serve
+    a machine's credentials, multicast, unspecified and reserved ones."""
+
+    public = "public"
+    private = "private"
+    special = "special"
+
+
+class Pattern(NamedTuple):
+    """``host``: a host, ``*`` or ``*.domain`` (any depth below the domain, not itself). ``port``
+    None: every port."""
+
+    host: str
+    port: int | None = None
+
+    @property
+    def exact(self) -> bool:
+        return not self.host.startswith(ANY)
+
+    def __str__(self) -> str:
+        if self.port is None:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def host_of(text: str) -> str | None:
+    """Its one spelling: lower case, no brackets, an address in its canonical form, no final dot.
+    None: it is no host."""
+    if text.startswith("[") and text.endswith("]"):
+        inner = _address(text[1:-1])
+        return str(inner) if isinstance(inner, ipaddress.IPv6Address) else None
+    address = _address(text)
+    return _name(text) if address is None else str(address)
+
+
+def address_of(host: str) -> Address | None:
+    """Of a host that is an address."""
+    return _address(host)
+
+
+def pattern_of(text: str) -> Pattern | None:
+    """``HOST``, ``*.DOMAIN`` or ``*``, with ``:PORT`` where one is meant (``[::1]:5432``)."""
+    host, port = text, None
+    if text.startswith("[") or text.count(":") == 1:
+        head, colon, tail = text.rpartition(":")
+        if colon and not tail.endswith("]"):
+            host = head
+            if not _PORT.fullmatch(tail) or not 0 < int(tail) < 65536:
+                return None
+            port = int(tail)
+    if host == ANY:
+        return Pattern(ANY, port)
+    below = host.startswith(_BELOW)
+    found = _name(host[2:]) if below else host_of(host)
+    if found is None:
+        return None
+    return Pattern(f"{_BELOW}{found}" if below else found, port)
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether every host that ``other`` (a host, or a pattern's) stands for is of ``pattern``."""
+    if pattern in (ANY, other):
+        return True
+    if not pattern.startswith(_BELOW) or other == ANY:
+        return False
+    return other.removeprefix(ANY).endswith(pattern[1:]) and other != pattern[2:]
+
+
+def lies(address: Address) -> Lies:
+    """Where a packet to it would go, also where it carries an IPv4 address (mapped, NAT64, 6to4).
+    Loopback counts as private."""
+    inner = address if isinstance(address, ipaddress.IPv4Address) else _carried(address)
+    if inner is not None:
+        return _lies4(inner)
+    assert isinstance(address, ipaddress.IPv6Address)
+    if address in _METADATA:
+        return Lies.special
+    if address.is_loopback or address in _UNIQUE_LOCAL or address.is_site_local:
+        return Lies.private
+    usual = address in _GLOBAL_UNICAST and address.is_global
+    return Lies.public if usual else Lies.special
+
+
+_UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+"""Not 64:ff9b:1::/48, which each network cuts as it likes: which IPv4 address is meant is unknown,
+so that it is ``special``."""
+_ASSIGNED4 = ipaddress.IPv4Network("192.0.0.0/24")  # by protocols; older Pythons call it global
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_PRIVATE4 = tuple(
+    ipaddress.IPv4Network(n)
+    for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8")
+)
+_METADATA: frozenset[Address] = frozenset(
+    {
+        ipaddress.IPv6Address("fd00:ec2::254"),  # Amazon
+        ipaddress.IPv6Address("fd20:ce::254"),  # Google
+        ipaddress.IPv4Address("100.100.100.200"),  # Alibaba
+        ipaddress.IPv4Address("168.63.129.16"),  # Azure, a public address within
+    }
+)
+
+
+def _lies4(address: ipaddress.IPv4Address) -> Lies:
+    if address in _METADATA or address in _ASSIGNED4:
+        return Lies.special
+    if any(address in network for network in _PRIVATE4):
+        return Lies.private
+    usual = address.is_global and not (address.is_multicast or address.is_reserved)
+    return Lies.public if usual else Lies.special
+
+
+def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _COMPATIBLE and int(address) > 0xFFFF:
+        return ipaddress.IPv4Address(int(address))
+    return address.sixtofour
+
+
+def _address(text: str) -> Address | None:
+    """IPv4 with a leading zero is none (``ipaddress`` refuses it), nor IPv6 with a zone."""
+    if "%" in text:
+        return None
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _name(text: str) -> str | None:
+    name = text.lower().removesuffix(".") if text.isascii() else ""
+    labels = name.split(".")
+    if len(name) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, labels)):
+        return None
+    # What ends in a number is read as an address by some resolvers (127.1, 0x7f.1).
+    return None if _NUMBER.fullmatch(labels[-1]) else name

@@ -1,0 +1,146 @@
+"""What a destination prints while it is written to: states given back, and asides.
+
+Not here: which state an echo acks (``state_echoes``), when a conversation ends
+(``protocols.stdio.write``). LOG, TRACE and CONTROL are treated as a source's (``side_messages``).
+Source: specification, Destination.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+
+from penstock.codec.exact_json import exact
+from penstock.codec.framing import LineFramer, Lines, Oversized
+from penstock.model.events import Control, Counted, Error, Log
+from penstock.protocols.airbyte.enums import MessageType, WireStateType
+from penstock.protocols.airbyte.messages import LineOther
+from penstock.protocols.airbyte.side_messages import Asides
+from penstock.protocols.airbyte.state_echoes import Marks
+from penstock.protocols.contract import END, Ack, Answer
+
+_LINE_BYTES = 256 * 1024 * 1024
+_OTHER = msgspec.json.Decoder(LineOther)
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BODIES = ("stream", "global", "global_", "data")
+_TYPES = frozenset(t.value for t in WireStateType)
+
+
+class Replies:
+    """``protocols.stdio.write.Hearing`` of an Airbyte destination. ``marks`` None: states that come
+    back are only counted, and a good end acks everything."""
+
+    def __init__(self, marks: Marks | None) -> None:
+        self._marks = marks
+        self._framer = LineFramer(_LINE_BYTES, role="destination")
+        self._asides = Asides()
+        self.beats = 0
+        self.failed = False
+
+    def take(self, block: bytes) -> Iterator[Answer]:
+        for item in list(self._framer.feed(block)):
+            yield from self._item(item)
+        yield from self._counted()
+
+    def finish(self) -> Iterator[Answer]:
+        for item in list(self._framer.finish()):
+            yield from self._item(item)
+        yield from self._counted()
+
+    def ended_well(self) -> Iterator[Answer]:
+        if self._marks is None:
+            yield Ack(END)
+        else:
+            yield from self._marks.ended_well()
+
+    def _counted(self) -> Iterator[Answer]:
+        for event in self._asides.counted():
+            if isinstance(event, Counted):
+                yield event
+
+    def _item(self, item: Lines | Oversized) -> Iterator[Answer]:
+        if isinstance(item, Oversized):
+            self._asides.count("oversized_line")
+            return
+        for line in bytes(item.data).split(b"\n"):
+            if line.strip():
+                yield from self._line(line)
+
+    def _line(self, raw: bytes) -> Iterator[Answer]:
+        try:
+            line = _OTHER.decode(raw)
+        except _FAULTS:
+            state = _bare(raw)
+            if state is not None:
+                yield from self._state(state, whole=False)
+            else:
+                yield from self._aside(self._asides.noise(_kind(raw), raw))
+            return
+        if line.type == MessageType.state:
+            try:
+                state = exact(line.state)
+            except _FAULTS:
+                state = None
+            if isinstance(state, dict):
+                yield from self._state(cast(dict[str, Any], state), whole=True)
+                return
+            yield from self._aside(self._asides.noise("malformed:STATE", raw))
+        elif line.type in _TYPES and (state := _bare(raw)) is not None:
+            yield from self._state(state, whole=False)
+        else:
+            yield from self._aside(self._asides.other(line, raw))
+
+    def _state(self, state: dict[str, Any], *, whole: bool) -> Iterator[Answer]:
+        if self._marks is None:
+            self._asides.count("state_given_back")
+            return
+        try:
+            # ``data`` alone may be any line of JSON.
+            said = [w for w in ("type", *_BODIES) if state.get(w) is not None]
+            sure = whole or said != ["data"]
+            answers = list(self._marks.echoed(state, whole=whole, sure=sure))
+        except RecursionError:  # nested beyond what any state of a source was
+            self._asides.count("malformed:STATE")
+            return
+        for answer in answers:
+            if isinstance(answer, Ack):
+                self.beats += 1
+            elif isinstance(answer, Error):
+                self.failed = True
+            yield answer
+
+    def _aside(self, events: Iterator[Any]) -> Iterator[Answer]:
+        for event in events:
+            if isinstance(event, Error):
+                self.failed = True
+            if isinstance(event, Log | Error | Control | Counted):
+                yield event
+            else:
+                self._asides.count(f"unexpected:{type(event).__name__}")
+
+
+def _bare(raw: bytes) -> dict[str, Any] | None:
+    """A state without its envelope: an object with a state's type, or with nothing but what a
+    state has (reference, airbyte §0.2). No type means LEGACY."""
+    try:
+        data = exact(raw)
+    except _FAULTS:
+        return None
+    if not isinstance(data, dict):
+        return None
+    found = cast(dict[str, Any], data)
+    bodies = [b for b in _BODIES if isinstance(found.get(b), dict)]
+    if found.get("type") in _TYPES and bodies:
+        return found
+    shaped = isinstance(found.get("stream"), dict) and "stream_descriptor" in found["stream"]
+    whole = any(isinstance(found.get(g), dict) for g in ("global", "global_"))
+    legacy = bodies == ["data"]
+    return found if found.get("type") is None and (shaped or whole or legacy) else None
+
+
+def _kind(raw: bytes) -> str:
+    try:
+        msgspec.json.decode(raw)
+    except _FAULTS:
+        return "text_line"
+    return "not_a_message"

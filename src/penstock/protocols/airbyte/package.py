@@ -1,0 +1,46 @@
+"""The protocol's roles, as the layers above ask for them."""
+
+from penstock.model.types import ChangeWords, MetadataNames
+from penstock.protocols.airbyte.destination import AirbyteDestination
+from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
+from penstock.protocols.airbyte.questions import PROTOCOL
+from penstock.protocols.airbyte.schema import AirbyteSchema
+from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
+from penstock.protocols.airbyte.state import AirbyteState
+from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
+
+
+class AirbytePackage:
+    """``ProtocolPackage`` of ``protocols.contract``."""
+
+    name = PROTOCOL
+    source = AirbyteSource()
+    destination: DestinationRole | None = AirbyteDestination()
+    transform: TransformRole | None = None
+    manifest: ManifestRole | None = None
+    sharding: ShardRole | None = None
+    state = AirbyteState()
+    schema = AirbyteSchema()
+    metadata_names = MetadataNames(
+        raw_id="_airbyte_raw_id",
+        extracted_at="_airbyte_extracted_at",
+        meta="_airbyte_meta",
+        generation_id="_airbyte_generation_id",
+    )
+    change_words = ChangeWords(ChangeKind.nulled.value, ChangeReason.destination_typecast.value)
+    deleted_at_field: str | None = DELETED_AT
+    secret_word = SECRET_WORD
+
+    undiscovered = None
+
+    def command_name(self, name: str) -> str:
+        return f"{PROTOCOL}-{name}"
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name),)
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name), name)
+
+
+PACKAGE = AirbytePackage()

@@ -1,0 +1,101 @@
+"""One question to an Airbyte connector that answers once: spec, check, discover.
+
+Not here: reading, limits and the exit (``protocols.stdio.read``), what other lines mean
+(``side_messages``), which commands there are (``source``).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from penstock.codec.framing import LineFramer
+from penstock.errors import Role
+from penstock.model.events import Error, Event
+from penstock.protocols.airbyte.messages import ABSENT, LineOther
+from penstock.protocols.airbyte.side_messages import Asides
+from penstock.protocols.stdio.read import (
+    ANSWER_BYTES,
+    TimedOut,
+    Watch,
+    blocks,
+    exit_code,
+    raw_lines,
+)
+from penstock.runtimes.contract import Argument, Runtime, Timeouts
+
+
+class Answer(msgspec.Struct):
+    """What a command that answers once said. ``body``: the JSON of its answer, None: there was
+    none. ``code`` None: we stopped it. ``error``: the last TRACE ERROR."""
+
+    body: bytes | None = None
+    error: Error | None = None
+    code: int | None = None
+    stderr_tail: str = ""
+    timed_out: TimedOut | None = None
+
+
+class _AnswerLine(LineOther, gc=False):
+    spec: msgspec.Raw = ABSENT
+    connection_status: msgspec.Raw = msgspec.field(default=ABSENT, name="connectionStatus")
+    catalog: msgspec.Raw = ABSENT
+
+
+_ANSWER = msgspec.json.Decoder(_AnswerLine)
+
+
+def ask(
+    runtime: Runtime,
+    arguments: Sequence[Argument],
+    timeouts: Timeouts,
+    expected: str,
+    log: Callable[[Event], None],
+    role: Role,
+) -> Answer:
+    """Run a command and take the first message of the type ``expected``; everything else it says
+    goes to ``log``. One that answered is given ``Timeouts.stop`` seconds to end."""
+    answer = Answer()
+    asides = Asides()
+    stop = timeouts.stop
+    framer = LineFramer(ANSWER_BYTES, role=role)
+    with runtime.open(arguments, timeouts) as channel:
+        try:
+            answered = float("inf")
+            for items in blocks(channel, framer, Watch(timeouts, role), stop):
+                for raw in raw_lines(items):
+                    for event in _heard(raw, expected, answer, asides):
+                        log(event)
+                if answer.body is not None:
+                    answered = min(answered, time.monotonic())
+                    if items is None or time.monotonic() - answered > stop:
+                        break
+            for code in exit_code(channel, stop, stop, role):
+                answer.code = code
+        except TimedOut as e:
+            answer.timed_out = e
+        channel.stop()
+        answer.stderr_tail = channel.stderr_tail()
+    for event in asides.counted():
+        log(event)
+    return answer
+
+
+def _heard(raw: bytes, expected: str, answer: Answer, asides: Asides) -> Iterator[Event]:
+    """Take a line into ``answer``, or give the events it is."""
+    if not raw.strip():
+        return
+    try:
+        line = _ANSWER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        yield from asides.noise("text_line", raw)
+        return
+    if line.type.upper() == expected and answer.body is None:
+        body = {"SPEC": line.spec, "CATALOG": line.catalog}.get(expected, line.connection_status)
+        if body is not ABSENT:
+            answer.body = bytes(body)
+            return
+    for event in asides.other(line, raw):
+        if isinstance(event, Error):
+            answer.error = event
+        yield event

@@ -1,0 +1,441 @@
+"""The read path: chunks of whole lines from a source's stdout -> events, in the order they came.
+
+A chunk of nothing but plain records costs no Python step per record; one whose every line is one
+good message is decoded in one call; any other chunk line by line. An ``emitted_at`` that says no
+time is the time of arrival.
+Records are grouped per stream until a state or status of their scope, or the end of a block.
+Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeouts and the process
+(``protocols.stdio.read``), logs and noise (``side_messages``).
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import msgspec
+
+from penstock.codec.packed_bodies import Packed
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Batch,
+    Error,
+    Event,
+    Log,
+    Miscounted,
+    Passed,
+    Reject,
+    State,
+    StreamStatus,
+)
+from penstock.model.state import StateScope, StateType
+from penstock.protocols.airbyte.enums import MessageType
+from penstock.protocols.airbyte.messages import (
+    ABSENT,
+    FIRST_MILLIS,
+    LAST_MILLIS,
+    Line,
+    LineChange,
+    LineMeta,
+    LineOther,
+    PlainLine,
+    PlainRecord,
+)
+from penstock.protocols.airbyte.side_messages import Asides
+from penstock.protocols.airbyte.state import records_told, scope_of
+from penstock.protocols.stdio.json_lines import (
+    FAULTS,
+    OPEN,
+    is_json,
+    masked,
+    streams_named,
+    the_one,
+    unmasked,
+)
+
+_LINE = msgspec.json.Decoder(Line)
+_PLAIN = msgspec.json.Decoder(PlainLine)
+_OTHER = msgspec.json.Decoder(LineOther)
+_META = msgspec.json.Decoder(LineMeta | None)
+_CHANGES = msgspec.json.Decoder(list[LineChange])
+
+_STREAM_OF = attrgetter("stream", "namespace")
+_RECORD: str = MessageType.record.value
+
+# A line that holds either is never taken for text: it holds, or held, a record.
+_RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
+
+
+class _Group:
+    """Records of one stream, which may not be configured, since it was last flushed."""
+
+    __slots__ = ("bodies", "changes", "stream", "times")
+
+    def __init__(self, stream: StreamId) -> None:
+        self.stream = stream
+        self.bodies: list[msgspec.Raw] = []
+        self.times: list[int] = []
+        self.changes: dict[int, bytes] = {}
+
+
+class Sorter:
+    """One read's lines -> events. ``beats`` grows whenever a RECORD or a STATE came."""
+
+    def __init__(self, configured: Iterable[StreamId]) -> None:
+        self.beats = 0
+        self._configured = frozenset(configured)
+        self._asides = Asides()
+        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet given
+        # good chunks since the last flush
+        self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
+        self._half = False
+        self._came: dict[StreamId, int] = {}  # records since the last state that covers them
+        self._state_type: StateType | None = None
+        self._mixed = False
+        self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it told?
+
+    def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
+        """Whole lines, each with its newline; ``terminated`` False: the output ended inside the
+        last one. Records may be held back until :meth:`flush`."""
+        if self._plain(data):
+            return
+        try:
+            lines = _LINE.decode_lines(data)
+        except FAULTS:
+            lines = None
+        if lines is not None and _one_a_line(data, len(lines)):
+            self._seen.append((lines, data))
+            yield from self._take(lines)
+            return
+        whole = data.split(b"\n")
+        for raw in whole[:-1]:
+            yield from self._line(raw)
+        self._half = not terminated
+        if whole[-1]:
+            yield from self._line(whole[-1])
+
+    def flush(self) -> Iterator[Event]:
+        """Everything held back: the records of every stream, then what was counted."""
+        yield from self._flush_all()
+        self._seen.clear()
+        yield from self._asides.counted()
+
+    def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
+        """A line that was too long to be framed: ``head`` is its beginning, ``file`` all of it."""
+        if _RECORD_MARK.search(head):
+            self.beats += 1
+            reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
+            refused = self._refused(self._told(head), reason, head)
+            yield refused if file is None else replace(refused, spool=str(file), size=size)
+        else:
+            if file is not None:
+                file.unlink(missing_ok=True)
+            yield from self._asides.noise("oversized_line", head)
+
+    # -- good lines
+
+    def _plain(self, data: bytes) -> bool:
+        """Take a chunk of plain records whole; False: it has something else, nothing was taken."""
+        try:
+            lines = _PLAIN.decode_lines(data)
+        except FAULTS:
+            return False
+        if not lines or not _one_a_line(data, len(lines)):
+            return False
+        self._seen.append((lines, data))
+        records = [line.record for line in lines]
+        of, count = records[0], len(records)
+        if [r.stream for r in records].count(of.stream) == count and (
+            [r.namespace for r in records].count(of.namespace) == count
+        ):
+            self._gather(records)
+        else:
+            for _, run in groupby(records, _STREAM_OF):
+                self._gather(list(run))
+        return True
+
+    def _gather(self, records: list[PlainRecord]) -> None:
+        """Records of one stream."""
+        group = self._group(records[0].stream, records[0].namespace)
+        group.bodies += [r.data for r in records]
+        group.times += [r.emitted_at for r in records]
+
+    def _take(self, lines: Sequence[Line]) -> Iterator[Event]:
+        name: str | None = None
+        namespace: str | None = None
+        group = _Group(StreamId(None, ""))
+        for line in lines:
+            record = line.record
+            if record is None or line.type != _RECORD:
+                name = None  # its group may be given away
+                if line.type == _RECORD:
+                    raw = self._origin(lambda one, wanted=line: one is wanted)
+                    yield from self._reject(raw, "record is missing", None)
+                else:
+                    yield from self._other(line)
+                continue
+            if record.stream != name or record.namespace != namespace:
+                name, namespace = record.stream, record.namespace
+                group = self._group(name, namespace)
+            if record.meta is not ABSENT:
+                self._meta(group, record.meta)
+            group.bodies.append(record.data)
+            at = record.emitted_at
+            if type(at) is not int or not FIRST_MILLIS <= at <= LAST_MILLIS:
+                at = self._emitted(at)
+            group.times.append(at)
+
+    def _emitted(self, told: object) -> int:
+        """Epoch milliseconds of an ``emitted_at`` that is no whole number of them: a float or a
+        text of digits as such a number, else the time of arrival, counted."""
+        try:
+            at = int(float(told)) if isinstance(told, float | str) else LAST_MILLIS + 1
+        except (ValueError, OverflowError):
+            at = LAST_MILLIS + 1
+        if FIRST_MILLIS <= at <= LAST_MILLIS:
+            return at
+        self._asides.count("emitted_at_missing" if told is None else "emitted_at_unreadable")
+        return time.time_ns() // 1_000_000
+
+    def _group(self, name: str, namespace: str | None) -> _Group:
+        self.beats += 1
+        key = (name, namespace or None)
+        group = self._open.get(key)
+        if group is None:
+            group = self._open[key] = _Group(StreamId.of(namespace, name))
+        return group
+
+    def _meta(self, group: _Group, raw: msgspec.Raw) -> None:
+        try:
+            meta = _META.decode(raw)
+            if meta is None or meta.changes is ABSENT:
+                return
+            text = bytes(meta.changes)
+            if text not in (b"null", b"[]") and _CHANGES.decode(text):
+                group.changes[len(group.bodies)] = text
+        except FAULTS:
+            self._asides.count("malformed:meta")
+
+    def _flush_all(self) -> Iterator[Event]:
+        groups, self._open = self._open, {}
+        for group in groups.values():
+            yield from self._give(group)
+
+    def _flush(self, stream: StreamId) -> Iterator[Event]:
+        group = self._open.pop((stream.name, stream.namespace), None)
+        if group is not None:
+            yield from self._give(group)
+
+    def _give(self, group: _Group) -> Iterator[Event]:
+        if group.stream not in self._configured:
+            self._pass_over(group.stream, len(group.bodies))
+            return
+        if not group.bodies:
+            return
+        self._came[group.stream] = self._came.get(group.stream, 0) + len(group.bodies)
+        packed = Packed.of(group.bodies)
+        if packed.first_bytes() != {OPEN}:
+            yield from self._reject_non_objects(group)
+            if not group.bodies:
+                return
+            packed = Packed.of(group.bodies)
+        yield Batch(group.stream, packed, group.times, group.changes, packed.size)
+
+    def _pass_over(self, stream: StreamId, count: int) -> None:
+        self._asides.count(f"stream_not_configured:{stream}", count)
+        self._passed.setdefault(stream, False)
+
+    def _passed_over(self) -> Iterator[Event]:
+        """Before a state that speaks for all streams, and so for these; one of a stream that is
+        not configured is not saved."""
+        for stream in [s for s, told in self._passed.items() if not told]:
+            self._passed[stream] = True
+            yield Passed(stream)
+
+    def _reject_non_objects(self, group: _Group) -> Iterator[Event]:
+        keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == OPEN]
+        kept = set(keep)
+        for i, body in enumerate(group.bodies):
+            if i not in kept:
+                reason = "record of the wrong shape: data is not an object"
+                raw = self._origin(lambda one, wanted=body: _body(one) is wanted)
+                yield Reject(group.stream, reason, raw or bytes(body))
+        place = {old: new for new, old in enumerate(keep)}
+        group.bodies = [group.bodies[i] for i in keep]
+        group.times = [group.times[i] for i in keep]
+        group.changes = {place[i]: c for i, c in group.changes.items() if i in place}
+
+    def _origin(self, wanted: Callable[[Line | PlainLine], bool]) -> bytes:
+        """The bytes of a line of a good chunk, which has one message a line."""
+        for lines, data in self._seen:
+            for index, line in enumerate(lines):
+                if wanted(line):
+                    return data.split(b"\n", index + 1)[index]
+        return b""
+
+    # -- everything else
+
+    def _other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
+        if line.type == MessageType.state:
+            self.beats += 1
+            yield from self._state(line.state)
+            return
+        for event in self._asides.other(line, raw):
+            if isinstance(event, StreamStatus):
+                if event.stream not in self._configured:
+                    self._asides.count(f"status_not_configured:{event.stream}")
+                    continue
+                yield from self._flush(event.stream)
+            elif not isinstance(event, Log):
+                yield from self._flush_all()
+            yield event
+
+    def _state(self, raw: msgspec.Raw) -> Iterator[Event]:
+        try:
+            text = bytes(raw).decode()
+            scope = scope_of(text)
+        except (ValueError, RecursionError) as e:
+            self._asides.count("malformed:STATE")
+            yield Log("ERROR", f"a STATE message that cannot be read is not saved: {e}")
+            return
+        if scope.stream is not None and scope.stream not in self._configured:
+            self._asides.count(f"state_not_configured:{scope.stream}")
+            return
+        before = self._state_type
+        if before not in (None, StateType.legacy, scope.type):
+            yield from self._mixed_types(before, scope)
+            return
+        self._state_type = scope.type
+        if scope.stream is None:
+            yield from self._flush_all()
+            yield from self._passed_over()
+        else:
+            yield from self._flush(scope.stream)
+        yield from self._miscounted(scope.stream, text)
+        yield State(scope, text)
+
+    def _miscounted(self, stream: StreamId | None, text: str) -> Iterator[Event]:
+        """Protocol 0.18, AirbyteStateStats: did all come that the source counts?"""
+        came = sum(self._came.values()) if stream is None else self._came.get(stream, 0)
+        if stream is None:
+            self._came.clear()
+        else:
+            self._came[stream] = 0
+        told = records_told(text)
+        if told is not None and told != came:
+            yield Miscounted(stream, told, came)
+
+    def _mixed_types(self, before: StateType | None, scope: StateScope) -> Iterator[Event]:
+        """The first one is an error; the others are counted. None of them is a State."""
+        self._asides.count(f"mixed_state:{scope.type.value}")
+        if not self._mixed:
+            self._mixed = True
+            yield from self._flush_all()
+            words = f"{before.value if before else ''} and then {scope.type.value}"
+            message = f"the source sent states of two types in one run, {words}"
+            yield Error(message, "system_error", scope.stream, code="source.mixed_state")
+
+    # -- a line on its own
+
+    def _line(self, raw: bytes) -> Iterator[Event]:
+        try:
+            line = _LINE.decode(raw)
+        except FAULTS as e:
+            yield from self._odd(raw, str(e))
+            return
+        record = line.record
+        if line.type != _RECORD:
+            yield from self._other(line, raw)
+        elif record is None:
+            yield from self._reject(raw, "record is missing", None)
+        elif memoryview(record.data)[0] != OPEN:
+            stream = StreamId.of(record.namespace, record.stream)
+            yield from self._reject(raw, "data is not an object", stream)
+        else:
+            yield from self._take((line,))
+
+    def _odd(self, raw: bytes, fault: str) -> Iterator[Event]:
+        """A line that is no good message: noise, another message with a stray ``record``, a record
+        with NaN, or a reject."""
+        if not raw.strip():
+            self._asides.count("blank_line")
+            return
+        try:
+            other = _OTHER.decode(raw)
+        except FAULTS:
+            yield from self._no_message(raw, fault)
+            return
+        if other.type == _RECORD:
+            yield from self._reject(raw, fault, None)
+        else:
+            yield from self._other(other, raw)
+
+    def _no_message(self, raw: bytes, fault: str) -> Iterator[Event]:
+        if not _RECORD_MARK.search(raw):
+            kind = "not_a_message" if is_json(raw) else "text_line"
+            yield from self._asides.noise(kind, raw)
+            return
+        record = _with_python_values(raw)
+        if record is not None and record.record is not None:
+            yield from self._take((record,))
+            return
+        self.beats += 1
+        cut = "the output ended inside it: " if self._half else ""
+        reason = f"a line that holds a RECORD and is not exactly one message: {cut}{fault}"
+        yield self._refused(self._told(raw), reason, raw)
+
+    def _reject(self, raw: bytes, fault: str, stream: StreamId | None) -> Iterator[Event]:
+        self.beats += 1
+        stream = stream or self._told(raw)
+        if stream is not None and stream not in self._configured:
+            self._pass_over(stream, 1)
+        else:
+            yield self._refused(stream, f"record of the wrong shape: {fault}", raw)
+
+    def _refused(self, stream: StreamId | None, reason: str, raw: bytes) -> Reject:
+        """A line that is, or was, one record."""
+        if stream is not None:
+            self._came[stream] = self._came.get(stream, 0) + 1
+        return Reject(stream, reason, raw)
+
+    def _told(self, raw: bytes) -> StreamId | None:
+        """The stream of a broken record, where only one configured stream can be meant."""
+        return the_one(streams_named(raw), self._configured)
+
+
+def _one_a_line(data: bytes, messages: int) -> bool:
+    """Is every line exactly one of ``messages`` objects (as
+    ``protocols.stdio.json_lines.one_a_line``)? Without a copy of each line."""
+    begins, find, at = [0], data.find, 0
+    while at := find(b"\n", at) + 1:
+        begins.append(at)
+    if begins[-1] == len(data):
+        begins.pop()
+    return len(begins) == messages and set(map(data.__getitem__, begins)) == {OPEN}
+
+
+def _body(line: Line | PlainLine) -> msgspec.Raw | None:
+    return None if line.record is None else line.record.data
+
+
+def _with_python_values(raw: bytes) -> Line | None:
+    """A RECORD whose data holds what only Python calls JSON: decoded around it, its body as it
+    came. None where that is not all that is wrong with the line."""
+    cover = masked(raw)
+    if cover is None:
+        return None
+    try:
+        line = _LINE.decode(cover)
+    except FAULTS:
+        return None
+    record = line.record
+    if record is None or line.type != _RECORD:
+        return None
+    body = unmasked(raw, cover, bytes(record.data), b"data")
+    if body is None:
+        return None
+    record.data = msgspec.Raw(body)
+    return line

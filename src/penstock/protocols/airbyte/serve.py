@@ -1,0 +1,138 @@
+"""What an Airbyte host hears where Penstock is its destination, and the catalog that it gives.
+
+Neighbours: ``cli.serve`` prints these lines; records and states are read as a source's are
+(``record_reader``). Source: protocol, Destination; specification, Destination.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Cancelled, ConfigError, SchemaError, SourceError
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    StreamId,
+    SyncMode,
+)
+from penstock.protocols.airbyte.catalog import catalog_of
+from penstock.protocols.airbyte.enums import FailureType
+
+STATE = '{"type":"STATE","state":{}}'
+"""A line of stdout, with ``{}`` where the state goes."""
+
+_PASSES = (
+    "destination.conflict",
+    "destination.table_locked",
+    "state.lease_lost",
+    "state.locked",
+)
+_CONFIGURED = ("destination.no_exchange", "destination.not_ours", "destination.not_writable")
+
+
+def spec(config_schema: dict[str, Any]) -> str:
+    return _line(
+        "SPEC",
+        "spec",
+        {
+            "connectionSpecification": config_schema,
+            "supportsIncremental": True,
+            "supported_destination_sync_modes": [m.value for m in DestinationSyncMode],
+            "protocol_version": "0.18.0",
+        },
+    )
+
+
+def status(fault: str | None) -> str:
+    """``fault``: why it would not work, or None."""
+    told = {"status": "SUCCEEDED"} if fault is None else {"status": "FAILED", "message": fault}
+    return _line("CONNECTION_STATUS", "connectionStatus", told)
+
+
+def failed(message: str, hint: str | None, code: str, exit_code: int) -> str:
+    """A write that failed; ``code``, ``exit_code``: of the fault."""
+    kind = failure_type(code, exit_code)
+    told = {"message": f"{message}; {hint}" if hint else message, "failure_type": kind.value}
+    now = time.time() * 1000
+    return _line("TRACE", "trace", {"type": "ERROR", "emitted_at": now, "error": told})
+
+
+def failure_type(code: str, exit_code: int) -> FailureType:
+    """Whom a host should blame for a fault of ours: who configured us, nobody, or us."""
+    if code in _PASSES or exit_code == Cancelled.exit_code:
+        return FailureType.transient_error
+    if code in _CONFIGURED or exit_code in (ConfigError.exit_code, SchemaError.exit_code):
+        return FailureType.config_error
+    return FailureType.system_error
+
+
+def _line(kind: str, key: str, body: dict[str, Any]) -> str:
+    return json.dumps({"type": kind, key: body}, separators=(",", ":"))
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    stream: dict[str, Any]
+    sync_mode: SyncMode | None = None
+    destination_sync_mode: DestinationSyncMode | None = None
+    cursor_field: tuple[str, ...] | None = None
+    primary_key: tuple[tuple[str, ...], ...] | None = None
+    generation_id: int | None = None
+    minimum_generation_id: int | None = None
+
+
+class _Configured(msgspec.Struct, frozen=True, kw_only=True):
+    streams: list[_Entry]
+
+
+def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
+    """A ConfiguredAirbyteCatalog; see :func:`refreshes` for its generations. Its streams are
+    what their source was asked for, no matter what the source offers. Raises ``ConfigError``."""
+    try:
+        entries = msgspec.json.decode(raw, type=_Configured).streams
+        streams = tuple(_configured(entry) for entry in entries)
+        if len({s.id for s in streams}) < len(streams):
+            raise ValueError("a stream comes twice")
+    except (msgspec.MsgspecError, SourceError, ValueError) as e:
+        raise ConfigError(
+            f"the configured catalog cannot be read: {e}",
+            code="config.catalog",
+            hint="give a ConfiguredAirbyteCatalog",
+        ) from e
+    return Catalog(tuple(s.stream for s in streams)), streams
+
+
+def _configured(entry: _Entry) -> ConfiguredStream:
+    (stream,) = catalog_of({"streams": [entry.stream]})[0].streams
+    cursor = entry.cursor_field or ()
+    key = tuple(path for path in entry.primary_key or () if path)
+    key = key or stream.source_defined_primary_key or ()
+    asked = msgspec.structs.replace(
+        stream,
+        sync_modes=(SyncMode.full_refresh, SyncMode.incremental),
+        source_defined_cursor=True,
+        default_cursor_field=cursor or stream.default_cursor_field,
+        source_defined_primary_key=key or None,
+    )
+    return ConfiguredStream(
+        stream=asked,
+        sync_mode=entry.sync_mode or SyncMode.full_refresh,
+        destination_sync_mode=entry.destination_sync_mode or DestinationSyncMode.append,
+        cursor_field=cursor,
+        primary_key=key,
+        generation_id=entry.generation_id,
+        minimum_generation_id=entry.minimum_generation_id,
+    )
+
+
+def refreshes(streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
+    """The generation of each stream whose older rows go: one that truncates has a
+    ``minimum_generation_id`` that equals its ``generation_id``, whatever its mode says."""
+    return {
+        s.id: s.generation_id
+        for s in streams
+        if s.generation_id and s.generation_id == s.minimum_generation_id
+    }

@@ -1,0 +1,124 @@
+"""What a connector says beside its answer: logs, traces, control messages, and noise.
+
+Every command may emit these (protocol, Interface Invariants), so ``record_reader`` (read) and
+``probe`` (spec, check, discover) share this module. Nothing here is ever fatal. Not here:
+RECORD and STATE.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.model.catalog import StreamId
+from penstock.model.events import (
+    Control,
+    Error,
+    Estimate,
+    Event,
+    Limited,
+    Log,
+    Status,
+    StreamStatus,
+)
+from penstock.protocols.airbyte.enums import (
+    ControlType,
+    EstimateType,
+    LogLevel,
+    MessageType,
+    StatusReasonType,
+    TraceType,
+)
+from penstock.protocols.airbyte.messages import (
+    AirbyteControlMessage,
+    AirbyteLogMessage,
+    AirbyteTraceMessage,
+    LineOther,
+    StreamDescriptor,
+    StreamStatusReason,
+)
+from penstock.protocols.stdio import wire_struct
+from penstock.protocols.stdio.unparsed import Noise
+
+_LEVELS = frozenset(LogLevel)
+_STATUSES = {s.value: s for s in Status}
+
+
+class Asides(Noise):
+    """Turns every line that is no answer into events; counts what is not taken (protocol,
+    AirbyteLogMessage: what is no message is treated as a log)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handlers: dict[str, Callable[[LineOther], Iterator[Event]]] = {
+            MessageType.log: self._log,
+            MessageType.trace: self._trace,
+            MessageType.control: self._control,
+        }
+
+    def other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
+        """LOG, TRACE, CONTROL; anything else is counted: ``unexpected_type:X`` where the protocol
+        knows it, ``unknown_type:X`` where not (specification, The Airbyte Protocol)."""
+        handler = self._handlers.get(line.type)
+        if handler is not None:
+            yield from handler(line)
+            return
+        known = line.type in MessageType.__members__.values()
+        what = f"{'unexpected' if known else 'unknown'}_type:{line.type[:64]}"
+        yield from self.noise(what, raw if raw is not None else line.type.encode())
+
+    def _log(self, line: LineOther) -> Iterator[Event]:
+        try:
+            log = wire_struct.decode(AirbyteLogMessage, line.log)
+        except wire_struct.WireError:
+            yield from self.noise("malformed:LOG", line.log)
+            return
+        level = log.level if log.level in _LEVELS else LogLevel.info.value
+        yield Log(level, log.message, log.stack_trace)
+
+    def _trace(self, line: LineOther) -> Iterator[Event]:
+        try:
+            trace = wire_struct.decode(AirbyteTraceMessage, line.trace)
+        except wire_struct.WireError:
+            yield from self.noise("malformed:TRACE", line.trace)
+            return
+        if trace.type == TraceType.error and (error := trace.error) is not None:
+            raw = wire_struct.plain(error)
+            yield Error(error.message, error.failure_type, _stream(error.stream_descriptor), raw)
+        elif trace.type == TraceType.estimate and (size := trace.estimate) is not None:
+            whole = size.type == EstimateType.sync
+            stream = None if whole else StreamId.of(size.namespace, size.name)
+            yield Estimate(stream, size.row_estimate, size.byte_estimate)
+        elif trace.type == TraceType.stream_status and (news := trace.stream_status) is not None:
+            status = _STATUSES.get(news.status)
+            if status is None:
+                self.count(f"unknown_status:{news.status[:64]}")
+                return
+            yield StreamStatus(_known(news.stream_descriptor), status, _limited(news.reasons or []))
+        elif trace.type == TraceType.analytics and trace.analytics is not None:
+            self.count(f"analytics:{trace.analytics.type[:64]}")
+        else:
+            yield from self.noise(f"unknown_trace:{trace.type[:64]}", line.trace)
+
+    def _control(self, line: LineOther) -> Iterator[Event]:
+        try:
+            control = wire_struct.decode(AirbyteControlMessage, line.control)
+        except wire_struct.WireError:
+            self.count("malformed:CONTROL")  # never logged: it may hold secrets
+            return
+        if control.type == ControlType.connector_config and control.connector_config is not None:
+            yield Control(wire_struct.plain(control.connector_config)["config"])
+        else:
+            self.count(f"unknown_control:{control.type[:64]}")
+
+
+def _limited(reasons: Iterable[StreamStatusReason]) -> Limited | None:
+    """The last reset that it told of, where it is rate limited."""
+    limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
+    resets = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
+    return Limited(max(resets, default=None)) if limits else None
+
+
+def _known(descriptor: StreamDescriptor) -> StreamId:
+    return StreamId.of(descriptor.namespace, descriptor.name)
+
+
+def _stream(descriptor: StreamDescriptor | None) -> StreamId | None:
+    return None if descriptor is None else _known(descriptor)

@@ -1,0 +1,60 @@
+"""What is known of the protocol before anything of it is loaded."""
+
+from penstock.config.protocol_spec import ManifestFiles, ProtocolSpec, Served
+
+_KNOWN = (
+    "source-airtable", "source-amplitude", "source-asana", "source-amazon-ads", "source-braintree",
+    "source-chargebee", "source-facebook-marketing", "source-faker", "source-file",
+    "source-freshdesk", "source-github", "source-gitlab", "source-google-ads",
+    "source-google-analytics-data-api", "source-google-drive", "source-google-sheets",
+    "source-hubspot", "source-instagram", "source-intercom", "source-iterable", "source-jira",
+    "source-klaviyo", "source-linkedin-ads", "source-mailchimp", "source-mixpanel", "source-monday",
+    "source-notion", "source-okta", "source-pokeapi", "source-s3", "source-salesforce",
+    "source-sentry", "source-sftp-bulk", "source-shopify", "source-slack", "source-smartsheets",
+    "source-stripe", "source-surveymonkey", "source-tiktok-marketing", "source-twilio",
+    "source-typeform", "source-zendesk-chat", "source-zendesk-support", "source-zendesk-talk",
+    "source-zenloop", "destination-duckdb", "destination-motherduck", "destination-sqlite",
+)  # fmt: skip
+_IMAGES: dict[str, str | None] = {
+    "source-bigquery": None,
+    "source-clickhouse": None,
+    "source-db2": None,
+    "source-dynamodb": None,
+    "source-kafka": None,
+    "source-mongodb-v2": "singer:tap-mongodb",
+    "source-mssql": "singer:tap-mssql",
+    "source-mysql": "singer:pipelinewise-tap-mysql",
+    "source-oracle": None,
+    "source-postgres": "singer:meltanolabs-tap-postgres",
+    "source-redshift": None,
+    "source-snowflake": "singer:meltanolabs-tap-snowflake",
+    "destination-azure-blob-storage": None,
+    "destination-bigquery": "singer:z3-target-bigquery",
+    "destination-clickhouse": None,
+    "destination-databricks": None,
+    "destination-iceberg": None,
+    "destination-mssql": None,
+    "destination-mysql": None,
+    "destination-postgres": "singer:meltanolabs-target-postgres",
+    "destination-redshift": None,
+    "destination-s3": None,
+    "destination-snowflake": "singer:meltanolabs-target-snowflake",
+}
+
+SPEC = ProtocolSpec(
+    name="airbyte",
+    source="an Airbyte source",
+    destination="an Airbyte destination",
+    sources=("source-",),
+    destinations=("destination-",),
+    known=_KNOWN,
+    images=_IMAGES,
+    manifests=ManifestFiles(
+        endings=(".yaml", ".yml"),
+        package="airbyte-cdk",
+        script="source-declarative-manifest",
+        wrapper="declarative_wrapper",
+    ),
+    retried="whose transient_error says that it may pass",
+    served=Served(verb="destination", on_data_error="dlq"),
+)

@@ -1,0 +1,34 @@
+"""Secrets inside an address or a connection string: ``?token=...``, ``;Password=...``,
+``user:password@``.
+
+A schema marks whole values, and an address is seldom marked. Knows no protocol. Neighbour:
+``config_check``, which looks at every text of a configuration.
+"""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote, unquote_plus
+
+_PARAMETER = re.compile(r"(?:^|[?&#;])\s*([\w.\-%\[\] ]{1,64})=([^&#;\s\"'<>]+)")
+_USER = re.compile(r"://[^/\s:@?#]*:([^/\s@?#]+)@")
+_SECRET = re.compile(
+    r"pass(?:word|wd|phrase)|pwd$|secret|token$|credential|bearer|signature|authorization"
+    r"|(?:api|access|account|app|auth|client|private|shared|signing|subscription)[_.\- ]?key$",
+    re.IGNORECASE,
+)
+_MAYBE = re.compile(r"^(?:auth|code|key|pass|pin|sig)$", re.IGNORECASE)
+_LEAST = 8
+"""Characters of a value under a name that may mean something else (``key=name``)."""
+_LONGEST = 64 << 10
+
+
+def address_secrets(text: str) -> Iterator[str]:
+    """Each as it stands, and decoded."""
+    if ("=" not in text and "@" not in text) or len(text) > _LONGEST:
+        return
+    for found in _PARAMETER.finditer(text):
+        name, value = unquote_plus(found[1]).strip(), found[2]
+        if _SECRET.search(name) or (_MAYBE.match(name) and len(value) >= _LEAST):
+            yield from dict.fromkeys((value, unquote_plus(value)))
+    for found in _USER.finditer(text):
+        yield from dict.fromkeys((found[1], unquote(found[1])))

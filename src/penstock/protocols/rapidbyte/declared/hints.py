@@ -1,0 +1,92 @@
+"""Hints of a run that change speed and nothing else: parallelism, shards, the flush of a COPY.
+
+Each is decided by the first that says something: the user's pin, the host's autotune, the default.
+Pure functions; each answer carries the rule that won, for ``plan``. Whether a source can shard is
+decided here too, because one that cannot reads everything once per shard. Source: the protocol,
+section 6.1.
+"""
+
+from collections.abc import Sequence
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from penstock.protocols.rapidbyte.declared.manifest import Manifest
+from penstock.protocols.rapidbyte.wire.messages import StreamContext
+
+T = TypeVar("T")
+Strategy = Literal["mod", "range"]
+LEAST_FLUSH, MOST_FLUSH = 1 << 20, 32 << 20
+_WHOLE_NUMBERS = ("Int16", "Int32", "Int64")
+
+
+class Chosen(msgspec.Struct, Generic[T], frozen=True):
+    """``rule``: ``pin``, ``autotune`` or ``default``, and why not the pin."""
+
+    value: T
+    rule: str
+
+
+class Pins(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user said: ``resources.autotune.pin_*``, and a number as
+    ``resources.parallelism``."""
+
+    parallelism: int | None = None
+    partition_strategy: Strategy | None = None
+    copy_flush_bytes: int | None = None
+
+
+def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> Chosen[int]:
+    """``slots``: how many of its tasks may run at once."""
+    if pins.parallelism is not None:
+        return Chosen(max(1, pins.parallelism), "pin")
+    if autotune and shardable and slots > 1:
+        return Chosen(slots, "autotune")
+    return Chosen(1, "default")
+
+
+def strategy(pins: Pins, *, autotune: bool, shards: int) -> Chosen[Strategy | None]:
+    """None where nothing is divided."""
+    if shards < 2:
+        pinned = pins.partition_strategy
+        unused = "" if pinned is None else f": {pinned} is pinned, and nothing is divided"
+        return Chosen(None, f"default{unused}")
+    if pins.partition_strategy is not None:
+        return Chosen(pins.partition_strategy, "pin")
+    return Chosen("mod", "autotune" if autotune else "default")
+
+
+def flush_bytes(pins: Pins) -> Chosen[int | None]:
+    """Within v4's bounds; None: the connector's own."""
+    if pins.copy_flush_bytes is None:
+        return Chosen(None, "default")
+    return Chosen(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
+
+
+def shardable(
+    manifest: Manifest | None, context: StreamContext, columns: Sequence[tuple[str, str]]
+) -> bool:
+    """v4's own rule: its Postgres source divides a full refresh of a table with an integer ``id``,
+    and reads a table without one whole in every shard. ``columns``: (name, Arrow type) as
+    discovered."""
+    known = manifest is not None and manifest.is_v4_postgres
+    replaces = context.write_mode is not None and context.write_mode.mode == "replace"
+    divisible = any(name == "id" and kind in _WHOLE_NUMBERS for name, kind in columns)
+    return known and context.sync_mode == "full_refresh" and not replaces and divisible
+
+
+def shards(context: StreamContext, count: int, chosen: Strategy | None) -> list[StreamContext]:
+    """A stream's contexts, one per task; one of its own where nothing is divided."""
+    if count < 2:
+        return [msgspec.structs.replace(context, effective_parallelism=1)]
+    return [
+        msgspec.structs.replace(
+            context,
+            source_stream_name=context.stream_name,
+            partition_count=count,
+            partition_index=index,
+            partition_strategy=chosen or "mod",
+            effective_parallelism=count,
+        )
+        for index in range(count)
+    ]

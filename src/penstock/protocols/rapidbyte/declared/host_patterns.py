@@ -1,0 +1,170 @@
+"""Which hosts a connector may reach: names, addresses, ``*.domain`` patterns, each with a port or
+without, those that its configuration names, and which of them may lie in a private network.
+
+Pure functions over text; nothing is resolved or connected here (``rapidbyte.guest.sockets``).
+Source: the protocol, section 8, and v4's forms of a host; addresses are ours (v4 resolves a name to
+whatever it is).
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import msgspec
+
+from penstock.model.hosts import ANY, Address, Lies, Pattern, address_of, covers, lies, pattern_of
+
+_HOST_KEYS = frozenset({"host", "hostname", "server", "address"})
+_NAMING_KEYS = ("host", "server", "addr", "url", "uri", "dsn", "endpoint", "broker")
+_ITEM = "[]"
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+_LIBPQ_HOST = re.compile(r"\bhost(?:addr)?\s*=\s*'?([^\s']+)")
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """``hosts``: the patterns that allow one. ``named``: those of which the pipeline itself names
+    the host, without a wildcard: they may lie in a private network. ``private``: so may all."""
+
+    hosts: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    private: bool = False
+
+    def refusal(self, host: str, port: int, address: Address) -> str | None:
+        """Why an allowed host may not be reached at this address of it; None: it may. A
+        ``special`` address (link-local, metadata service) must itself be named."""
+        kind = lies(address)
+        if kind is Lies.public or allows(self.named, str(address), port):
+            return None
+        if kind is Lies.private and (self.private or allows(self.named, host, port)):
+            return None
+        at = "is" if address_of(host) == address else f"is at {address},"
+        if kind is Lies.special:
+            return (
+                f"Host '{host}' {at} a link-local, metadata or reserved address, which only a "
+                f"pipeline can allow: write {address} into permissions.network.allowed_hosts"
+            )
+        return (
+            f"Host '{host}' {at} a private address, and the pipeline does not name that host: "
+            f"write {host} into permissions.network.allowed_hosts"
+        )
+
+
+def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
+    """Whether a host (of ``host_of``) may be reached at a port."""
+    return any(
+        covers(p.host, host) and p.port in (None, port)
+        for p in _parsed(patterns)
+    )  # fmt: skip
+
+
+def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
+    """The patterns of exactly the hosts that both allow, sorted."""
+    ours, theirs = _parsed(left), _parsed(right)
+    return _least({both for a in ours for b in theirs for both in _common(a, b)})
+
+
+def union(*lists: Iterable[str]) -> tuple[str, ...]:
+    return _least({pattern for patterns in lists for pattern in _parsed(patterns)})
+
+
+def exact(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Those that stand for one host."""
+    return tuple(str(p) for p in _parsed(patterns) if p.exact)
+
+
+def is_any(pattern: str) -> bool:
+    return any(p.host == ANY for p in _parsed([pattern]))
+
+
+def is_local(pattern: str) -> bool:
+    """One host, that by itself lies inside: an address that is no public one, ``localhost``."""
+    for found in _parsed([pattern]):
+        address = address_of(found.host)
+        if address is not None:
+            return lies(address) is not Lies.public
+        return covers("localhost", found.host) or covers("*.localhost", found.host)
+    return False
+
+
+def malformed(patterns: Iterable[str]) -> list[str]:
+    """Those that are no pattern, and so allow nothing."""
+    return [text for text in patterns if pattern_of(text.strip()) is None]
+
+
+def hosts_in(config: Any) -> tuple[str, ...]:
+    """Hosts that a configuration names, as v4 looks for them: text under the keys ``host``,
+    ``hostname``, ``server`` and ``address``, and the authority of a URL under a key that contains
+    ``url``; any case, any depth; ports are left out."""
+
+    def found(key: str, text: str) -> Iterable[str]:
+        if key in _HOST_KEYS:
+            return (text,)
+        named = "url" in key and not key.endswith(_ITEM)
+        authority = _AUTHORITY.match(text) if named else None
+        return () if authority is None else (authority[1].rpartition("@")[2],)
+
+    return _collected(config, found)
+
+
+def named_in(config: Any) -> tuple[str, ...]:
+    """Hosts that the writer of a configuration has in mind: beside those of :func:`hosts_in`, text
+    under any key that speaks of one, lists, several hosts in one text, a libpq string. That alone
+    allows none of them."""
+
+    def found(key: str, text: str) -> Iterable[str]:
+        if not any(word in key for word in _NAMING_KEYS):
+            return ()
+        authority = _AUTHORITY.match(text)
+        if authority is not None:
+            return authority[1].rpartition("@")[2].split(",")
+        return [*text.split(","), *_LIBPQ_HOST.findall(text)]
+
+    return _collected(config, found)
+
+
+def _parsed(patterns: Iterable[str]) -> list[Pattern]:
+    """What is no pattern allows nothing."""
+    found = (pattern_of(text.strip()) for text in patterns)
+    return [pattern for pattern in found if pattern is not None]
+
+
+def _common(a: Pattern, b: Pattern) -> Iterable[Pattern]:
+    if None not in (a.port, b.port) and a.port != b.port:
+        return
+    port = a.port if b.port is None else b.port
+    if covers(a.host, b.host):
+        yield Pattern(b.host, port)
+    elif covers(b.host, a.host):
+        yield Pattern(a.host, port)
+
+
+def _least(patterns: set[Pattern]) -> tuple[str, ...]:
+    """Without those that another one covers."""
+
+    def within(p: Pattern, q: Pattern) -> bool:
+        return q != p and covers(q.host, p.host) and q.port in (None, p.port)
+
+    return tuple(sorted(str(p) for p in patterns if not any(within(p, q) for q in patterns)))
+
+
+def _collected(config: Any, found: Callable[[str, str], Iterable[str]]) -> tuple[str, ...]:
+    hosts: set[str] = set()
+
+    def collect(key: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in cast(dict[str, Any], value).items():
+                collect(name.lower(), inner)
+        elif isinstance(value, list):
+            for item in cast(list[Any], value):
+                collect(key + _ITEM if isinstance(item, str) else "", item)
+        elif isinstance(value, str):
+            hosts.update(h for text in found(key, value) if (h := _literal(text)))
+
+    collect("", config)
+    return tuple(sorted(hosts))
+
+
+def _literal(text: str) -> str:
+    """A configured host is a host: a ``*`` in it opens nothing."""
+    pattern = pattern_of(text.strip())
+    return pattern.host if pattern is not None and pattern.exact else ""

@@ -1,0 +1,282 @@
+"""What a connector says of itself, in custom sections of its own binary.
+
+Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
+module; the last one counts. A manifest that cannot be read is no manifest: its problem is told, and
+nothing is granted (``permissions``); the schema holds all the same. Not here: what is granted in
+the end. Source: the protocol, sections 8 and 9.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from penstock.config.scalars import parse_size
+from penstock.errors import ConfigError, Role
+from penstock.model.catalog import ConnectorSpec
+from penstock.model.events import Log
+from penstock.model.variables import withheld
+from penstock.protocols.contract import EventSink
+from penstock.protocols.rapidbyte.declared.host_patterns import malformed
+from penstock.protocols.rapidbyte.wire.messages import decoded
+from penstock.protocols.rapidbyte.wire.wasm_binary import Malformed, custom_sections
+from penstock.protocols.rapidbyte.wire.wit import PROTOCOL_VERSION
+
+MANIFEST_SECTION = "rapidbyte_manifest_v1"
+SCHEMA_SECTION = "rapidbyte_config_schema_v1"
+V4_POSTGRES = "source-postgres"
+CDC = "cdc"
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """``allowed_domains``: exact, ``*.domain`` or ``*``. ``allow_runtime_config_domains``: also the
+    hosts that its configuration names."""
+
+    allowed_domains: tuple[str, ...] | None = None
+    allow_runtime_config_domains: bool = False
+
+
+class Folders(msgspec.Struct, frozen=True, kw_only=True):
+    preopens: tuple[str, ...] = ()
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    allowed_vars: tuple[str, ...] = ()
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The permissions that it asks for."""
+
+    network: Network = Network()
+    fs: Folders = Folders()
+    env: Variables = Variables()
+
+
+class DeclaredLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """``max_memory``: a size (``128mb``) or bytes."""
+
+    max_memory: str | int | None = None
+    min_memory: str | int | None = None
+    timeout_seconds: int | None = None
+
+
+class SourceAbilities(msgspec.Struct, frozen=True, kw_only=True):
+    supported_sync_modes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+
+class SupportedWriteMode(msgspec.Struct, frozen=True, kw_only=True):
+    mode: str
+
+
+class DestinationAbilities(msgspec.Struct, frozen=True, kw_only=True):
+    supported_write_modes: tuple[SupportedWriteMode, ...]
+    features: tuple[str, ...] = ()
+
+
+class Roles(msgspec.Struct, frozen=True, kw_only=True):
+    source: SourceAbilities | None = None
+    destination: DestinationAbilities | None = None
+    transform: dict[str, Any] | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    version: str
+    protocol_version: str
+    description: str = ""
+    author: str | None = None
+    license: str | None = None
+    permissions: Declared = Declared()
+    limits: DeclaredLimits = DeclaredLimits()
+    roles: Roles = Roles()
+    config_schema: Any = None
+
+    @property
+    def max_memory(self) -> int | None:
+        return parse_size(self.limits.max_memory)
+
+    @property
+    def timeout_seconds(self) -> int | None:
+        return self.limits.timeout_seconds
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Of each role, as they are named. ``cdc`` allows that sync mode; the others (``stateful``,
+        ``exactly_once``, ``schema_auto_migrate``, ``bulk_load_copy``) decide nothing."""
+        roles = (self.roles.source, self.roles.destination)
+        return tuple(dict.fromkeys(f for role in roles if role is not None for f in role.features))
+
+    @property
+    def is_v4_postgres(self) -> bool:
+        """v4's own Postgres source, which can do more than it says."""
+        return self.id.rpartition("/")[2] == V4_POSTGRES
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """``manifest`` None: there is none, or it cannot be used; ``problem`` says why. ``schema``: of
+    its configuration, from the section of its own, which needs no manifest. ``warnings``: what is
+    used all the same. ``assumed``: the user's word stands in for the connector's."""
+
+    manifest: Manifest | None = None
+    schema: dict[str, Any] | None = None
+    problem: str | None = None
+    warnings: tuple[str, ...] = ()
+    assumed: bool = False
+
+
+_UNUSED = (
+    "it has a manifest of its own, so the pipeline's assume_manifest is not used: permissions and "
+    "limits narrow what it grants"
+)
+
+
+def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
+    """The manifest of a component. ``assume``: what stands in for one that is missing or broken
+    (the pipeline's ``assume_manifest``). Raises ``ConfigError`` where that itself is broken, needed
+    or not."""
+    found = _in_binary(binary)
+    if assume is None:
+        return found
+    try:
+        manifest, warnings = _parsed(msgspec.json.encode(assume))
+    except ValueError as e:
+        raise ConfigError(
+            f"assume_manifest is no manifest: {e}",
+            code="config.assume_manifest",
+            hint="it takes id, name, version, protocol_version, roles, permissions and limits",
+        ) from None
+    if found.manifest is not None:
+        return msgspec.structs.replace(found, warnings=(*found.warnings, _UNUSED))
+    if manifest.config_schema is None:
+        manifest = msgspec.structs.replace(manifest, config_schema=found.schema)
+    said = found.problem or "it has no manifest"
+    said = f"{said}: the pipeline's assume_manifest stands in for it"
+    return msgspec.structs.replace(
+        found, manifest=manifest, warnings=(said, *found.warnings, *warnings), assumed=True
+    )
+
+
+def _in_binary(binary: bytes) -> Found:
+    text: bytes | None = None
+    section: bytes | None = None
+    try:
+        for name, content in custom_sections(binary):
+            if name == MANIFEST_SECTION:
+                text = bytes(content)
+            elif name == SCHEMA_SECTION:
+                section = bytes(content)
+    except Malformed as e:
+        return Found(problem=f"its binary cannot be read: {e}")
+    schema, told = _schema(section)
+    if text is None:
+        return Found(problem="it has no manifest", schema=schema, warnings=told)
+    try:
+        manifest, warnings = _parsed(text)
+    except ValueError as e:
+        problem = f"its manifest cannot be used: {e}"
+        return Found(problem=problem, schema=schema, warnings=told)
+    if schema is not None:
+        manifest = msgspec.structs.replace(manifest, config_schema=schema)
+    return Found(manifest=manifest, schema=schema, warnings=(*warnings, *told))
+
+
+def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """The schema, and why there is none."""
+    if section is None:
+        return None, ()
+    try:
+        return decoded(section, dict[str, Any]), ()
+    except ValueError as e:
+        return None, (f"its section {SCHEMA_SECTION} is ignored: {e}",)
+
+
+def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
+    """Raises ``ValueError`` (also for a limit that says nothing: what cannot be read must not be
+    taken for unlimited)."""
+    manifest = decoded(text, Manifest)
+    memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
+    if memory is not None and not manifest.max_memory:
+        raise ValueError(f"limits.max_memory {memory!r} is no size")
+    if seconds is not None and seconds < 1:
+        raise ValueError(f"limits.timeout_seconds {seconds} is no number of seconds")
+    warnings: tuple[str, ...] = ()
+    wrong = malformed(manifest.permissions.network.allowed_domains or ())
+    if wrong:
+        listed = ", ".join(map(ascii, wrong))
+        warnings = (f"its allowed_domains name what is no host, and opens nothing: {listed}",)
+    never = [name for name in manifest.permissions.env.allowed_vars if withheld(name)]
+    if never:
+        warnings = (
+            *warnings,
+            "its env.allowed_vars name what no connector is given, variables of Spark's and of "
+            f"Penstock's own: {', '.join(map(ascii, never))}",
+        )
+    if manifest.protocol_version != PROTOCOL_VERSION:
+        warnings = (
+            *warnings,
+            f"it was made for protocol version {manifest.protocol_version}, not "
+            f"{PROTOCOL_VERSION}: it is used as it is",
+        )
+    return manifest, warnings
+
+
+def role_problems(manifest: Manifest, role: Role) -> list[str]:
+    """Why it cannot play this role (section 9)."""
+    if getattr(manifest.roles, role) is None:
+        has = [r for r in ("source", "destination", "transform") if getattr(manifest.roles, r)
+               is not None]  # fmt: skip
+        said = f"it is a {' and a '.join(has)}" if has else "its manifest names no role"
+        return [f"connector '{manifest.name}' does not support the {role} role: {said}"]
+    return []
+
+
+def mode_problems(
+    manifest: Manifest, role: Role, *, sync_modes: Sequence[str] = (), write_mode: str | None = None
+) -> list[str]:
+    """Which of the wanted modes its manifest does not name. A sync mode ``cdc`` may also be named
+    as a feature; v4's own Postgres source has it and names it nowhere (reference, section 3.2)."""
+    problems: list[str] = []
+    source, destination = manifest.roles.source, manifest.roles.destination
+    if role == "source" and source is not None:
+        able = set(source.supported_sync_modes) | ({CDC} & set(source.features))
+        able |= {CDC} if manifest.is_v4_postgres else set()
+        problems += [
+            f"connector '{manifest.name}' does not support sync_mode {mode} (it names "
+            f"{', '.join(sorted(able)) or 'none'})"
+            for mode in dict.fromkeys(sync_modes)
+            if mode not in able
+        ]
+    if role == "destination" and destination is not None and write_mode is not None:
+        modes = [m.mode for m in destination.supported_write_modes]
+        if write_mode not in modes:
+            problems.append(
+                f"connector '{manifest.name}' does not support write_mode {write_mode} (it names "
+                f"{', '.join(modes) or 'none'})"
+            )
+    return problems
+
+
+def config_schema(manifest: Manifest | None) -> dict[str, Any] | None:
+    """JSON Schema of its configuration, as a manifest has it; None: nothing is checked."""
+    schema = manifest.config_schema if manifest is not None else None
+    return cast(dict[str, Any], schema) if isinstance(schema, dict) else None
+
+
+def spec_of(found: Found, log: EventSink) -> ConnectorSpec:
+    """What a manifest says, as the engine's spec; its faults go to the log."""
+    for warning in found.warnings:
+        log(Log("WARN", f"the connector's manifest: {warning}"))
+    manifest = found.manifest
+    if manifest is None:
+        log(Log("WARN", f"the connector is granted nothing: {found.problem}"))
+        return ConnectorSpec(protocol="rapidbyte", config_schema=found.schema or {})
+    abilities: dict[str, Any] = msgspec.to_builtins(manifest)
+    abilities.pop("config_schema", None)
+    return ConnectorSpec(
+        protocol="rapidbyte",
+        config_schema=config_schema(manifest) or {},
+        abilities={"manifest": abilities},
+        protocol_version=manifest.protocol_version or PROTOCOL_VERSION,
+    )

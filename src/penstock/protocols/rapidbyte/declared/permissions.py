@@ -1,0 +1,284 @@
+"""What a connector may reach and use in the end: what it asks for, narrowed by the pipeline.
+
+Pure functions; the merge table of the protocol ("Pipeline-Level Permissions & Limits"), row by row.
+A capability is granted only where both the manifest and the pipeline allow it; the pipeline never
+widens; an absent field leaves the manifest's; ``[]`` blocks all. Without a manifest nothing is
+granted. Neighbours: ``manifest`` (what it asks for), ``host_patterns`` (hosts), ``config.sections``
+(what the pipeline says); ``runtimes.wasm`` enforces folders, variables, memory and time,
+``rapidbyte.guest.sockets`` the hosts.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.config.sections import Limits, Permissions
+from penstock.model.hosts import ANY
+from penstock.model.variables import withheld
+from penstock.protocols.contract import Held
+from penstock.protocols.rapidbyte.declared import host_patterns
+from penstock.protocols.rapidbyte.declared.manifest import Found, Manifest
+from penstock.runtimes.env import granted
+from penstock.runtimes.wasm.contract import Grants
+
+_READ_ONLY = ":ro"
+_KERNEL = ("/proc", "/sys", "/dev")
+DEFAULT_SECONDS = 300
+"""``timeout_seconds`` where neither says one; memory is then unlimited."""
+
+
+class Folder(NamedTuple):
+    path: str
+    read_only: bool
+
+
+def folder_of(text: str) -> Folder:
+    """``PATH``, or ``PATH:ro`` where nothing may be written."""
+    path = text.removesuffix(_READ_ONLY)
+    return Folder(path, path != text)
+
+
+class Effective(msgspec.Struct, frozen=True, kw_only=True):
+    """``hosts``: patterns of ``network``; ``named``, ``private``: as in its ``Reach``;
+    ``max_memory``: bytes, None: unlimited. ``ruled``: each of them with the rule that made it."""
+
+    hosts: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    private: bool = False
+    variables: tuple[str, ...]
+    folders: tuple[str, ...]
+    max_memory: int | None
+    timeout_seconds: int
+    ruled: tuple[Held, ...]
+
+    @property
+    def reach(self) -> host_patterns.Reach:
+        return host_patterns.Reach(hosts=self.hosts, named=self.named, private=self.private)
+
+
+def effective(
+    found: Found,
+    permissions: Permissions | None,
+    limits: Limits | None,
+    config: dict[str, Any],
+    most: int | None = None,
+) -> Effective:
+    """``config``: where the manifest allows the hosts that it names. ``most``: the pipeline's
+    ``resources.max_memory``, which holds for each of its components."""
+    asked = (permissions or Permissions()).asked()
+    manifest = found.manifest
+    declared = manifest.permissions if manifest is not None else None
+    source = _source(found)
+    hosts = _hosts(manifest, config)
+    narrowed_hosts = asked.get("network.allowed_hosts")
+    ruled = [
+        Held("network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)),
+        Held(
+            "env.allowed_vars",
+            *_narrowed(
+                _given(declared.env.allowed_vars) if declared else (),
+                asked.get("env.allowed_vars"), source, _both,
+            ),
+        ),
+        Held(
+            "fs.allowed_preopens",
+            *_narrowed(
+                declared.fs.preopens if declared else (),
+                asked.get("fs.allowed_preopens"), source, _both_folders,
+            ),
+        ),
+        Held(
+            "limits.max_memory",
+            *_at_most(
+                _least(
+                    manifest.max_memory if manifest else None,
+                    limits.max_memory if limits else None,
+                    None, source,
+                ),
+                most,
+            ),
+        ),
+        Held(
+            "limits.timeout_seconds",
+            *_least(
+                manifest.timeout_seconds if manifest else None,
+                limits.timeout_seconds if limits else None,
+                DEFAULT_SECONDS, source,
+            ),
+        ),
+    ]  # fmt: skip
+    values = [line.value for line in ruled]
+    private, rule = _private(values[0], found, permissions, config)
+    if private:
+        ruled.insert(1, Held("network.private_hosts", private, rule))
+    return Effective(
+        hosts=values[0],
+        named=() if private == (ANY,) else private,
+        private=private == (ANY,),
+        variables=values[1],
+        folders=values[2],
+        max_memory=values[3],
+        timeout_seconds=values[4],
+        ruled=tuple(ruled),
+    )
+
+
+def asks(found: Found) -> list[Held]:
+    """What its manifest names, as far as it does."""
+    if found.manifest is None or found.assumed:
+        return []
+    declared, limits = found.manifest.permissions, found.manifest.limits
+    named: dict[str, Any] = {
+        "network.allowed_domains": declared.network.allowed_domains or (),
+        "network.allow_runtime_config_domains": declared.network.allow_runtime_config_domains,
+        "env.allowed_vars": declared.env.allowed_vars,
+        "fs.preopens": declared.fs.preopens,
+        "limits.max_memory": limits.max_memory,
+        "limits.timeout_seconds": limits.timeout_seconds,
+    }
+    return [Held(name, value, "manifest") for name, value in named.items() if value]
+
+
+def wide(found: Found, permissions: Permissions | None) -> list[str]:
+    """What a user must agree to: what the manifest asks for where the pipeline says nothing.
+    ``assume_manifest`` is the user's own word."""
+    if found.manifest is None or found.assumed:
+        return []
+    asked = (permissions or Permissions()).asked()
+    declared = found.manifest.permissions
+    wanted: list[str] = []
+    if "network.allowed_hosts" not in asked:
+        hosts = host_patterns.union(declared.network.allowed_domains or ())
+        local = filter(host_patterns.is_local, hosts)
+        wanted += [f"every host on the network ({h})" for h in hosts if host_patterns.is_any(h)]
+        wanted += [f"an address inside, or this machine ({h})" for h in local]
+    if "fs.allowed_preopens" not in asked:
+        wanted += [
+            f"{what} ({_on_one_line(told)})"
+            for told in declared.fs.preopens
+            if (what := _holds_much(folder_of(told).path))
+        ]
+    if "env.allowed_vars" not in asked and ANY in declared.env.allowed_vars:
+        wanted.append(f"every variable ({ANY})")
+    return wanted
+
+
+def _on_one_line(text: str) -> str:
+    """A manifest's text in a question: it can neither move the cursor nor make a line of its
+    own."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _holds_much(path: str) -> str | None:
+    """What a folder is that nobody gives by the way; None: it is a usual one."""
+    if not os.path.isabs(path):
+        return "a folder that is another one wherever it runs"
+    # POSIX keeps two slashes at the beginning.
+    real = os.sep + os.path.realpath(path).lstrip(os.sep)
+    if real == os.sep:
+        return "the root folder, and with it every file"
+    if any(real == top or real.startswith(top + os.sep) for top in _KERNEL):
+        return "files of the kernel, and with them every process of yours"
+    home = os.path.realpath(os.path.expanduser("~"))
+    if f"{home}{os.sep}".startswith(f"{real}{os.sep}"):
+        return "your home folder, or one around it"
+    return None
+
+
+def grants(allowed: Effective, environ: Mapping[str, str] | None = None) -> Grants:
+    """What the runtime gives: the allowed variables that are set, the allowed folders."""
+    folders = list(map(folder_of, allowed.folders))
+    return Grants(
+        env=granted(allowed.variables, environ),
+        folders=tuple(f.path for f in folders if not f.read_only),
+        read_only=tuple(f.path for f in folders if f.read_only),
+    )
+
+
+def _source(found: Found) -> str:
+    if found.manifest is None:
+        return f"no manifest grants it ({found.problem or 'it has none'})"
+    return "assume_manifest" if found.assumed else "manifest"
+
+
+def _hosts(manifest: Manifest | None, config: dict[str, Any]) -> tuple[str, ...]:
+    if manifest is None:
+        return ()
+    declared = manifest.permissions.network
+    named = host_patterns.hosts_in(config) if declared.allow_runtime_config_domains else ()
+    return host_patterns.union(declared.allowed_domains or (), named)
+
+
+def _private(
+    hosts: tuple[str, ...], found: Found, permissions: Permissions | None, config: dict[str, Any]
+) -> tuple[tuple[str, ...], str]:
+    """The allowed hosts that may lie in a private network: those that the user names, or agreed to
+    (:func:`wide`)."""
+    said = permissions.network if permissions else None
+    if said is not None and said.allow_private and hosts:
+        return (ANY,), "the pipeline's allow_private"
+    manifest = found.manifest if found.assumed else None
+    named = host_patterns.union(
+        host_patterns.exact((said.allowed_hosts if said else None) or ()),
+        host_patterns.exact(
+            (manifest.permissions.network.allowed_domains if manifest else None) or ()
+        ),
+        filter(host_patterns.is_local, hosts) if said is None or said.allowed_hosts is None else (),
+        host_patterns.named_in(config),
+    )
+    return host_patterns.intersection(hosts, named), "named in the pipeline in full, or agreed to"
+
+
+def _hosts_both(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
+    return host_patterns.intersection(ours, theirs)
+
+
+def _given(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if not withheld(name))
+
+
+def _both(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
+    """Exact spellings, as v4 compares them."""
+    return tuple(sorted(set(ours) & set(theirs)))
+
+
+def _both_folders(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
+    """By the spelling of their paths; read only where either says so."""
+    left, right = list(map(folder_of, ours)), list(map(folder_of, theirs))
+    found = {
+        Folder(a.path, a.read_only or b.read_only) for a in left for b in right if a.path == b.path
+    }
+    writable = {f.path for f in found if not f.read_only}
+    return tuple(
+        sorted(f.path + _READ_ONLY * f.read_only for f in found
+               if not (f.read_only and f.path in writable))
+    )  # fmt: skip
+
+
+def _narrowed(
+    declared: tuple[str, ...], asked: tuple[str, ...] | None, source: str, both: Any
+) -> tuple[tuple[str, ...], str]:
+    if asked is None:
+        return tuple(sorted(set(declared))), f"{source}; the pipeline says nothing"
+    if not asked:
+        return (), "the pipeline blocks all"
+    return both(declared, asked), f"{source} and pipeline"
+
+
+def _at_most(found: tuple[int | None, str], most: int | None) -> tuple[int | None, str]:
+    if most is None or (found[0] is not None and found[0] <= most):
+        return found
+    return most, "resources.max_memory"
+
+
+def _least(
+    declared: int | None, asked: int | None, default: int | None, source: str
+) -> tuple[int | None, str]:
+    given = [value for value in (declared, asked) if value is not None]
+    if not given:
+        return default, "default"
+    if declared is None or (asked is not None and asked < declared):
+        return min(given), "pipeline"
+    return min(given), source

@@ -1,0 +1,271 @@
+"""Errors of the one tree for whatever went wrong with a component, with every field that it gave.
+
+Three kinds: what ended a conversation (:func:`explain`: its own words, a trap, a deadline), how a
+stream's run failed (:func:`error_of`), and what its host found wrong with a write. Guests hide
+their host's errors, so what the host said first leads. Not here: when it is tried again
+(``retry``).
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.errors import DestinationError, PenstockError, Role, error_class
+from penstock.model.catalog import StreamId
+from penstock.model.events import Error
+from penstock.protocols.contract import failure
+from penstock.protocols.rapidbyte.guest.events import Ended
+from penstock.protocols.rapidbyte.guest.host import Host
+from penstock.protocols.rapidbyte.guest.host_imports import Untellable
+from penstock.protocols.rapidbyte.guest.retry import retry_after
+from penstock.protocols.rapidbyte.guest.session import BadAnswer
+from penstock.protocols.rapidbyte.wire.messages import Fault, Refusal
+from penstock.protocols.rapidbyte.wire.wit_records import Said
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.contract import Trap, TrapKind
+from penstock.runtimes.wasm.instance import MEMORY_SIGNS
+
+_HINTS = {
+    TrapKind.timeout: "raise limits.timeout_seconds of this connector; its manifest may set a "
+    "lower bound",
+    TrapKind.memory: "raise limits.max_memory of this connector; its manifest may set a lower "
+    "bound",
+    TrapKind.refused: "is this the right file, made for this role and for protocol version 4?",
+    TrapKind.exited: "its own last lines are above",
+    TrapKind.crashed: "this is a fault of the connector; its own last lines are above",
+    TrapKind.host: "report this: the connector's host failed",
+}
+_FAULT_HINTS = {
+    "NETWORK_DENIED": "a host must be allowed by the connector's manifest and, where the pipeline "
+    "lists permissions.network.allowed_hosts, by that list as well",
+    "INVALID_CONFIG": "compare the config with the connector's schema",
+}
+
+
+class Late(Exception):
+    """It did nothing for too long. ``code``: without its role; ``hint``: what gives it more."""
+
+    def __init__(self, message: str, code: str, hint: str) -> None:
+        super().__init__(message)
+        self.code, self.hint = code, hint
+
+
+def explain(
+    role: Role, error: Exception, told: Fault | None = None, masker: Masker | None = None
+) -> PenstockError:
+    """``told``: the first error that the host gave the connector. ``masker``: what it says may
+    hold its secrets."""
+    if isinstance(error, PenstockError):
+        return error
+    explained = _explained(role, error, told)
+    if masker is not None:
+        explained.message = masker.mask(explained.message)
+        explained.args = (explained.message,)
+        explained.connector = masker.mask_data(explained.connector)
+    return explained
+
+
+def judged(error: Exception, host: Host) -> Exception:
+    """A crash of a guest whose last words were that it has no more memory is of that kind."""
+    if not isinstance(error, Trap) or error.kind is not TrapKind.crashed:
+        return error
+    if not any(sign in host.last_line for sign in MEMORY_SIGNS):
+        return error
+    message = "it ran out of memory"
+    return Trap(TrapKind.memory, message, detail=error.detail, stderr=error.stderr)
+
+
+def first_fault(host: Host) -> Fault | None:
+    return host.first_fault.fault if host.first_fault is not None else None
+
+
+def masked(fault: Fault, masker: Masker) -> Fault:
+    """The same error without secrets."""
+    details = fault.details_json
+    return msgspec.structs.replace(
+        fault,
+        code=masker.mask(fault.code),
+        message=masker.mask(fault.message),
+        details_json=None if details is None else masker.mask(details),
+    )
+
+
+def _explained(role: Role, error: Exception, told: Fault | None) -> PenstockError:
+    branch = error_class(role)
+    if isinstance(error, Said):
+        return _said(branch, role, error.fault, told)
+    if isinstance(error, Trap):
+        return _trapped(branch, role, error, told)
+    if isinstance(error, Late):
+        message = f"the {role} was ended: {error}"
+        if told is not None:
+            message += f"; before that its host told it {told}"
+        return branch(message, code=f"connector.{error.code}", hint=error.hint)
+    if isinstance(error, BadAnswer):
+        return branch(
+            f"the {role} answered what it may not: {error}",
+            code="connector.bad_answer",
+            hint="this is a fault of the connector",
+        )
+    return branch(
+        f"the {role} failed: {error!r}",
+        code="connector.failed",
+        hint="report this: a fault of ours",
+    )
+
+
+def _said(
+    branch: type[PenstockError], role: Role, fault: Fault, told: Fault | None
+) -> PenstockError:
+    leading = told or fault
+    message = f"the {role} failed: {leading}"
+    if told is not None and str(told) != str(fault):
+        message += f"; it then said {fault}"
+    fields: dict[str, Any] = fault.report()
+    fields["host_fault"] = told.report() if told is not None else None
+    return branch(
+        message,
+        code="connector.failed",
+        hint=_FAULT_HINTS.get(leading.code),
+        connector=fields,
+    )
+
+
+def _trapped(
+    branch: type[PenstockError], role: Role, trap: Trap, told: Fault | None
+) -> PenstockError:
+    if told is not None and isinstance(trap.__cause__, Untellable):
+        return branch(
+            f"the {role} was ended, for without the fast path it cannot be told: {told}",
+            code="connector.failed",
+            hint=_FAULT_HINTS.get(told.code),
+            connector={**told.report(), "host_fault": told.report()},
+        )
+    ended = "cannot be run" if trap.kind is TrapKind.refused else "was ended"
+    message = f"the {role} {ended}: {trap.message}"
+    if told is not None:
+        message += f"; before that its host told it {told}"
+    if trap.stderr:
+        message += f"\n{trap.stderr}"
+    return branch(
+        message,
+        code=f"connector.{trap.kind.value}",
+        hint=_HINTS[trap.kind],
+        connector={
+            "trap": trap.kind.value,
+            "detail": trap.detail,
+            "stderr": trap.stderr,
+            "host_fault": told.report() if told is not None else None,
+        },
+    )
+
+
+# -- a run of a stream
+
+
+def error_of(told: Ended, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
+    """Its failure, in its own words where it gave any. ``attempt``: which try it was, from 1;
+    ``allowed``: how many more there may be."""
+    error = told.error
+    if error is None:
+        raise ValueError("it ended well")
+    if told.fault is None:
+        return failure(error, stream, role)
+    retry = retry_after(told, attempt, allowed)
+    return Error(error.message, told.fault.category, stream, dict(error.connector or {}), retry)
+
+
+def broken_frame(role: Role, refusal: Refusal, stream: StreamId) -> Exception:
+    branch = error_class(role)
+    return branch(
+        f"a frame of the {role} cannot be taken: {refusal.fault.message}",
+        code=f"{role}.bad_frame",
+        hint="this is a fault of the connector",
+        stream=str(stream),
+    )
+
+
+# -- what is wrong with a write
+
+
+def timed_out(total: float) -> Error:
+    return Error(
+        f"the destination was still running after {total:g} s",
+        "system_error",
+        code="destination.timeout",
+        hint="raise timeouts.total",
+    )
+
+
+def stalled(stream: StreamId, bound: float) -> DestinationError:
+    return DestinationError(
+        f"the destination took no frame of {stream} for {bound:g} s",
+        code="destination.heartbeat",
+        hint="see in the log what it said last, and whether the system that it writes to answers",
+        stream=str(stream),
+    )
+
+
+def incomplete(stream: StreamId) -> DestinationError:
+    return DestinationError(
+        f"stream {stream} was not fed to its end: what it replaces stays",
+        code="destination.incomplete",
+        hint="run again: it is sent again from its beginning",
+        stream=str(stream),
+    )
+
+
+def split(stream: StreamId) -> DestinationError:
+    return DestinationError(
+        f"rows of {stream} came after the run that replaced its rows had ended",
+        code="destination.split",
+        hint="run again: it is sent again from its beginning",
+        stream=str(stream),
+    )
+
+
+def refused(stream: StreamId, refusal: Refusal) -> DestinationError:
+    fault = refusal.fault
+    return DestinationError(
+        f"rows of {stream} do not fit into a frame: {fault.message}",
+        code=f"destination.{fault.code.lower()}",
+        hint="raise resources.max_batch_bytes, or leave the largest column out with `columns`",
+        stream=str(stream),
+        connector=fault.report(),
+    )
+
+
+def without_columns(stream: StreamId) -> DestinationError:
+    return DestinationError(
+        f"stream {stream} has no columns: a frame cannot carry its rows",
+        code="destination.no_columns",
+        hint="leave the stream out, or choose `columns` that it has",
+        stream=str(stream),
+    )
+
+
+def unknown(stream: StreamId) -> DestinationError:
+    return DestinationError(
+        f"rows of stream {stream} came before the stream was told of",
+        code="destination.new_stream",
+        hint="run again: what it was sent so far is kept",
+        stream=str(stream),
+    )
+
+
+def ended_early(stream: StreamId) -> DestinationError:
+    return DestinationError(
+        f"the destination ended the run of {stream} well before it had taken all of its rows",
+        code="destination.ended_early",
+        hint="this is a fault of the connector; what it acknowledged is kept",
+        stream=str(stream),
+    )
+
+
+def put_aside(stream: StreamId, reason: str) -> DestinationError:
+    return DestinationError(
+        f"the destination refused a record of {stream}: {reason}",
+        code="destination.data",
+        hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
+        stream=str(stream),
+    )

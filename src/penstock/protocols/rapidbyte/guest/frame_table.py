@@ -1,0 +1,231 @@
+"""The frames of one instance: byte blocks behind handles, with bounds on all of them together.
+
+A frame is writable, then sealed, then spent (emitted or dropped). Handles count from 1 and are
+never used again. Instances without a memory limit of their own share a :class:`FramePool`, so that
+many of them do not hold many times what one may. Errors are the connector's to handle: each is a
+``Refusal``. Source: the protocol, sections 4.1 and 6.
+"""
+
+import contextlib
+import functools
+import threading
+from dataclasses import dataclass, field
+
+from penstock.protocols.rapidbyte.guest.sockets import Waiting
+from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
+from penstock.protocols.rapidbyte.wire.messages import Refusal, refusal
+from penstock.runtimes.machine import memory_bytes
+
+_POOL_SECONDS = 60.0
+_LEAST_POOL = 512 << 20
+
+
+class FramePool:
+    """Bytes that several tables may hold together. Who finds no room waits until another gives some
+    back, at most ``seconds``: all may be waiting."""
+
+    def __init__(self, most: int, seconds: float = _POOL_SECONDS) -> None:
+        self.most = most
+        self._seconds = seconds
+        self._held = 0
+        self._changed = threading.Condition()
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def take(self, size: int, own: int, waiting: Waiting) -> bool:
+        """``own``: bytes of this pool that whoever asks has already; where nobody else has any
+        there is nothing to wait for. False: there is no room."""
+        with self._changed:
+            if self._held + size > self.most:
+                with waiting():
+                    self._changed.wait_for(
+                        lambda: self._held + size <= self.most or self._held <= own, self._seconds
+                    )
+            if self._held + size > self.most:
+                return False
+            self._held += size
+            return True
+
+    def force(self, size: int) -> None:
+        """Take, whatever the bound says: the bytes are there already."""
+        with self._changed:
+            self._held += size
+
+    def give(self, size: int) -> None:
+        with self._changed:
+            self._held -= size
+            self._changed.notify_all()
+
+
+@functools.cache
+def process_pool() -> FramePool:
+    """Of this process: a quarter of the machine's memory."""
+    return FramePool(max(memory_bytes() // 4, _LEAST_POOL))
+
+
+@dataclass(slots=True)
+class _Frame:
+    data: bytearray | memoryview = field(default_factory=bytearray)
+    sealed: bool = False
+    fault: Refusal | None = None
+
+
+class FrameTable:
+    """``waiting``: around every wait for room that other instances give back."""
+
+    def __init__(self, bounds: FrameBounds | None = None, pool: FramePool | None = None) -> None:
+        self._bounds = bounds or FrameBounds()
+        self._pool = (pool or process_pool()) if self._bounds.pooled else None
+        self.waiting: Waiting = contextlib.nullcontext
+        self._frames: dict[int, _Frame] = {}
+        self._last = 0
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of all frames."""
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def new(self) -> int:
+        return self._add(_Frame(), "FRAME_NEW_FAILED")
+
+    def expect(self, size: int = 0) -> None:
+        """Is there room for a frame of so many bytes from the stage before? One is always taken
+        where nothing is held, however large."""
+        self._room("NEXT_BATCH_FAILED")
+        if self._held and self._held + size > self._bounds.all_bytes:
+            raise refusal(
+                "frame",
+                "NEXT_BATCH_FAILED",
+                f"{size} bytes more are over {self._bounds.all_bytes} with the frames that are "
+                "alive: drop some",
+                scope="batch",
+            )
+
+    def receive(self, data: bytes | bytearray | memoryview) -> int:
+        """A sealed frame of data that came from the stage before. Refused as by :meth:`expect`,
+        and where other instances leave no room."""
+        self.expect(len(data))
+        pool = self._pool
+        if pool is not None and not pool.take(len(data), self._held, self.waiting):
+            if self._held:
+                raise refusal(
+                    "frame",
+                    "NEXT_BATCH_FAILED",
+                    f"{len(data)} bytes more are over {pool.most} with the frames of all "
+                    "instances: drop some",
+                    scope="batch",
+                )
+            pool.force(len(data))
+        handle = self._add(_Frame(memoryview(data).cast("B"), sealed=True), "NEXT_BATCH_FAILED")
+        self._held += len(data)
+        return handle
+
+    def write(self, handle: int, chunk: bytes | memoryview) -> int:
+        frame = self._get(handle, "FRAME_WRITE_FAILED")
+        if frame.sealed or not isinstance(frame.data, bytearray):
+            raise refusal(
+                "frame", "FRAME_WRITE_FAILED", f"frame {handle} is already sealed", scope="batch"
+            )
+        size = len(frame.data) + len(chunk)
+        if size > self._bounds.frame_bytes:
+            raise self._broken(frame, handle, f"more than {self._bounds.frame_bytes} bytes")
+        if self._held + len(chunk) > self._bounds.all_bytes:
+            raise self._broken(
+                frame, handle, f"with the other frames more than {self._bounds.all_bytes} bytes"
+            )
+        if self._pool is not None and not self._pool.take(len(chunk), self._held, self.waiting):
+            raise self._broken(
+                frame,
+                handle,
+                f"with the frames of the other instances more than {self._pool.most} bytes, a "
+                "quarter of the machine's memory; with limits.max_memory it has room of its own",
+            )
+        frame.data += chunk
+        self._held += len(chunk)
+        return size
+
+    def seal(self, handle: int) -> None:
+        frame = self._get(handle, "FRAME_SEAL_FAILED")
+        if frame.sealed:
+            raise refusal(
+                "frame", "FRAME_SEAL_FAILED", f"frame {handle} is already sealed", scope="batch"
+            )
+        frame.sealed = True
+
+    def length(self, handle: int) -> int:
+        return len(self._get(handle, "FRAME_LEN_FAILED").data)
+
+    def read(self, handle: int, offset: int, length: int) -> memoryview:
+        """A view: nothing is copied."""
+        frame = self._get(handle, "FRAME_READ_FAILED")
+        if not frame.sealed:
+            raise refusal(
+                "frame", "FRAME_READ_FAILED", f"frame {handle} is not sealed", scope="batch"
+            )
+        if offset + length > len(frame.data):
+            raise refusal(
+                "frame",
+                "FRAME_READ_FAILED",
+                f"out of bounds: offset={offset}, len={length}, frame_len={len(frame.data)}",
+                scope="batch",
+            )
+        return memoryview(frame.data)[offset : offset + length]
+
+    def take(self, handle: int) -> bytearray | memoryview:
+        """The content of a sealed frame, for the next stage; the handle is spent."""
+        frame = self._get(handle, "EMIT_BATCH_FAILED")
+        if not frame.sealed:
+            raise refusal(
+                "frame", "EMIT_BATCH_FAILED", f"frame {handle} is not sealed", scope="batch"
+            )
+        self.drop(handle)
+        return frame.data
+
+    def drop(self, handle: int) -> None:
+        frame = self._frames.pop(handle, None)
+        if frame is not None:
+            self._give(len(frame.data))
+
+    def clear(self) -> None:
+        self._frames.clear()
+        self._give(self._held)
+
+    def _give(self, size: int) -> None:
+        self._held -= size
+        if self._pool is not None:
+            self._pool.give(size)
+
+    def _add(self, frame: _Frame, code: str) -> int:
+        self._room(code)
+        self._last += 1
+        self._frames[self._last] = frame
+        return self._last
+
+    def _room(self, code: str) -> None:
+        if len(self._frames) >= self._bounds.frames:
+            raise refusal(
+                "frame", code, f"{len(self._frames)} frames are alive: drop or emit some",
+                scope="batch",
+            )  # fmt: skip
+
+    def _get(self, handle: int, code: str) -> _Frame:
+        frame = self._frames.get(handle)
+        if frame is None:
+            raise refusal("frame", code, f"invalid frame handle: {handle}", scope="batch")
+        if frame.fault is not None:
+            raise frame.fault
+        return frame
+
+    @staticmethod
+    def _broken(frame: _Frame, handle: int, grew: str) -> Refusal:
+        """Kept with the frame: gathered writes are told of it by the next call that names it."""
+        frame.fault = refusal(
+            "frame", "FRAME_WRITE_FAILED", f"frame {handle} would hold {grew}", scope="batch"
+        )
+        return frame.fault

@@ -1,0 +1,175 @@
+"""One conversation with a connector: open, discover, validate, run, close; close always.
+
+A connector is loaded once (wrapped and compiled) and opened any number of times, each time in a
+fresh instance: a guest keeps the configuration of its first open for as long as it lives. Not here:
+threads (``probe``, ``guest_thread``), what an error means to a user (``errors``). Source: the
+protocol, section 3.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, cast
+
+from penstock.errors import PenstockError, Role
+from penstock.protocols.rapidbyte.fastpath.packing import Packer
+from penstock.protocols.rapidbyte.fastpath.wrap import OUT_OF_MEMORY, Unsupported, wrap
+from penstock.protocols.rapidbyte.guest.host import Host
+from penstock.protocols.rapidbyte.guest.host_imports import imports
+from penstock.protocols.rapidbyte.wire import messages, wit_records
+from penstock.protocols.rapidbyte.wire.messages import (
+    Catalog,
+    RunRequest,
+    RunSummary,
+    ValidationReport,
+)
+from penstock.protocols.rapidbyte.wire.wasm_binary import Malformed, memory_count
+from penstock.protocols.rapidbyte.wire.wit import interface
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.wasm.clock import clocked
+from penstock.runtimes.wasm.compile_cache import CompileCache
+from penstock.runtimes.wasm.contract import Bounds, Grants, Trap, TrapKind
+from penstock.runtimes.wasm.instance import Instance
+
+
+class BadAnswer(Exception):
+    """The connector answered with something that its protocol does not allow."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A connector that can be opened. ``component``: wasmtime's. ``plain``: why it runs without the
+    fast path; None where it has it."""
+
+    role: Role
+    component: Any
+    memories: int
+    plain: str | None
+
+
+def load(binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False) -> Loaded:
+    """Wrap and compile. Raises ``Trap`` (``refused``). ``plain``: do not wrap."""
+    try:
+        memories = max(1, memory_count(binary))
+    except Malformed as e:
+        raise _no_component(e) from e
+    if plain:
+        return Loaded(role, cache.component(binary), memories, "it was asked for")
+    try:
+        return Loaded(role, cache.component(wrap(binary)), memories, None)
+    except (Unsupported, Trap) as e:
+        return Loaded(role, cache.component(binary), memories, str(e))
+
+
+def _no_component(e: Exception) -> Trap:
+    return Trap(TrapKind.refused, f"it is no WebAssembly component: {e}")
+
+
+class Session:
+    """A context manager around one open-run-close. Each method raises ``Said`` (the connector's own
+    error), ``Trap`` (it is gone) or :class:`BadAnswer`. ``seconds``: of guest work, for the whole
+    session."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        host: Host,
+        *,
+        grants: Grants | None = None,
+        memory: int | None = None,
+        aside: int = 0,
+        seconds: float = 300.0,
+        masker: Masker | None = None,
+    ) -> None:
+        self._loaded = loaded
+        self._host = host
+        self._interface = interface(loaded.role)
+        self._session: int | None = None
+        packer = Packer(clocked().engine) if loaded.plain is None else None
+        self._instance = Instance(
+            loaded.component,
+            imports(host, packer),
+            grants=grants,
+            bounds=Bounds(
+                memory=memory,
+                aside=aside,
+                memories=loaded.memories,
+                transfer_memories=0 if packer is None else 1,
+                seconds=seconds,
+            ),
+            masker=masker,
+            log=lambda line: host.say("INFO", line),
+            transfer_trap=OUT_OF_MEMORY,
+        )
+        host.attach(self._instance.waiting)
+        if loaded.plain is not None:
+            host.say(
+                "WARN",
+                f"the connector runs without the fast path ({loaded.plain}): its data moves at "
+                "about 1 MB/s, and a call that carries 4 MB or more fails",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def seconds(self) -> float:
+        """Of guest work so far."""
+        return self._instance.seconds
+
+    def open(self, config: dict[str, Any]) -> None:
+        session = self._call("open", messages.config_json(config))
+        self._session = cast(int, session)
+
+    def discover(self) -> Catalog:
+        """Without streams where it has no ``discover``, which section 3.1 leaves to it."""
+        if not self._instance.exports(self._interface, "discover"):
+            return Catalog(streams=[])
+        text = cast(str, self._call("discover", self._opened()))
+        try:
+            return messages.catalog(text)
+        except ValueError as e:
+            raise BadAnswer(f"what discover gave is no catalog: {e}") from e
+
+    def validate(self) -> ValidationReport:
+        return wit_records.report(self._call("validate", self._opened()))
+
+    def run(self, request: RunRequest) -> RunSummary:
+        answer = self._call("run", self._opened(), wit_records.request_record(request))
+        summary = wit_records.summary(answer, self._loaded.role)
+        if summary is None:
+            raise BadAnswer(f"its summary has no part for the {self._loaded.role} role")
+        return summary
+
+    def close(self) -> None:
+        """Best effort: a fault of the connector's own close is a warning, and its instance,
+        sockets and frames are freed. Idempotent."""
+        session, self._session = self._session, None
+        try:
+            if session is not None and not self._instance.dead:
+                self._best_effort(lambda: self._call("close", session))
+        finally:
+            self._host.release()
+            self._instance.close()
+
+    def _opened(self) -> int:
+        if self._session is None:
+            raise BadAnswer("it is not open")
+        return self._session
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        return wit_records.unwrapped(self._instance.call(self._interface, function, *arguments))
+
+    def _best_effort(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except (wit_records.Said, Trap, PenstockError) as e:
+            self._host.say("WARN", f"the connector's close failed: {e}")

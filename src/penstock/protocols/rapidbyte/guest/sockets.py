@@ -1,0 +1,244 @@
+"""TCP connections that the host makes for a connector: allowed hosts only, non-blocking, bounded.
+
+A read never blocks: a guest runs its connection and its query on one thread, and a blocking read
+stops both. A name is looked up once, and connected is the very address that was compared. A
+would-block is answered at once for the first of a streak, because a tokio guest makes
+about sixty of them per round trip whatever happens; only then a short wait for the peer is put in.
+Any progress in either direction ends the streak. Source: the protocol, sections 4.4 and 8.
+"""
+
+import contextlib
+import errno
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.model.hosts import address_of, host_of
+from penstock.protocols.rapidbyte.declared.host_patterns import Reach, allows
+from penstock.protocols.rapidbyte.wire.messages import Refusal, refusal
+
+LONGEST_READ = 65536
+_LONGEST_SHOWN = 100
+ReadKind = Literal["data", "eof", "would-block", "spin"]
+
+_TIGHT = 0.0005
+"""Seconds: reads that come closer than this after a would-block are a spinner's."""
+_LONGEST_POLL_MS = 10
+_FREE_ABSORBED = 4
+"""Would-blocks answered at once where the adapter answers most of them itself."""
+_FREE = 128
+
+Waiting = Callable[[], AbstractContextManager[Any]]
+
+
+class SocketBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """``sockets`` open at once; ``connect``: seconds per address, and for the name.
+    ``addresses``: of one name, the rest is not tried, since an answer may list thousands."""
+
+    sockets: int = 128
+    connect: float = 10.0
+    addresses: int = 16
+
+
+@dataclass(slots=True)
+class _Open:
+    peer: socket.socket
+    streak: int = 0
+    last_block: float = 0.0
+
+
+class Sockets:
+    """``waiting``: around each wait, see ``CallChannel``."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        bounds: SocketBounds | None = None,
+        waiting: Waiting = contextlib.nullcontext,
+    ) -> None:
+        self._reach = reach
+        self._bounds = bounds or SocketBounds()
+        self.waiting = waiting
+        self._open: dict[int, _Open] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def connect(self, host: str, port: int) -> int:
+        wanted = host_of(host)
+        if wanted is None:
+            shown = ascii(host[:_LONGEST_SHOWN])
+            raise _denied(f"{shown} is neither the name of a host nor an address")
+        if not allows(self._reach.hosts, wanted, port):
+            raise _denied(f"Host '{wanted}' is not allowed by connector permissions (port {port})")
+        if len(self._open) >= self._bounds.sockets:
+            raise refusal(
+                "internal",
+                "TOO_MANY_SOCKETS",
+                f"{len(self._open)} connections are open: close some",
+            )
+        with self.waiting():
+            peer = self._connected(wanted, port)
+        peer.setblocking(False)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._last += 1
+        self._open[self._last] = _Open(peer)
+        return self._last
+
+    def read(self, handle: int, length: int, *, absorbed: bool) -> tuple[ReadKind, bytes]:
+        """``absorbed``: the caller answers the would-blocks that follow a ``spin`` itself."""
+        known = self._get(handle)
+        length = max(1, min(length, LONGEST_READ))
+        free = _FREE_ABSORBED if absorbed else _FREE
+        for last_try in (False, True):
+            try:
+                data = known.peer.recv(length)
+            except BlockingIOError:
+                tight = absorbed and time.monotonic() - known.last_block < _TIGHT
+                if last_try or not self._readable(known, free):
+                    known.last_block = time.monotonic()
+                    return ("spin" if tight else "would-block", b"")
+                continue
+            except OSError as e:
+                raise _broken("SOCKET_READ_FAILED", e) from None
+            known.streak = 0
+            return ("data", data) if data else ("eof", b"")
+        raise AssertionError("the second try returns")
+
+    def write(self, handle: int, data: bytes | memoryview) -> int | None:
+        """How many bytes it took; None: it would block."""
+        known = self._get(handle)
+        for last_try in (False, True):
+            try:
+                taken = known.peer.send(data)
+            except BlockingIOError:
+                # The guest will offer, and wasmtime copy, its whole pending buffer again: worth a
+                # short wait. But where the peer has sent something the guest must read first.
+                if last_try or not self._writable(known):
+                    return None
+                continue
+            except OSError as e:
+                raise _broken("SOCKET_WRITE_FAILED", e) from None
+            known.streak = 0
+            return taken
+        raise AssertionError("the second try returns")
+
+    def close(self, handle: int) -> None:
+        known = self._open.pop(handle, None)
+        if known is not None:
+            known.peer.close()
+
+    def clear(self) -> None:
+        for handle in list(self._open):
+            self.close(handle)
+
+    def _get(self, handle: int) -> _Open:
+        known = self._open.get(handle)
+        if known is None:
+            raise refusal("internal", "INVALID_SOCKET", f"Invalid socket handle: {handle}")
+        return known
+
+    def _readable(self, known: _Open, free: int) -> bool:
+        known.streak += 1
+        if known.streak <= free:
+            return False
+        wait = min(1 << min(known.streak - free - 1, 8), _LONGEST_POLL_MS)
+        return bool(self._poll(known, select.POLLIN, wait))
+
+    def _writable(self, known: _Open) -> bool:
+        ready = self._poll(known, select.POLLIN | select.POLLOUT, _LONGEST_POLL_MS)
+        return bool(ready & ~select.POLLIN)
+
+    def _poll(self, known: _Open, events: int, milliseconds: int) -> int:
+        poll = select.poll()
+        poll.register(known.peer, events)
+        with self.waiting():
+            ready = poll.poll(milliseconds)
+        return ready[0][1] if ready else 0
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in self._reachable(host, port):
+            try:
+                peer = socket.socket(family, kind, protocol)
+            except OSError as e:  # a kind of address that this machine has not
+                failure = e
+                continue
+            peer.settimeout(self._bounds.connect)
+            try:
+                peer.connect(address)
+                return peer
+            except OSError as e:
+                peer.close()
+                failure = e
+        raise refusal(
+            "transient_network",
+            "TCP_CONNECT_FAILED",
+            f"{host}:{port}: {_words(failure)}",
+            retryable=True,
+            safe_to_retry=True,
+        )
+
+    def _reachable(self, host: str, port: int) -> list[Any]:
+        """Those of its addresses that may be reached."""
+        denied: str | None = None
+        found: list[Any] = []
+        for entry in self._addresses(host, port):
+            address = address_of(str(entry[4][0]).partition("%")[0])
+            if address is None:
+                continue
+            why = self._reach.refusal(host, port, address)
+            denied = denied or why
+            found += [entry] if why is None else []
+        if not found and denied is not None:
+            raise _denied(denied)
+        return found[: self._bounds.addresses]
+
+    def _addresses(self, host: str, port: int) -> list[Any]:
+        """Looked up in a thread of its own: the resolver has no bound that we could set."""
+        found: list[Any] = []
+        failure: list[Exception] = []
+
+        def look_up() -> None:
+            try:
+                found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            except Exception as e:
+                failure.append(e)
+
+        thread = threading.Thread(target=look_up, name="penstock-lookup", daemon=True)
+        thread.start()
+        thread.join(self._bounds.connect)
+        if found:
+            return found
+        why = str(failure[0]) if failure else f"no answer for {self._bounds.connect:g} s"
+        raise refusal(
+            "transient_network",
+            "DNS_RESOLUTION_FAILED",
+            f"{host}: {why}",
+            retryable=True,
+            safe_to_retry=True,
+        )
+
+
+def _denied(why: str) -> Refusal:
+    return refusal("permission", "NETWORK_DENIED", why)
+
+
+def _broken(code: str, e: OSError) -> Refusal:
+    return refusal(
+        "transient_network", code, _words(e), retryable=True, safe_to_retry=True
+    )  # fmt: skip
+
+
+def _words(e: OSError | None) -> str:
+    if e is None:
+        return "no address"
+    return errno.errorcode.get(e.errno or 0, "") + " " + (e.strerror or str(e))

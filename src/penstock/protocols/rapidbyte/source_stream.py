@@ -1,0 +1,200 @@
+"""One stream read by a source: what the connector tells, as events of its stream.
+
+Frames stay columns. Not here: which streams are read (``source``), what a stream is told
+(``rapidbyte.declared.stream_context``), the conversation itself (``rapidbyte.guest.stream_run``).
+Source: the protocol, sections 3.1, 5 and 7.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.codec.columns import Columns
+from penstock.codec.untyped import Table
+from penstock.codec.untyped import compute as pc
+from penstock.errors import SourceError, StateError
+from penstock.model.catalog import ConfiguredStream
+from penstock.model.events import (
+    Batch,
+    Counted,
+    Error,
+    Event,
+    Log,
+    Schema,
+    State,
+    Status,
+    StreamStatus,
+    Tick,
+)
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.protocols.contract import ReadRequest, failure
+from penstock.protocols.rapidbyte.declared.sharding import divided
+from penstock.protocols.rapidbyte.declared.stream_context import context_of
+from penstock.protocols.rapidbyte.guest import stream_run
+from penstock.protocols.rapidbyte.guest.component import Opened
+from penstock.protocols.rapidbyte.guest.engine_events import faults, line, measured, rejected
+from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Frame, Logged, PutAside
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.wire import messages
+from penstock.protocols.rapidbyte.wire.frame_check import decoding, table_of
+from penstock.protocols.rapidbyte.wire.messages import CursorValue, StreamContext
+from penstock.protocols.rapidbyte.wire.schema import retold
+
+OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
+DELETED_AT = "_rb_deleted_at"
+
+
+class Reading:
+    """One stream's read."""
+
+    def __init__(
+        self,
+        what: Opened,
+        request: ReadRequest,
+        stream: ConfiguredStream,
+        state: SavedState | None,
+    ) -> None:
+        self._what, self._request, self._stream = what, request, stream
+        self._schema: Mapping[str, Any] = stream.stream.json_schema
+        self._state = state
+        self._frames: Any = None  # the Arrow schema of the last frame
+        self._began = time.monotonic()
+
+    @cached_property
+    def _context(self) -> StreamContext:
+        """Raises ``StateError``."""
+        settings, request = self._what.settings, self._request
+        context = context_of(settings, self._stream, self._state, request.limit)
+        return divided(context, request.shards.get(self._stream.id), settings.resources)
+
+    def events(self) -> Generator[Event]:
+        """A failure is this stream's alone."""
+        yield StreamStatus(self._stream.id, Status.started)
+        try:
+            yield from self._read()
+        except (SourceError, StateError) as e:
+            yield failure(e, self._stream.id, "source")
+            yield StreamStatus(self._stream.id, Status.incomplete)
+
+    def _read(self) -> Iterator[Event]:
+        stage = self._what.stage("source", self._request.config, self._request.timeouts)
+        runtime = self._what.runtime
+        stage.keys.begin(self._stream.id.key)
+        with closing(stage.keys), closing(self._told(stage)) as told:
+            waited = time.monotonic()
+            for item in told:
+                runtime.wait_seconds += time.monotonic() - waited
+                yield from self._event(item)
+                if self._over():
+                    yield self._timed_out()
+                    return
+                waited = time.monotonic()
+
+    def _told(self, stage: Stage) -> Any:
+        asked = self._request
+        return stream_run.read(
+            stage, self._context, asked.tick, dry_run=asked.dry_run, max_records=asked.limit
+        )
+
+    def _event(self, told: Any) -> Iterator[Event]:
+        match told:
+            case Frame():
+                yield from self._frame(told)
+            case Checkpoint():
+                yield from self._checkpoint(told)
+            case Logged():
+                yield line(told)
+            case PutAside():
+                yield rejected(told, self._stream.id)
+            case Ended():
+                yield from self._ended(told)
+            case _:
+                yield Tick()
+
+    def _frame(self, told: Frame) -> Iterator[Event]:
+        try:
+            table, size = table_of(told.data)
+            schema = table.schema
+            with decoding(told.data):
+                table = _with_deletes(table)
+        except messages.Refusal as e:
+            raise broken_frame("source", e, self._stream.id) from None
+        if self._frames is None or not schema.equals(self._frames):
+            self._frames = schema
+            new = retold(self._schema, table.schema)
+            if new is not None:
+                self._schema = new
+                yield Schema(self._stream.id, new)
+        runtime = self._what.runtime
+        runtime.bytes += len(told.data)
+        now = int(time.time() * 1000)
+        if table.num_rows:
+            yield Batch(self._stream.id, Columns(table), [now] * table.num_rows, size=size)
+
+    def _checkpoint(self, told: Checkpoint) -> Iterator[Event]:
+        wrong = faults(told, "source", self._context.stream_name)
+        payload = told.payload
+        if wrong or payload is None:
+            yield from wrong
+        elif payload.cursor_field is None or payload.cursor_value is None:
+            yield Counted("checkpoint without a cursor")
+        elif payload.cursor_value.text() is None:
+            yield Counted("checkpoint whose cursor is null")
+        else:
+            yield from self._cursor_at(payload.cursor_field, payload.cursor_value, told)
+
+    def _cursor_at(self, name: str, value: CursorValue, told: Checkpoint) -> Iterator[Event]:
+        """The connector's own document. As in v4 its place is one in the configured column,
+        whatever the connector calls that (``ID`` for ``id``)."""
+        cursor = self._context.cursor_info
+        if cursor is not None and (value.type == "lsn") is not (cursor.cursor_type == "lsn"):
+            text = f"a checkpoint that is not this stream's: {value.type} for {cursor.cursor_type}"
+            yield Log("WARN", text)
+            yield Counted("foreign:checkpoint")
+            return
+        blob = messages.payload_of(told.text)
+        if cursor is not None and name != cursor.cursor_field:
+            document = {**msgspec.json.decode(blob), "cursor_field": cursor.cursor_field}
+            blob = msgspec.json.encode(document)
+        yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), told.keys)
+
+    def _ended(self, told: Ended) -> Iterator[Event]:
+        yield from measured(told, self._stream.id, self._what.runtime)
+        if told.error is None:
+            yield StreamStatus(self._stream.id, Status.complete, keys=told.keys)
+            return
+        tries = self._request.tries.get(self._stream.id, 0) + 1
+        allowed = self._what.settings.resources.max_retries
+        yield error_of(told, self._stream.id, "source", tries, allowed)
+        yield StreamStatus(self._stream.id, Status.incomplete)
+
+    def _over(self) -> bool:
+        total = self._request.timeouts.total
+        return total is not None and time.monotonic() - self._began > total
+
+    def _timed_out(self) -> Error:
+        total = self._request.timeouts.total
+        return Error(
+            f"the source was still running after {total:g} s",
+            "system_error",
+            self._stream.id,
+            code="source.timeout",
+            hint="raise timeouts.total",
+        )
+
+
+def _with_deletes(table: Table) -> Table:
+    """v4's change rows say what they are; a delete also gets the time at which it was met, which
+    is how the engine knows one."""
+    if OPERATION not in table.column_names or DELETED_AT in table.column_names:
+        return table
+    now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))
+    deleted = pc.equal(pc.cast(table.column(OPERATION), pa.string()), "delete")
+    return table.append_column(DELETED_AT, pc.if_else(deleted, now, pa.scalar(None, now.type)))

@@ -1,0 +1,131 @@
+"""Documents of ours as the records that cross, and back: WIT names are kebab-case, and three
+enumerations have longer names there."""
+
+from typing import Any, cast
+
+from wasmtime.component import Record, Variant
+
+from penstock.protocols.rapidbyte.wire.messages import (
+    Fault,
+    RunRequest,
+    RunSummary,
+    ValidationReport,
+)
+
+_SCOPES = {"stream": "per-stream", "batch": "per-batch", "record": "per-record"}
+_SCOPES_BACK = {long: short for short, long in _SCOPES.items()}
+_COUNTS = {
+    "read": (
+        "records-read", "bytes-read", "batches-emitted", "checkpoint-count", "records-skipped",
+    ),
+    "write": (
+        "records-written", "bytes-written", "batches-written", "checkpoint-count",
+        "records-failed",
+    ),
+    "transform": (
+        "records-in", "records-out", "bytes-in", "bytes-out", "batches-processed",
+    ),
+}  # fmt: skip
+# An error is kept in reports: a connector cannot make them as large as it likes.
+_LONGEST_CODE, _LONGEST_MESSAGE, _LONGEST_DETAILS = 256, 16 * 1024, 256 * 1024
+_PART = {"source": "read", "destination": "write", "transform": "transform"}
+
+
+def _record(**fields: Any) -> Record:
+    record = Record()
+    for name, value in fields.items():
+        setattr(record, name.replace("_", "-"), value)
+    return record
+
+
+def _snake(word: str) -> str:
+    return word.replace("-", "_")
+
+
+def _kebab(word: str) -> str:
+    return word.replace("_", "-")
+
+
+def fault_record(fault: Fault) -> Record:
+    return _record(
+        category=_kebab(fault.category),
+        scope=_SCOPES[fault.scope],
+        code=fault.code,
+        message=fault.message,
+        retryable=fault.retryable,
+        retry_after_ms=fault.retry_after_ms,
+        backoff_class=fault.backoff_class,
+        safe_to_retry=fault.safe_to_retry,
+        commit_state=None if fault.commit_state is None else _kebab(fault.commit_state),
+        details_json=fault.details_json,
+    )
+
+
+def request_record(request: RunRequest) -> Record:
+    return _record(
+        phase=request.phase,
+        stream_context_json=request.context.text(),
+        dry_run=request.dry_run,
+        max_records=request.max_records,
+    )
+
+
+def unwrapped(result: Any) -> Any:
+    """The value of a ``result``. Raises :class:`Said` with the fault of an ``err``. wasmtime gives
+    both sides bare where their Python classes differ, else tagged."""
+    if isinstance(result, Variant):
+        if result.tag == "err":
+            raise Said(_fault(result.payload))
+        return result.payload
+    if isinstance(result, Record) and hasattr(result, "backoff-class"):
+        raise Said(_fault(result))
+    return result
+
+
+class Said(Exception):
+    """The connector answered with an error of its own."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def report(record: Any) -> ValidationReport:
+    return ValidationReport(
+        status=record.status, message=record.message, warnings=list(record.warnings)
+    )
+
+
+def summary(record: Any, role: str) -> RunSummary | None:
+    """None where the part of this role is missing."""
+    part = _PART[role]
+    counts = getattr(record, part)
+    if counts is None:
+        return None
+    return RunSummary(
+        role=cast(str, record.role),
+        counts={_snake(name): cast(int, getattr(counts, name)) for name in _COUNTS[part]},
+    )
+
+
+def _fault(record: Any) -> Fault:
+    def of(name: str) -> Any:
+        return getattr(record, name)
+
+    commit_state, details = of("commit-state"), of("details-json")
+    return Fault(
+        category=_snake(of("category")),
+        scope=_SCOPES_BACK[of("scope")],
+        code=_short(of("code"), _LONGEST_CODE),
+        message=_short(of("message"), _LONGEST_MESSAGE),
+        retryable=of("retryable"),
+        retry_after_ms=of("retry-after-ms"),
+        backoff_class=of("backoff-class"),
+        safe_to_retry=of("safe-to-retry"),
+        commit_state=None if commit_state is None else _snake(commit_state),
+        details_json=None if details is None else _short(details, _LONGEST_DETAILS),
+    )
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"

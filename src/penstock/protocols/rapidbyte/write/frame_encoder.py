@@ -1,0 +1,75 @@
+"""The rows of parts as frames that any v4 destination can take.
+
+Columns have the names that tables show. Their types are those that v4 can name: instants are UTC
+without a zone, lists and structs are JSON text by original names; decimals are Arrow's own, or text
+for a destination that refuses them. Nothing is rounded. Not here: what a value looks like in JSON
+(``codec.json_text``).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.codec import json_text
+from penstock.codec.arrow import arrow_type
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.model.types import DataType, Kind, RowSchema
+from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.wire.compression import Bytes
+
+_LONGEST_TEXT = 64 << 20  # of columns made JSON in one go: their text is held twice
+
+
+class Frames:
+    """Of one stream under one schema. ``limit``: bytes of a frame. ``narrow``: no decimals."""
+
+    def __init__(self, schema: RowSchema, limit: int, *, narrow: bool) -> None:
+        self._fields, self._limit, self._narrow = schema.fields, limit, narrow
+
+    def of(self, batch: Any) -> Iterator[Bytes]:
+        """``batch``: a pyarrow.RecordBatch as it stands in a part. Frames that fit. Raises
+        ``Refusal`` (``RECORD_TOO_LARGE``)."""
+        if batch.num_rows > 1 and batch.nbytes > _LONGEST_TEXT:
+            middle = batch.num_rows // 2
+            yield from self.of(batch.slice(0, middle))
+            yield from self.of(batch.slice(middle))
+            return
+        columns = [self._column(batch.column(f.name), f.type) for f in self._fields]
+        yield from fitting([self._frame(columns)], self._limit)
+
+    def empty(self) -> Bytes:
+        """A frame of no rows: it tells the columns of a stream that has none."""
+        columns = [self._column(pa.nulls(0, arrow_type(f.type)), f.type) for f in self._fields]
+        return self._frame(columns)
+
+    def _frame(self, columns: list[Array]) -> Bytes:
+        """A column is non-null where its schema says so, in every frame; should a value have been
+        lost all the same, the frame does not deny it."""
+        fields = [
+            pa.field(f.name, c.type, nullable=f.nullable or c.null_count > 0)
+            for f, c in zip(self._fields, columns, strict=True)
+        ]
+        return frame_of(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+
+    def _column(self, column: Array, known: DataType) -> Array:
+        wanted = arrow_type(known)
+        if column.type != wanted:
+            column = pc.cast(column, wanted)
+        match known.kind:
+            case Kind.array | Kind.struct:
+                return _texts(column, known)
+            case Kind.decimal if self._narrow:
+                return _texts(column, known)
+            case Kind.timestamp:  # stored as UTC: without the zone's name the instant stays
+                return column.cast(pa.timestamp("us"))
+            case _:
+                return column
+
+
+def _texts(column: Array, known: DataType) -> Array:
+    texts = json_text.joined(json_text.pieces(column, known), len(column))
+    if column.null_count == 0:
+        return texts
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))

@@ -1,0 +1,177 @@
+"""How a tap is started: which options it takes, and what it says of them.
+
+The catalog's option is known (``--about``'s capabilities, ``--help``, the user's own word) or found
+by trying, for the specification has only ``--catalog`` and older taps read ``--properties``. Pure.
+Neighbours: ``source`` starts taps, ``probe`` runs what answers once. Sources: specification,
+Synopsis; singer-python's ``parse_args``; the Singer SDK's ``--about``.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+from penstock.protocols.singer.messages import About
+from penstock.runtimes.contract import Argument, PrivateFile
+
+CONFIG = "config.json"
+CAPABILITIES = "capabilities"
+CATALOG_ARGUMENT = "catalog_argument"
+
+_CATALOG, _PROPERTIES = "--catalog", "--properties"
+_OPTIONS = ("catalog", "properties", "discover", "state", "test", "about")
+_REFUSALS = r"unrecognized|no such option|unknown|invalid option|unexpected|not defined|ambiguous"
+_SECRET_NAMES = (
+    "[Pp]ass(word|phrase|wd)|PASS|[Ss]ecret|SECRET|[Tt]oken|TOKEN|[Kk]ey$|KEY$|[Cc]redential"
+    "|[Pp]rivate|[Aa]uth|_pw$|dsn|_url$|connection_string"
+)
+SECRET_WORD = "secret"
+_ANYTHING = "penstock-anything"
+
+
+def config_file(config: dict[str, Any]) -> list[Argument]:
+    """The tap may write into its config (specification, Config)."""
+    content = msgspec.json.encode(config)
+    return ["--config", PrivateFile(CONFIG, content, writable=True)]
+
+
+def catalog_options(abilities: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The options to give the catalog under, each a set to be given at once; several: to be tried
+    in this order. A tap that lists both reads only one of them, so it gets both."""
+    match abilities.get(CATALOG_ARGUMENT):
+        case "catalog":
+            return [(_CATALOG,)]
+        case "properties":
+            return [(_PROPERTIES,)]
+        case "none":
+            return [()]
+        case _:
+            pass
+    words = abilities.get(CAPABILITIES)
+    if isinstance(words, list) and words:
+        known = [o for o in (_CATALOG, _PROPERTIES) if o.removeprefix("--") in words]
+        return [tuple(known)]
+    return [(_CATALOG,), (_PROPERTIES,), ()]
+
+
+def catalog_files(options: Iterable[str], catalog: bytes) -> list[Argument]:
+    given: list[Argument] = []
+    for option in options:
+        given += [option, PrivateFile(f"{option.removeprefix('--')}.json", catalog)]
+    return given
+
+
+def refused(options: Iterable[str], words: str) -> bool:
+    """Did the tap end because it does not know these options? ``words``: its stderr."""
+    names = "|".join(re.escape(o.lstrip("-")) for o in options)
+    pattern = rf"(?i)(?:{_REFUSALS})[^\n]*\b(?:{names})\b"
+    return bool(names) and re.search(pattern, words) is not None
+
+
+def about_of(text: bytes) -> About | None:
+    """What ``--about`` printed; None where that is not what it printed."""
+    start = text.find(b"{")
+    try:
+        found = msgspec.json.decode(text[max(start, 0) :], type=About)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found.settings or found.capabilities else None
+
+
+def abilities_of(about: About) -> dict[str, Any]:
+    """``capabilities``: words; the tap's own version and its SDK's where it says them."""
+    known = {"version": about.version, "sdk_version": about.sdk_version}
+    words = [w for w in about.capabilities if isinstance(w, str)]
+    return {CAPABILITIES: words, **{k: v for k, v in known.items() if v is not None}}
+
+
+def abilities_of_help(text: str) -> dict[str, Any]:
+    """The options that a usage text names; empty where it is none."""
+    if "--config" not in text:
+        return {}
+    return {CAPABILITIES: [o for o in _OPTIONS if re.search(rf"--{o}\b", text)]}
+
+
+def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
+    """The schema with one word for secrets: what is ``writeOnly`` is secret too, and what is called
+    like one, marked or not, declared or not: few taps mark theirs. It allows what it allowed."""
+    schema = cast(dict[str, Any], _marked(settings, 0))
+    given = schema.get("allOf", [])
+    branches = cast(list[Any], given) if isinstance(given, list) else [given]
+    schema["allOf"] = [*branches, {"$ref": f"#/{_ANYTHING}"}]
+    schema[_ANYTHING] = _named_like_secrets()
+    return schema
+
+
+def unknown_schema() -> dict[str, Any]:
+    """Of a tap that publishes none: anything is allowed."""
+    return config_schema({"type": "object"})
+
+
+def _named_like_secrets() -> dict[str, Any]:
+    """A schema of anything, in which what is called like a secret is one, however deep."""
+    inner = {"$ref": f"#/{_ANYTHING}"}
+    return {
+        "patternProperties": {_SECRET_NAMES: {SECRET_WORD: True}},
+        "additionalProperties": inner,
+        "items": inner,
+    }
+
+
+def _marked(node: Any, depth: int) -> Any:
+    if depth > 64:
+        return node
+    if isinstance(node, list):
+        return [_marked(n, depth + 1) for n in cast(list[Any], node)]
+    if not isinstance(node, dict):
+        return node
+    here = {k: _marked(v, depth + 1) for k, v in cast(dict[str, Any], node).items()}
+    if here.get("writeOnly") is True:
+        here[SECRET_WORD] = True
+    return here
+
+
+_PREFIXED = re.compile(
+    r"(?:^|[\s|\[])(?:CRITICAL|FATAL)\b[\s|:\]]*(?P<text>.*\S)"
+    r"|level=(?:CRITICAL|FATAL)\s+message=(?P<message>.*\S)"
+)
+
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Failure)\b(?::|$)")
+_EXCEPTION_LINES = 4
+
+
+def last_words(stderr: str) -> str | None:
+    """The error to show: the last line that is marked CRITICAL or FATAL, which is the convention
+    (getting-started, BEST_PRACTICES; logs as text, as key=value and as JSON are read), else the
+    exception that ended the tap."""
+    lines = stderr.splitlines()
+    for line in reversed(lines):
+        if line.startswith("{"):
+            found = _of_json(line)
+        else:
+            match = _PREFIXED.search(line)
+            found = match and (match["text"] or match["message"])
+        if found:
+            # The SDK puts its own name between two bars.
+            return found.rpartition(" | ")[2].strip() or found
+    return _exception(lines)
+
+
+def _exception(lines: list[str]) -> str | None:
+    """What Python says at the end of the last traceback."""
+    at = next((i for i in range(len(lines) - 1, -1, -1) if _RAISED.match(lines[i])), None)
+    if at is None:
+        return None
+    said = [line.strip() for line in lines[at : at + _EXCEPTION_LINES] if line.strip()]
+    return " ".join(said)
+
+
+def _of_json(line: str) -> str | None:
+    try:
+        entry = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    level = str(entry.get("level") or entry.get("levelname") or entry.get("severity") or "")
+    text = entry.get("message") or entry.get("msg") or entry.get("event")
+    return str(text) if level.upper() in ("CRITICAL", "FATAL") and text else None

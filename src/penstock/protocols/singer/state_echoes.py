@@ -1,0 +1,269 @@
+"""Which state a target's echo stands for (L1).
+
+A target prints bare state values. Some print the last one they were given, whole; some put a value
+together from the bookmarks of the streams that they have flushed. What is matched is what was sent:
+
+* From a Singer tap, the tap's own values (:class:`OwnValues`). An echo acks the newest pending
+  value that it equals; where it equals none, the newest one whose bookmarks it all repeats.
+  A value that was sent several times with rows in between is taken for the first of them: it may
+  be that one's echo. An empty value, which targets print unasked, acks nothing. (A merging target
+  proves nothing of a stream that the value has no bookmark for; such a stream the tap reads anew.)
+* From another protocol, values of ours (:class:`OurValues`), with a number for each stream that
+  grows; so a target that merges bookmarks acks each stream by itself.
+
+At the end, what no echo could name, rows that no state followed or a value that was sent before, is
+closed by one more STATE: the last value with the property ``penstock_end``. It says nothing that
+the last value did not say, so its echo acks that value as any echo of it does; rows that no state
+covers count as written only where the target also read all of its input and exited with 0.
+
+Pure bookkeeping under one lock: the thread that feeds marks, the one that hears matches.
+Neighbours: ``outgoing`` sends, ``target_output`` hears.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from penstock.codec.exact_json import exact, exact_text
+from penstock.model.catalog import StreamId
+from penstock.protocols.contract import StateMark
+
+CLOSING = "penstock_end"
+_SHARED = "penstock"  # the bookmark of a shared state before any rows
+
+
+class Marks(Protocol):
+    """Texts are JSON values for a STATE message. ``guessed``: how many echoes were acks though no
+    such value was sent."""
+
+    guessed: int
+
+    def fed(self, stream: StreamId) -> None:
+        """Rows of this stream are about to be written."""
+        ...
+
+    def mark(self, mark: StateMark) -> str:
+        """The value to send for it. From here on it is pending."""
+        ...
+
+    def closing(self) -> str | None:
+        """The value to send at the end of the input; None: the last one sent will do."""
+        ...
+
+    def echo(self, value: Any) -> list[int] | None:
+        """The numbers of the marks it acks, those that are implied left out; None where it
+        repeats nothing that was sent. ``value``: as ``exact_json.exact`` reads it."""
+        ...
+
+    def complete(self) -> bool:
+        """True once the target gave back a state that was sent after all else."""
+        ...
+
+
+def marks_for(
+    source_protocol: str, names: Callable[[StreamId], str], *, strict: bool = False
+) -> Marks:
+    """``names``: of a stream in messages. ``strict``: only an equal value is an echo."""
+    if source_protocol == "singer":
+        return OwnValues(strict=strict)
+    return OurValues(names, strict=strict)
+
+
+@dataclass(slots=True)
+class _Sent:
+    seq: int
+    value: Any
+    rows: bool  # came between the one before and this one
+    bookmarks: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class OwnValues:
+    def __init__(self, *, strict: bool) -> None:
+        self.guessed = 0
+        self._strict = strict
+        self._lock = threading.Lock()
+        self._sent: list[_Sent] = []  # the last that was acked, if any, and those after it
+        self._acked = 0  # of those: 0 or 1
+        self._rows = False  # since the last mark
+        self._token = ""
+        self._closed = False
+
+    def fed(self, stream: StreamId) -> None:
+        with self._lock:
+            self._rows = True
+
+    def mark(self, mark: StateMark) -> str:
+        value = exact(mark.state.blob)
+        with self._lock:
+            self._sent.append(_Sent(mark.seq, value, self._rows, _bookmarks(value)))
+            self._rows = False
+        return one_line(mark.state.blob)
+
+    def closing(self) -> str | None:
+        with self._lock:
+            if not self._rows and (not self._sent or self._is_unmistakable()):
+                return None
+            self._token = uuid.uuid4().hex
+            last = self._sent[-1].value if self._sent else None
+            known = cast(dict[str, Any], last) if isinstance(last, dict) else {}
+            return exact_text({**known, CLOSING: self._token}).decode()
+
+    def echo(self, value: Any) -> list[int] | None:
+        with self._lock:
+            if _closes(value, self._token):
+                self._closed = True
+                pending = len(self._sent) > self._acked
+                return self._ack(len(self._sent) - 1) if pending else []
+            found = self._find(value)
+            if found is None:
+                return None
+            if found < self._acked:
+                return []
+            self.guessed += self._sent[found].value != value
+            return self._ack(found)
+
+    def complete(self) -> bool:
+        with self._lock:
+            if self._token:
+                return self._closed
+            return not self._rows and len(self._sent) == self._acked
+
+    def _is_unmistakable(self) -> bool:
+        last = self._sent[-1]
+        return bool(last.value) and self._find(last.value) == len(self._sent) - 1
+
+    def _find(self, value: Any) -> int | None:
+        """The place of the mark that an echo stands for."""
+        if _is_empty(value):
+            return None
+        equal = next((i for i, s in enumerate(self._sent) if s.value == value), None)
+        if equal is not None:
+            return self._last_alike(equal, lambda s: s.value)
+        given = _bookmarks(value)
+        if self._strict or not given:
+            return None
+        repeated = [s for s in self._sent if s.bookmarks and _repeats(given, s.bookmarks)]
+        if not repeated:
+            return None
+        newest = repeated[-1].bookmarks
+        first = next(i for i, s in enumerate(self._sent) if s.bookmarks == newest)
+        return self._last_alike(first, lambda s: s.bookmarks)
+
+    def _last_alike(self, place: int, what: Callable[[_Sent], Any]) -> int:
+        """The last of the marks from ``place`` on that say the same, with no rows in between."""
+        while place + 1 < len(self._sent):
+            after = self._sent[place + 1]
+            if after.rows or what(after) != what(self._sent[place]):
+                break
+            place += 1
+        return place
+
+    def _ack(self, place: int) -> list[int]:
+        self._sent = self._sent[place:]
+        self._acked = 1
+        return [self._sent[0].seq]
+
+
+class OurValues:
+    """``{"bookmarks": {stream: {"seq": n, "run": id}}}``: everything of that stream before the mark
+    ``n`` is covered. ``run`` tells the echo of an earlier push from one of this."""
+
+    def __init__(self, names: Callable[[StreamId], str], *, strict: bool) -> None:
+        self.guessed = 0  # what it sends has a number
+        self._names, self._strict = names, strict
+        self._lock = threading.Lock()
+        self._run = uuid.uuid4().hex[:12]
+        self._seqs: dict[str, int] = {}
+        self._dirty: set[str] = set()  # names with rows that no mark covers
+        self._pending: list[tuple[int, str, dict[str, int], dict[str, int]]] = []
+        self._token = ""
+        self._closed = False
+
+    def fed(self, stream: StreamId) -> None:
+        with self._lock:
+            self._dirty.add(self._names(stream))
+
+    def mark(self, mark: StateMark) -> str:
+        stream = mark.state.scope.stream
+        with self._lock:
+            if stream is None:
+                covered = self._dirty or ({_SHARED} if not self._seqs else set[str]())
+                self._seqs.update(dict.fromkeys(covered, mark.seq))
+                self._dirty = set()
+                needs = dict(self._seqs)
+            else:
+                name = self._names(stream)
+                self._seqs[name] = mark.seq
+                self._dirty.discard(name)
+                needs = {name: mark.seq}
+            self._pending.append((mark.seq, mark.state.scope.key, needs, dict(self._seqs)))
+            return self._value().decode()
+
+    def closing(self) -> str | None:
+        with self._lock:
+            if not self._dirty:
+                return None
+            self._token = uuid.uuid4().hex
+            return self._value(self._token).decode()
+
+    def echo(self, value: Any) -> list[int] | None:
+        with self._lock:
+            closes = _closes(value, self._token)
+            self._closed |= closes
+            given = {k: v for k, v in _bookmarks(value).items() if self._is_ours(v)}
+            if not given and not closes:
+                return None
+            seqs = {name: bookmark["seq"] for name, bookmark in given.items()}
+            acked: dict[str, int] = {}
+            left: list[tuple[int, str, dict[str, int], dict[str, int]]] = []
+            for entry in self._pending:
+                seq, scope, needs, whole = entry
+                wanted = whole if self._strict else needs
+                if all(seqs.get(n, 0) >= s for n, s in wanted.items()):
+                    acked[scope] = seq
+                else:
+                    left.append(entry)
+            self._pending = left
+            return sorted(acked.values())
+
+    def complete(self) -> bool:
+        with self._lock:
+            return not self._pending and (self._closed if self._token else not self._dirty)
+
+    def _value(self, token: str = "") -> bytes:
+        bookmarks = {n: {"seq": s, "run": self._run} for n, s in self._seqs.items()}
+        return exact_text({"bookmarks": bookmarks} | ({CLOSING: token} if token else {}))
+
+    def _is_ours(self, bookmark: Any) -> bool:
+        if not isinstance(bookmark, dict):
+            return False
+        given = cast(dict[str, Any], bookmark)
+        return given.get("run") == self._run and isinstance(given.get("seq"), int)
+
+
+def one_line(text: str) -> str:
+    """A JSON text on one line: a line break in it can only be white space."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _bookmarks(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    found = cast(dict[str, Any], value).get("bookmarks")
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _closes(value: Any, token: str) -> bool:
+    if not token or not isinstance(value, dict):
+        return False
+    return cast(dict[str, Any], value).get(CLOSING) == token
+
+
+def _repeats(given: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(name in given and given[name] == value for name, value in wanted.items())
+
+
+def _is_empty(value: Any) -> bool:
+    return not value or value == {"bookmarks": {}}

@@ -1,0 +1,148 @@
+"""Which mode, cursor, key and columns a stream is synced with: metadata's rules, the user's wishes.
+
+Pure. Not here: what is written into the tap's catalog (``catalog``), full lists of streams
+(``engine.plan.streams``). A stream can always be read anew: its bookmark is left out. What a tap
+says of key and cursor are defaults, but for a cursor outside ``valid-replication-keys``.
+"""
+
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    SyncMode,
+)
+from penstock.protocols.contract import StreamWish
+from penstock.protocols.singer.catalog import (
+    default_columns,
+    forced,
+    preset,
+    reads_tables,
+    valid_cursors,
+)
+from penstock.protocols.stream_config import (
+    exists,
+    listed,
+    must_exist,
+    names_of,
+    read_anew,
+    selection,
+    target_of,
+    word,
+)
+
+
+def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
+    """The configured stream. ``deleted_at``: the property that marks deletes, kept under
+    append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
+    mode = _sync_mode(stream, wish)
+    known = wish.primary_key or stream.source_defined_primary_key
+    target, reason = target_of(stream, wish, mode, known)
+    cursor = _cursor(stream, mode, wish)
+    dedup = target is DestinationSyncMode.append_dedup
+    key = _primary_key(stream, wish, needed=dedup)
+    kept = [*key, cursor]
+    if dedup and exists(stream.json_schema, (deleted_at,)):
+        kept.append((deleted_at,))
+    wished = default_columns(stream) if wish.columns is None else wish.columns
+    chosen = selection(stream, wished, kept)
+    return ConfiguredStream(
+        stream=stream,
+        sync_mode=mode,
+        destination_sync_mode=target,
+        cursor_field=cursor,
+        primary_key=key,
+        columns=chosen.columns,
+        nested=chosen.nested,
+        replaces=wish.replaces,
+        mode_reason=reason,
+        source_decides=_source_decides(stream, wish) and mode is SyncMode.incremental,
+    )
+
+
+def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
+    """What is wished, else what the catalog names, else incremental where a cursor is known, where
+    the stream cannot be read anew, or where only the tap knows."""
+    wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
+    if wished is None and read_anew(stream, wish):
+        return SyncMode.full_refresh
+    if wished is None:
+        named = preset(stream)
+        if named is not None:
+            unusable = named is SyncMode.incremental and _missing_cursor(stream, wish)
+            return SyncMode.full_refresh if unusable else named
+        known = wish.cursor_field or stream.default_cursor_field
+        known = known or (_source_decides(stream, wish) and not wish.unrecorded)
+        anew = SyncMode.full_refresh in stream.sync_modes and not known
+        return SyncMode.full_refresh if anew else SyncMode.incremental
+    if wished not in stream.sync_modes:
+        insists = forced(stream)
+        because = f": the tap insists on {insists.value}" if insists else ""
+        raise ConfigError(
+            f"stream {stream.id} does not support sync_mode {wished.value}{because}",
+            code="config.sync_mode",
+            hint=f"it supports: {', '.join(stream.sync_modes)}",
+            stream=str(stream.id),
+        )
+    return wished
+
+
+def _source_decides(stream: Stream, wish: StreamWish) -> bool:
+    """Neither user nor catalog says a word of replication: the tap keeps its place in its state, or
+    sends everything each time, and only it knows which."""
+    said = wish.sync_mode or wish.cursor_field or stream.default_cursor_field or preset(stream)
+    return not (said or valid_cursors(stream) or reads_tables(stream))
+
+
+def _missing_cursor(stream: Stream, wish: StreamWish) -> bool:
+    return reads_tables(stream) and not (wish.cursor_field or stream.default_cursor_field)
+
+
+def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
+    """Empty where the tap keeps its place by itself. Raises ``ConfigError``."""
+    if mode is not SyncMode.incremental:
+        return ()
+    path = wish.cursor_field or stream.default_cursor_field
+    offered = valid_cursors(stream)
+    if path is None:
+        if _missing_cursor(stream, wish) or offered:
+            names = list(offered) or names_of(stream.json_schema)
+            raise ConfigError(
+                f"stream {stream.id}: incremental needs a cursor, and the tap names none",
+                code="config.cursor_missing",
+                hint="set cursor_field to the property that grows with every change"
+                f" ({listed(names)}), or use full_refresh",
+                stream=str(stream.id),
+            )
+        return ()
+    if wish.cursor_field:
+        must_exist(stream, "cursor_field", path)
+        if len(path) > 1 or (offered and not {*path} <= {*offered}):
+            allowed = listed(list(offered)) if offered else "a top-level property"
+            raise ConfigError(
+                f"stream {stream.id}: {'.'.join(path)} cannot be its replication key",
+                code="config.cursor",
+                hint=f"the tap takes {allowed}",
+                stream=str(stream.id),
+            )
+    return path if exists(stream.json_schema, path) else ()
+
+
+def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[FieldPath, ...]:
+    """The user's, else the tap's. Raises ``ConfigError``."""
+    own, wished = stream.source_defined_primary_key or (), wish.primary_key or ()
+    for path in wished:
+        must_exist(stream, "primary_key", path)
+    key = wished or own
+    if needed and not key:
+        raise ConfigError(
+            f"stream {stream.id}: append_dedup needs a primary key, and the tap names none",
+            code="config.primary_key_missing",
+            hint="set primary_key (a list of paths, for example [[id]]), or use append",
+            stream=str(stream.id),
+        )
+    if needed and not wished:
+        for path in own:
+            must_exist(stream, "key_properties", path)
+    return key

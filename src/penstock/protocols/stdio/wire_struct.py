@@ -1,0 +1,102 @@
+"""Wire structs that lose nothing: typed fields, and beside them every field that nobody declared.
+
+Not here: any protocol's own structs (``protocols/*/messages.py``) and the hot path, which decodes
+light msgspec structs directly. Numbers of unknown fields keep all their digits
+(``codec.exact_json``).
+"""
+
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from penstock.codec.exact_json import exact, exact_text
+
+
+class Wire(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Base of a wire struct. ``unknown`` holds the keys of the object that the struct does not
+    declare, and declared ones that were given with their default value (an explicit null)."""
+
+    unknown: dict[str, Any] = msgspec.field(default_factory=dict, name="(unknown)")
+
+
+W = TypeVar("W", bound=Wire)
+
+
+class WireError(ValueError):
+    """The text is no JSON, or not of this struct's shape; the message gives the path."""
+
+
+def decode(kind: type[W], text: bytes | str | msgspec.Raw) -> W:
+    """A struct from one JSON object. Raises :class:`WireError`."""
+    try:
+        data = exact(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise WireError(f"not one JSON value: {e}") from None
+    return from_data(kind, data)
+
+
+def from_data(kind: type[W], data: Any) -> W:
+    """A struct from decoded JSON data (which is shared, not copied). Raises :class:`WireError`."""
+    try:
+        value = msgspec.convert(data, kind)
+    except msgspec.ValidationError as e:
+        raise WireError(str(e)) from None
+    _keep_unknown(value, data)
+    return value
+
+
+def to_data(value: Any) -> Any:
+    """JSON data of a struct, its unknown fields included. Declared fields win over unknown ones."""
+    if isinstance(value, Wire):
+        known: dict[str, Any] = {}
+        for field in _fields(type(value)):
+            current = getattr(value, field.name)
+            if field.required or current != _default(field):
+                known[field.encode_name] = to_data(current)
+        return {**value.unknown, **known}
+    if isinstance(value, list):
+        return [to_data(v) for v in cast(list[Any], value)]
+    return value
+
+
+def encode(value: Wire) -> bytes:
+    """One JSON object, without a newline."""
+    return exact_text(to_data(value))
+
+
+@cache
+def _fields(kind: type[Wire]) -> tuple[FieldInfo, ...]:
+    return tuple(f for f in msgspec.structs.fields(kind) if f.name != "unknown")
+
+
+def _default(field: FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _keep_unknown(value: Wire, data: dict[str, Any]) -> None:
+    """Walk the struct and the data it came from side by side."""
+    declared: set[str] = set()
+    for field in _fields(type(value)):
+        name = field.encode_name
+        if name not in data:
+            continue
+        current = getattr(value, field.name)
+        if field.required or current != _default(field):
+            declared.add(name)
+        if isinstance(current, Wire):
+            _keep_unknown(current, data[name])
+        elif isinstance(current, list):
+            for item, raw in zip(cast(list[Any], current), data[name], strict=True):
+                if isinstance(item, Wire):
+                    _keep_unknown(item, raw)
+    if len(declared) != len(data):
+        value.unknown = {k: v for k, v in data.items() if k not in declared}
+
+
+def plain(value: Wire) -> dict[str, Any]:
+    """JSON data with ordinary floats, for whoever does arithmetic or hands it on."""
+    return msgspec.json.decode(encode(value))

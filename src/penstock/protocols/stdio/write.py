@@ -1,0 +1,214 @@
+"""A write's conversation, whatever the protocol: one thread feeds stdin, another hears stdout.
+
+Not here: what is written (``protocols/*/destination.py`` gives chunks of bytes) and what answers
+mean (it gives a :class:`Hearing`). Every wait is bounded (L11): a destination that neither reads
+nor answers is stopped after ``Timeouts.heartbeat`` seconds, and so is one that does not end. Only
+one that has read its input to the end and exits with 0 has ended well.
+"""
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Protocol
+
+from penstock.errors import Defect
+from penstock.model.events import Error, Exited, Tick
+from penstock.protocols.contract import ENDED_HINTS, Answer
+from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
+
+Chunk = Any
+"""Bytes to be written: bytes, a memoryview or a pyarrow.Buffer. None: nothing for a while."""
+
+CLOSED_INPUT_SECONDS = 300.0
+"""For a destination that reads no more to write what it has, to say why, and to end."""
+_STEP = 0.2
+_JOIN_SECONDS = 60.0  # for a chunk that is being made
+
+
+class Hearing(Protocol):
+    """What is made of stdout. ``beats`` grows with every ack; ``failed``: it told a failure of its
+    own, so that its exit code proves nothing."""
+
+    beats: int
+    failed: bool
+
+    def take(self, block: bytes) -> Iterator[Answer]: ...
+
+    def finish(self) -> Iterator[Answer]:
+        """stdout has ended."""
+        ...
+
+    def ended_well(self) -> Iterator[Answer]:
+        """It has read all of its input, told no failure and ended with exit code 0: what follows
+        from that."""
+        ...
+
+
+class Feeder:
+    """Draws ``chunks`` and writes them, in a thread of its own, then closes stdin. ``ended``:
+    everything was written and read; ``broken``: nobody reads any more."""
+
+    def __init__(self, channel: ByteChannel, chunks: Generator[Chunk | None]) -> None:
+        self._channel, self._chunks = channel, chunks
+        self.ended = self.broken = False
+        self.ended_at = 0.0
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._waiting_since: float | None = None
+        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write no more. What is being made is waited for; the rest of the chunks is not made."""
+        self._stop.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def check(self) -> None:
+        """Raises what drawing a chunk raised."""
+        alive = self._thread.is_alive()  # before its last word is looked at
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if not (alive or self.ended or self.broken):
+            raise Defect("the thread that feeds the destination is gone")
+
+    def stalled(self) -> float:
+        """Seconds since the destination took a byte, while one waits for it."""
+        since = self._waiting_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _run(self) -> None:
+        try:
+            with closing(self._chunks):
+                for chunk in self._chunks:
+                    if chunk is not None:
+                        self._write(chunk)
+                    if self._stop.is_set():
+                        return
+                self._drain()
+        except BrokenPipeError:
+            self.broken = True
+        except BaseException as e:  # whatever it is, whoever hears must get it
+            self._failure = e
+
+    def _write(self, chunk: Chunk) -> None:
+        view = memoryview(chunk).cast("B")
+        self._waiting_since = time.monotonic()
+        while view and not self._stop.is_set():
+            taken = self._channel.write(view, _STEP)
+            if taken:
+                self._waiting_since = time.monotonic()
+                view = view[taken:]
+        self._waiting_since = None
+
+    def _drain(self) -> None:
+        self._waiting_since = time.monotonic()
+        while not self._channel.drained(_STEP):
+            if self._stop.is_set():
+                return
+        self._waiting_since = None
+        self.ended_at = time.monotonic()
+        self.ended = True
+        self._channel.end_input()
+
+
+_HANGS = (
+    "see in the log what it said last, and whether the system that it writes to answers; if it is"
+    " only slow, raise the limit"
+)
+
+
+class _TimedOut(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _ours(message: str, code: str, hint: str) -> Error:
+    return Error(message, "system_error", code=f"destination.{code}", hint=hint)
+
+
+class _Limits:
+    """The clocks of one conversation."""
+
+    def __init__(self, timeouts: Timeouts, feeder: Feeder, hearing: Hearing) -> None:
+        self._timeouts, self._feeder, self._hearing = timeouts, feeder, hearing
+        self._began = self._beat_at = time.monotonic()
+        self._beats = 0
+        self._broken_at: float | None = None
+
+    def check(self) -> None:
+        """Raises :class:`_TimedOut`."""
+        now, bound, total = time.monotonic(), self._timeouts.heartbeat, self._timeouts.total
+        if self._hearing.beats != self._beats:
+            self._beats, self._beat_at = self._hearing.beats, now
+        if total is not None and now - self._began > total:
+            raise _TimedOut("timeout", f"the destination was still running after {total:g} s")
+        if self._feeder.stalled() > bound:
+            raise _TimedOut(
+                "heartbeat",
+                f"the destination read nothing of its input for {bound:g} s",
+            )
+        if self._feeder.ended and now - max(self._feeder.ended_at, self._beat_at) > bound:
+            raise _TimedOut(
+                "no_exit",
+                f"the destination did not end within {bound:g} s of the end of its input",
+            )
+        if self._feeder.broken:
+            self._broken_at = self._broken_at or now
+            if now - self._broken_at > CLOSED_INPUT_SECONDS:
+                raise _TimedOut(
+                    "closed_input",
+                    "the destination closed its input before the end and did not end",
+                )
+
+
+def converse(
+    runtime: Runtime,
+    arguments: Sequence[Argument],
+    timeouts: Timeouts,
+    tick: float,
+    chunks: Generator[Chunk | None],
+    hearing: Hearing,
+) -> Iterator[Answer]:
+    """One write's answers; the last one is ``Exited``. A ``Tick`` comes every ``tick`` seconds.
+    What drawing a chunk raises is raised here."""
+    with (
+        runtime.open(arguments, timeouts, feed=True) as channel,
+        closing(Feeder(channel, chunks)) as feeder,
+    ):
+        limits = _Limits(timeouts, feeder, hearing)
+        try:
+            yield from _heard(channel, feeder, hearing, limits, tick)
+            yield from hearing.finish()
+            while (code := channel.wait(tick)) is None:
+                feeder.check()
+                limits.check()
+                yield Tick()
+        except _TimedOut as e:
+            channel.stop()
+            yield _ours(str(e), e.code, _HANGS)
+            yield Exited(None, channel.stderr_tail())
+            return
+        feeder.check()
+        if code == 0 and not feeder.ended:
+            text = "the destination ended with exit code 0 before it had read all of its input"
+            yield _ours(text, "ended_early", ENDED_HINTS["destination"])
+        elif code == 0 and not hearing.failed:
+            yield from hearing.ended_well()
+        yield Exited(code, channel.stderr_tail())
+
+
+def _heard(
+    channel: ByteChannel, feeder: Feeder, hearing: Hearing, limits: _Limits, tick: float
+) -> Iterator[Answer]:
+    ticked = time.monotonic()
+    while (block := channel.read(tick)) != b"":
+        if block:
+            yield from hearing.take(block)
+        feeder.check()
+        limits.check()
+        if time.monotonic() - ticked >= tick:
+            ticked = time.monotonic()
+            yield Tick()

@@ -1,0 +1,223 @@
+"""What the rules of every protocol share when a user chooses how a stream is synced: the default
+destination sync mode, words, paths of properties, columns.
+
+Pure. Not here: which sync modes, cursor and key a protocol allows (``protocols/*/configure.py``).
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar, cast
+
+from penstock.config import did_you_mean
+from penstock.errors import ConfigError
+from penstock.model.catalog import DestinationSyncMode, FieldPath, Stream, SyncMode
+from penstock.protocols.contract import StreamWish
+
+_Mode = TypeVar("_Mode", bound=StrEnum)
+
+
+class Target(NamedTuple):
+    """A destination sync mode, and why it was chosen (a clause for ``plan``)."""
+
+    mode: DestinationSyncMode
+    reason: str
+
+
+def said_target(stream: Stream, wish: StreamWish) -> DestinationSyncMode | None:
+    """The destination sync mode that the user asks for. Raises ``ConfigError``."""
+    return word(stream, "destination_sync_mode", wish.destination_sync_mode, DestinationSyncMode)
+
+
+def read_anew(stream: Stream, wish: StreamWish) -> bool:
+    """True where no sync mode is said and the stream must be read in full: its rows are to take the
+    place of the table's, and the stream can be read so."""
+    overwrites = said_target(stream, wish) is DestinationSyncMode.overwrite
+    return overwrites and SyncMode.full_refresh in stream.sync_modes
+
+
+def target_of(
+    stream: Stream, wish: StreamWish, sync: SyncMode, key: Iterable[FieldPath] | None
+) -> Target:
+    """The destination sync mode: the user's; else overwrite for a full refresh, and for increments
+    append_dedup where ``key`` is known, else append. Raises ``ConfigError`` where only the
+    increment of a stream would take the place of its table (L6)."""
+    said = said_target(stream, wish)
+    full = sync is SyncMode.full_refresh
+    if said is DestinationSyncMode.overwrite and not full:
+        if SyncMode.full_refresh in stream.sync_modes:
+            raise ConfigError(
+                f"stream {stream.id}: {sync.value} with overwrite would leave only the last"
+                " increment in the table",
+                code="config.increment_overwrites",
+                hint="for a table that is what the source holds, use full_refresh (mode: mirror);"
+                " to add what changed, use append_dedup (mode: upsert) or append",
+                stream=str(stream.id),
+            )
+        return Target(said, "its source reads it in increments only: each run begins anew")
+    if said is not None:
+        return Target(said, wish.said or "the pipeline says so")
+    if full:
+        return Target(DestinationSyncMode.overwrite, "a full refresh brings every row")
+    if wish.unrecorded:
+        return Target(
+            DestinationSyncMode.append,
+            "an earlier version of Penstock appended to its table by default; say mode: upsert to"
+            " keep one row per key from now on",
+        )
+    paths_of_key = tuple(key or ())
+    if not paths_of_key:
+        return Target(DestinationSyncMode.append, "no primary key is known")
+    missing = [path for path in paths_of_key if not exists(stream.json_schema, path)]
+    if missing:
+        lost = f"the primary key {path_text(missing[0])} is no property of its schema"
+        return Target(DestinationSyncMode.append, lost)
+    if wish.appends is not None:
+        return Target(DestinationSyncMode.append, wish.appends)
+    return Target(DestinationSyncMode.append_dedup, "its primary key is known")
+
+
+class Selection(NamedTuple):
+    """``columns``: top-level properties (None: all); ``nested``: paths into those of them of which
+    only a part is kept."""
+
+    columns: tuple[str, ...] | None = None
+    nested: tuple[FieldPath, ...] = ()
+
+
+def selection(
+    stream: Stream, wished: Iterable[str | FieldPath] | None, kept: Iterable[FieldPath]
+) -> Selection:
+    """What is wished, with what key, cursor and deletes need (``kept``). Raises ``ConfigError``."""
+    if wished is None:
+        return Selection()
+    paths = [_column(stream, said) for said in wished]
+    for path in paths:
+        must_exist(stream, "columns", path)
+    in_part = {path[0] for path in paths if len(path) > 1}
+    paths += [path for path in kept if path]
+    in_part -= {path[0] for path in paths if len(path) == 1}
+    return Selection(
+        tuple(dict.fromkeys(path[0] for path in paths)),
+        tuple(dict.fromkeys(path for path in paths if path[0] in in_part)),
+    )
+
+
+def _column(stream: Stream, said: str | FieldPath) -> FieldPath:
+    """A path as it stands; a name is the property called so, and if there is none, its dots lead
+    into an object."""
+    if not isinstance(said, str):
+        return said
+    path = tuple(said.split("."))
+    whole = exists(stream.json_schema, (said,)) or "" in path
+    return (said,) if whole or not exists(stream.json_schema, path[:1]) else path
+
+
+def word(stream: Stream, field: str, given: str | None, kind: type[_Mode]) -> _Mode | None:
+    if given is None:
+        return None
+    try:
+        return kind(given)
+    except ValueError:
+        raise ConfigError(
+            f"stream {stream.id}: {field} {given!r} is unknown",
+            code="config.unknown_mode",
+            hint=did_you_mean.hint(given, [m.value for m in kind]),
+            stream=str(stream.id),
+        ) from None
+
+
+def must_exist(stream: Stream, field: str, path: FieldPath) -> None:
+    schema = stream.json_schema
+    for depth in range(1, len(path) + 1):
+        if exists(schema, path[:depth]):
+            continue
+        parents = list(_at(schema, path[: depth - 1]))
+        known = sorted({n for p in parents for n in _names(schema, p)})
+        raise ConfigError(
+            f"stream {stream.id}: {field} {path_text(path)} is not in the stream's schema"
+            f" ({path[depth - 1]!r} is unknown)",
+            code="config.unknown_field",
+            hint=did_you_mean.hint(path[depth - 1], known, "its properties"),
+            stream=str(stream.id),
+        )
+
+
+# -- walking a JSON Schema by property names
+
+_BRANCHES = ("oneOf", "anyOf", "allOf")
+
+
+def exists(schema: Any, path: FieldPath) -> bool:
+    """True where the path leads to a declared property, or into an object of unknown shape."""
+    return any(True for _ in _at(schema, path))
+
+
+def _at(schema: Any, path: FieldPath) -> Iterator[Any]:
+    """Every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
+    found: list[Any] = [schema]
+    for name in path:
+        found = [child for node in found for child in _children(schema, node, name)]
+    yield from found
+
+
+def _children(root: Any, node: Any, name: str) -> Iterator[Any]:
+    open_shape = True
+    for shape in _shapes(root, node, 0):
+        properties = shape.get("properties")
+        if isinstance(properties, dict) and properties:
+            open_shape = False
+            if name in properties:
+                yield cast(dict[str, Any], properties)[name]
+        elif not _may_be_object(shape):
+            open_shape = False
+    if open_shape:
+        yield {}
+
+
+def _names(root: Any, node: Any) -> list[str]:
+    shapes = _shapes(root, node, 0)
+    return [n for s in shapes for n in cast(dict[str, Any], s.get("properties") or {})]
+
+
+def names_of(schema: Any) -> list[str]:
+    """The top-level properties of a schema."""
+    return _names(schema, schema)
+
+
+def _may_be_object(shape: dict[str, Any]) -> bool:
+    kind = shape.get("type")
+    return kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+def _shapes(root: Any, node: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """The node, what it refers to inside the document, and the branches it combines."""
+    if not isinstance(node, dict) or depth > 16:
+        return
+    here = cast(dict[str, Any], node)
+    reference = here.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/"):
+        target = root
+        for step in reference[2:].split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = cast(dict[str, Any], target).get(step) if isinstance(target, dict) else None
+        yield from _shapes(root, target, depth + 1)
+        return
+    branches = [b for word in _BRANCHES for b in cast(list[Any], here.get(word) or ())]
+    if "properties" in here or not branches:
+        yield here
+    for branch in branches:
+        if branch != {"type": "null"}:
+            yield from _shapes(root, branch, depth + 1)
+
+
+def path_text(path: FieldPath) -> str:
+    return ".".join(path)
+
+
+def paths(paths: Iterable[FieldPath]) -> str:
+    return "[" + ", ".join(path_text(p) for p in paths) + "]"
+
+
+def listed(names: list[str]) -> str:
+    shown = names[:12]
+    return "one of: " + ", ".join(shown) + (", ..." if len(names) > 12 else "")

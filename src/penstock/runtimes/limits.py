@@ -1,0 +1,114 @@
+"""What a process can be held to of what the user says that a connector may reach and use.
+
+Whatever cannot be enforced is refused before anything starts (L10). Knows no protocol. Not here:
+how it is held (``linux_sandbox``, in the connector's parent; ``env``), the time it may take
+(``Timeouts.total``), WebAssembly components (``runtimes.wasm``), which ask for permissions of their
+own.
+"""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from penstock.config.sections import Limits, Permissions
+from penstock.errors import ConfigError, PenstockError, Role, error_class
+
+ENCLOSURE = str(Path(__file__).with_name("linux_sandbox.py"))
+"""The script that confines (``enclosure``)."""
+_PROBE_SECONDS = 60.0
+_INSTEAD = "use a WebAssembly connector (containers: not yet)"
+
+
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+    """``no_network``: nothing but a loopback of its own. ``max_memory``: bytes of the whole tree.
+    ``env_keys``: the only variables of ours that it is given beside the fixed base (``env``);
+    None: as usual."""
+
+    no_network: bool = False
+    max_memory: int | None = None
+    env_keys: tuple[str, ...] | None = None
+
+
+def confinement(permissions: Permissions | None, limits: Limits | None) -> Confinement:
+    """Raises ``ConfigError`` (``config.unsupported``) with all that cannot be enforced here."""
+    problems = unenforceable(permissions, limits)
+    if problems:
+        raise ConfigError(
+            "a process of this machine cannot be held to what the connector is allowed",
+            code="config.unsupported",
+            problems=problems,
+            hint=f"what cannot be enforced is refused, never ignored: {_INSTEAD}",
+        )
+    asked = permissions.asked() if permissions else {}
+    return Confinement(
+        no_network="network.allowed_hosts" in asked,
+        max_memory=limits.max_memory if limits else None,
+        env_keys=asked.get("env.allowed_vars"),
+    )
+
+
+def unenforceable(permissions: Permissions | None, limits: Limits | None) -> list[str]:
+    """Why a process of this machine cannot be held to them, each a sentence that begins with the
+    key; no connector is started."""
+    asked = permissions.asked() if permissions else {}
+    reasons: dict[str, str] = {}
+    if (hosts := asked.get("network.allowed_hosts")) is not None:
+        why = no_namespace() if not hosts else None
+        if hosts:
+            reasons["permissions.network.allowed_hosts"] = (
+                "it can be kept from the whole network ([]), not held to some hosts"
+            )
+        elif why is not None:
+            reasons["permissions.network.allowed_hosts"] = (
+                f"this machine gives it no network namespace ({why})"
+            )
+    network = permissions.network if permissions else None
+    if network is not None and network.allow_private is False:
+        reasons["permissions.network.allow_private"] = "what it connects to is not seen"
+    if "fs.allowed_preopens" in asked:
+        reasons["permissions.fs.allowed_preopens"] = "it can open what its user can open"
+    if limits and limits.max_memory is not None and not sys.platform.startswith("linux"):
+        reasons["limits.max_memory"] = "memory is watched on Linux only"
+    if limits and limits.max_keys is not None:
+        reasons["limits.max_keys"] = "it is of components alone"
+    return [
+        f"{key} cannot be enforced on a connector that runs as a process: {why}; {_INSTEAD}"
+        for key, why in reasons.items()
+    ]
+
+
+@functools.cache
+def no_namespace() -> str | None:
+    """Why no process here can be given a network namespace of its own; None: it can. Tried once."""
+    if not sys.platform.startswith("linux"):
+        return "it is not Linux"
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-I", "-S", ENCLOSURE],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=_PROBE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as e:
+        return str(e)
+    return tried.stdout.strip() or (f"exit code {tried.returncode}" if tried.returncode else None)
+
+
+def too_much(limit: int, used: int, role: Role) -> PenstockError:
+    """The tree was killed for what it used."""
+    return error_class(role)(
+        f"the connector used {_mebibytes(used)} of memory and was killed: its limit is "
+        f"{_mebibytes(limit)} (limits.max_memory)",
+        code=f"{role}.memory",
+        hint="raise limits.max_memory, or give it less to do at a time (fewer streams, smaller"
+        " batches)",
+    )
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024**2:.1f} MB"

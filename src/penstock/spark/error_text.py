@@ -1,0 +1,105 @@
+"""Spark's and the JVM's failures in a user's words.
+
+One boundary: nothing that Py4J or PySpark raises passes it untranslated. Neighbours: ``session``
+and ``tables`` call it; the tree itself is ``penstock.errors``.
+"""
+
+import re
+import signal
+
+from penstock.errors import ConfigError, DestinationError, PenstockError
+
+JAVA_DIED = "spark.java_died"
+SPARK_FAILED = "destination.spark_failed"
+_STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|JVM stacktrace:|== |\.\.\. \d+ more)")
+_UNRESOLVED = re.compile(r"unresolved dependency: ([^:\s]+)#([^;\s]+);([^:\s]+)")
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?(\w+): (.+)")
+_DISK_FULL = "No space left on device"
+_JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this machine reach Maven"
+
+
+def summary(failure: BaseException, limit: int = 600) -> str:
+    """What failed, without stack traces: at most ``limit`` characters."""
+    text = str(failure)
+    cause = _CAUSE.findall(text)
+    text = _STACK.split(text, maxsplit=1)[0].strip()
+    if text.startswith("An error occurred while calling"):
+        text = text.partition("\n")[2].lstrip(": ").strip() or text
+    if cause and cause[-1][1][:80] not in text:
+        text = f"{text} (caused by {cause[-1][0]}: {cause[-1][1]})"
+    return text[:limit]
+
+
+def table_failure(failure: BaseException, table: str) -> PenstockError:
+    """The error of a Spark job that should have changed ``table``."""
+    if isinstance(failure, PenstockError):
+        return failure
+    text = str(failure)
+    if _DISK_FULL in text:
+        return DestinationError(
+            f"the disk that holds table {table} is full",
+            code="destination.disk_full",
+            where=table,
+            hint="make room and run again: what is sealed is loaded first",
+        )
+    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find the data source" in text:
+        return ConfigError(
+            f"Spark lacks the jar of table {table}'s format: {summary(failure)}",
+            code="spark.jars_missing",
+            where=table,
+            hint=_JARS_HINT,
+        )
+    return DestinationError(
+        f"Spark could not write table {table}: {summary(failure)}",
+        code=SPARK_FAILED,
+        where=table,
+        hint="the run's Spark log has the whole trace; run again to repeat the load",
+    )
+
+
+def died(code: int, log_tail: str, log: str) -> PenstockError:
+    """The error of a JVM that ended in the middle of a run. ``code``: as of ``subprocess``."""
+    how = f"exit code {code}"
+    if code < 0:
+        how = f"killed by {signal.Signals(-code).name}"
+    memory = "java.lang.OutOfMemoryError" in log_tail
+    if memory:
+        how += ", it ran out of memory"
+    elif code == -signal.SIGKILL:
+        how += ", which is what a machine does that runs out of memory"
+    return DestinationError(
+        f"Spark's Java process died ({how})",
+        code=JAVA_DIED,
+        where=log,
+        hint="nothing is lost: what is sealed is loaded first by the next run. "
+        + (
+            "Give Spark more memory (`spark: {conf: {spark.driver.memory: 4g}}`)"
+            if memory
+            else "Where memory is short give it less (`spark: {conf: {spark.driver.memory: 1g}}`), "
+            "or the machine more; the log named here has Java's own words"
+        ),
+    )
+
+
+def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
+    """The error of a JVM that ended before it answered, from what it printed. ``waited``: it did
+    not end, and did not answer within so many seconds."""
+    lost = _UNRESOLVED.findall(log_tail)
+    if lost or "unresolved dependency" in log_tail:
+        names = ", ".join(dict.fromkeys(":".join(parts) for parts in lost)) or "a jar"
+        reason = " (a certificate of the way there is not trusted)" if "PKIX" in log_tail else ""
+        return DestinationError(
+            f"Spark could not fetch {names} from Maven{reason}",
+            code="spark.jars_unresolved",
+            where=log,
+            hint=_JARS_HINT,
+        )
+    last = [line.strip() for line in log_tail.splitlines() if line.strip()]
+    said = next((line for line in last if "Exception" in line or "Error" in line), "")
+    what = "ended before it was ready" if waited is None else f"was not ready after {waited:.0f} s"
+    return ConfigError(
+        f"Spark's Java process {what}: {said or 'it said nothing'}"[:600],
+        code="spark.not_started",
+        where=log,
+        hint="`penstock doctor` checks Java and Spark; the log named here has Java's own words",
+    )

@@ -1,0 +1,83 @@
+"""Names and schemas in SQL: what a pipeline learned of its streams, which only grows.
+
+Functions over an open transaction; whoever writes has checked the lease. What may be added is
+decided by ``rules``. Neighbours: ``sql`` calls them, ``schema`` has the tables.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from sqlalchemy import Connection, delete
+
+from penstock.model.catalog import StreamId
+from penstock.model.types import RowSchema
+from penstock.state import rules
+from penstock.state.database import chunks, insert_all, rows_of
+from penstock.state.schema import NAMES, SCHEMAS
+
+
+def names(conn: Connection, pipeline: str) -> dict[str, dict[str, str]]:
+    return {row.kind: json.loads(row.body) for row in conn.execute(rows_of(NAMES, pipeline))}
+
+
+def grow_names(conn: Connection, pipeline: str, wanted: Mapping[str, dict[str, str]]) -> None:
+    """Raises ``StateError`` where a mapping would change."""
+    known: dict[str, dict[str, str]] = {}
+    for part in chunks(wanted):
+        rows = conn.execute(rows_of(NAMES, pipeline).where(NAMES.c.kind.in_(part)))
+        known.update((row.kind, json.loads(row.body)) for row in rows)
+    fresh = rules.new_names(pipeline, known, wanted)
+    for part in chunks(fresh):
+        conn.execute(delete(NAMES).where(NAMES.c.pipeline == pipeline, NAMES.c.kind.in_(part)))
+    insert_all(
+        conn,
+        NAMES,
+        [
+            # ASCII only: an original may hold a character that no database takes (U+0000)
+            {"pipeline": pipeline, "kind": kind, "body": json.dumps(known.get(kind, {}) | new)}
+            for kind, new in fresh.items()
+        ],
+    )
+
+
+def schema_versions(
+    conn: Connection, pipeline: str, wanted: Mapping[StreamId, RowSchema]
+) -> dict[StreamId, RowSchema]:
+    newest = newest_schemas(conn, pipeline, wanted)
+    answer = {s: rules.next_schema(newest.get(s), schema) for s, schema in wanted.items()}
+    new = {s: schema for s, schema in answer.items() if schema is not newest.get(s)}
+    insert_all(
+        conn,
+        SCHEMAS,
+        [
+            {
+                "pipeline": pipeline,
+                "stream": stream.key,
+                "version": schema.version,
+                "body": msgspec.json.encode(schema).decode(),
+            }
+            for stream, schema in new.items()
+        ],
+    )
+    return answer
+
+
+def newest_schemas(
+    conn: Connection, pipeline: str, streams: Iterable[StreamId]
+) -> dict[StreamId, RowSchema]:
+    wanted = {stream.key: stream for stream in streams}
+    stored: dict[str, str] = {}
+    for part in chunks(wanted):
+        rows = conn.execute(
+            rows_of(SCHEMAS, pipeline).where(SCHEMAS.c.stream.in_(part)).order_by(SCHEMAS.c.version)
+        )
+        stored.update((row.stream, row.body) for row in rows)
+    return {wanted[key]: msgspec.json.decode(b, type=RowSchema) for key, b in stored.items()}
+
+
+def schemas(conn: Connection, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
+    rows = conn.execute(
+        rows_of(SCHEMAS, pipeline).where(SCHEMAS.c.stream == stream.key).order_by(SCHEMAS.c.version)
+    )
+    return {row.version: msgspec.json.decode(row.body, type=RowSchema) for row in rows}

@@ -1,0 +1,110 @@
+"""DataFusion's errors in words for users.
+
+What it says while planning comes from the query and the columns' names, and is quoted. What it says
+while running may hold values of the batch, so only what kind of error it is passes on.
+"""
+
+import re
+from typing import NamedTuple
+
+_ONE_QUERY = "a transform is one SELECT over input"
+_FILES = "a query reads the table input only: no files, no other tables, no information_schema"
+_MISSING = r"table '(?:datafusion\.public\.|datafusion\.)?(.*)' not found"
+
+_REFUSED: tuple[tuple[str, str], ...] = (
+    (r"DDL not supported: (\w+)", f"a statement that makes or drops something (\\1); {_ONE_QUERY}"),
+    (r"DML not supported: ([\w ]+)", f"a statement that writes (\\1); {_ONE_QUERY}"),
+    (r"Statement not supported: (\w+)", f"a statement that is no query (\\1); {_ONE_QUERY}"),
+    (r"Unsupported SQL statement: (\w+)", f"a statement that is no query (\\1); {_ONE_QUERY}"),
+    (
+        r"^.*\b(SHOW) .* is not supported unless",
+        f"a statement that is no query (\\1); {_ONE_QUERY}",
+    ),
+    (r"only supports a single SQL statement", f"several statements; {_ONE_QUERY}"),
+    (r"No SQL statements were provided", f"no statement at all; {_ONE_QUERY}"),
+    (_MISSING, f"the table '\\1'; {_FILES}"),
+    (r"table function '(.*)' not found", f"the table function '\\1'; {_FILES}"),
+)
+
+
+class Failure(NamedTuple):
+    what: str
+    advice: str
+
+
+_CAST = Failure(
+    "a value does not fit the type it is turned into",
+    "TRY_CAST gives NULL for such a value; WHERE can leave its row out",
+)
+_RUNNING: tuple[tuple[str, Failure], ...] = (
+    (r"[Dd]ivide by zero", Failure("a division by zero", "divide by NULLIF(x, 0)")),
+    (r"Cast error|Parser error|[Cc]an(?:'t|not) (?:be )?cast|Error parsing", _CAST),
+    (
+        r"[Oo]verflow|out of bounds",
+        Failure("a result is too large for its type", "CAST to a wider type, as DECIMAL(38, 0)"),
+    ),
+    (
+        r"regex parse error|[Rr]egular expression",
+        Failure("a regular expression that cannot be read", "mend the pattern"),
+    ),
+    (
+        r"subquery returned more than one row",
+        Failure("a scalar subquery gave several rows", "aggregate in it, or add LIMIT 1"),
+    ),
+)
+_TARGET = re.compile(r"\bto (?:value of|type) ([A-Za-z]\w*(?:\([\w, ]*\))?)(?: type)?$")
+
+
+def refusal(error: BaseException) -> str | None:
+    """Why a statement is refused: what it would do, or read. None: it is not sound, and DataFusion
+    says why."""
+    text = _plain(error)
+    for pattern, words in _REFUSED:
+        found = re.search(pattern, text, re.DOTALL)
+        if found is not None:
+            return found.expand(words)
+    return None
+
+
+def misses(error: BaseException, table: str) -> bool:
+    """Is this table not there, says the planner?"""
+    found = re.search(_MISSING, _plain(error), re.DOTALL)
+    return found is not None and found[1] == table
+
+
+def refused(error: BaseException) -> str:
+    """Why a query is none, in words for users."""
+    reason = refusal(error)
+    return told(error) if reason is None else f"refused: {reason}"
+
+
+def told(error: BaseException) -> str:
+    """DataFusion's words on a query that it cannot plan."""
+    text = _plain(error)
+    parsed = re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text, re.DOTALL)
+    return f"SQL error: {parsed[1]}" if parsed else text
+
+
+def out_of_memory(error: BaseException) -> bool:
+    return "Resources exhausted" in _plain(error)
+
+
+def failed(error: BaseException) -> Failure:
+    """What went wrong on a batch, without any value of it."""
+    text = _plain(error)
+    for pattern, failure in _RUNNING:
+        if re.search(pattern, text):
+            target = _TARGET.search(text)
+            if failure is _CAST and target is not None:
+                return failure._replace(what=f"a value does not fit the type {target[1]}")
+            return failure
+    kind = re.match(r"((?:[A-Z][a-z]+ )?[A-Z][a-z]+ error): ", text)
+    return Failure(
+        f"{kind[1]} of DataFusion" if kind else "DataFusion could not compute it",
+        "try the query on part of the data: leave out one column at a time",
+    )
+
+
+def _plain(error: BaseException) -> str:
+    text = str(error).strip().removeprefix("DataFusion error: ")
+    return text.removeprefix("Error during planning: ")

@@ -1,0 +1,278 @@
+"""``engine.plan.streams``: which modes a stream gets, by what its table already is, what its
+destination can and what its columns are; what makes a row the newest of its key (issue 9: A3, A6,
+A7, A16)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.config.load import parse_pipeline
+from penstock.engine.plan.earlier_modes import columns_key, grown
+from penstock.engine.plan.streams import StreamsPlan, describe, plan_streams
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError
+from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
+from penstock.protocols import load
+from penstock.tables import parquet
+from penstock.tables.contract import TableFormat
+from penstock.tables.open import open_table
+from penstock.transforms.contract import TransformJob
+
+USERS = StreamId(None, "users")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "_sdc_deleted_at": {"type": "string"},
+    },
+}
+STREAM: dict[str, Any] = {
+    "sync_modes": tuple(SyncMode),
+    "default_cursor_field": ("at",),
+    "source_defined_primary_key": (("id",),),
+}
+
+
+def lake(tmp_path: Path) -> TableFormat:
+    return open_table("parquet", str(tmp_path / "lake"), {})
+
+
+def plan(
+    place: Any,
+    stream: str = "",
+    *,
+    protocol: str = "singer",
+    names: Mapping[str, Mapping[str, str]] | None = None,
+    transforms: tuple[TransformJob, ...] = (),
+    **more: Any,
+) -> StreamsPlan:
+    head = f"pipeline: p\nsource: {{ use: {protocol}:x, defaults: {{ {stream} }} }}\n"
+    text = head + "destination: { use: 'parquet:./lake' }\n"
+    return plan_streams(
+        parse_pipeline(text, {}),
+        Catalog((Stream(id=USERS, json_schema=SCHEMA, **{**STREAM, **more}),)),
+        load(protocol),
+        place,
+        names=names or {},
+        known=set(),
+        states=(),
+        metadata=None,
+        cores=1,
+        sync_id=1,
+        transforms=transforms,
+    )
+
+
+def one(place: Any, stream: str = "", **more: Any) -> PlannedStream:
+    return plan(place, stream, **more).streams[0]
+
+
+def modes(planned: PlannedStream) -> str:
+    return f"{planned.configured.sync_mode} + {planned.shape.mode}"
+
+
+def after(planned: PlannedStream, names: Any = None) -> dict[str, dict[str, str]]:
+    """What the store keeps once this was run."""
+    kept = {k: dict(v) for k, v in (names or {columns_key(USERS): planned.columns}).items()}
+    for kind, new in grown(kept, planned.configured).items():
+        kept[kind] = {**kept.get(kind, {}), **new}
+    return kept
+
+
+def test_A16_a_plan_says_which_mode_and_why(tmp_path: Path) -> None:
+    place = lake(tmp_path)
+    found = describe(plan(place), place)[0]
+    assert found["destination_sync_mode"] == "append_dedup"
+    assert found["mode_reason"] == "its primary key is known"
+    assert found["newest_by"] == {"by": "cursor", "field": ["at"]}
+    assert found["loads"] == "at the end of the sync"
+    appended = describe(plan(place, "mode: append"), place)[0]
+    assert appended["mode_reason"] == "the pipeline says so" and appended["newest_by"] is None
+
+
+def test_A16_parquet_without_an_exchange_is_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = lake(tmp_path)
+    assert modes(one(place)) == "incremental + append_dedup"
+    assert list(tmp_path.iterdir()) == []  # a plan leaves nothing behind
+    monkeypatch.setattr(parquet, "can_exchange", lambda folder: False)
+    found = one(place)
+    assert modes(found) == "incremental + append"
+    assert "cannot exchange two folders" in found.configured.mode_reason
+    assert modes(one(place, "mode: upsert")) == "incremental + append_dedup"
+
+
+def test_A16_a_key_that_is_no_column_is_appended_by_default_and_refused_when_asked(
+    tmp_path: Path,
+) -> None:
+    key: Any = {"source_defined_primary_key": (("tags",),)}
+    found = one(lake(tmp_path), **key)
+    assert modes(found) == "incremental + append"
+    assert "tags is no typed column" in found.configured.mode_reason
+    with pytest.raises(ConfigError) as refused:
+        one(lake(tmp_path), "mode: upsert", **key)
+    assert "tags is no typed column" in refused.value.problems[0]
+
+
+def test_A16_a_table_keeps_the_modes_it_was_written_with(tmp_path: Path) -> None:
+    place = lake(tmp_path)
+    first = one(place, source_defined_primary_key=None)
+    assert modes(first) == "incremental + append"
+    names = after(first)
+    again = one(place, names=names)  # the catalog has learnt of a key
+    assert modes(again) == "incremental + append"
+    assert "appended to until now" in again.configured.mode_reason
+    assert after(again, names) != names and after(first, names) == names
+    asked = plan(place, "mode: upsert", names=names)
+    assert modes(asked.streams[0]) == "incremental + append_dedup"
+    assert any("written under append until now" in note for note in asked.notes)
+    names = after(asked.streams[0], names)
+    assert modes(one(place, names=names)) == "incremental + append_dedup"
+
+
+def test_A16_so_does_one_that_was_mirrored(tmp_path: Path) -> None:
+    place = lake(tmp_path)
+    names = after(one(place, "mode: mirror"))
+    found = one(place, names=names)
+    assert modes(found) == "full_refresh + overwrite" and found.configured.cursor_field == ()
+    assert modes(one(place, "sync_mode: incremental", names=names)) == "incremental + append_dedup"
+
+
+def test_A16_a_key_that_only_messages_told_is_remembered(tmp_path: Path) -> None:
+    place = lake(tmp_path)
+    names = after(one(place))
+    found = one(place, names=names, source_defined_primary_key=None)
+    assert modes(found) == "incremental + append_dedup"
+    assert found.shape.primary_key == (("id",),)
+
+
+def test_A16_a_home_of_an_earlier_version_goes_on_as_it_was(tmp_path: Path) -> None:
+    names = {columns_key(USERS): {"id": "id"}}
+    found = one(lake(tmp_path), names=names)
+    assert modes(found) == "incremental + append"
+    assert "earlier version" in found.configured.mode_reason
+    assert modes(one(lake(tmp_path), "mode: upsert", names=names)) == "incremental + append_dedup"
+
+
+def test_A16_a_tap_that_decides_goes_on_deciding(tmp_path: Path) -> None:
+    """A mode that the source's own rules gave is not written into its catalog as if it were asked
+    for."""
+    silent: dict[str, Any] = {"default_cursor_field": None, "raw": {}}
+    place = lake(tmp_path)
+    first = one(place, **silent)
+    assert first.configured.source_decides and modes(first) == "incremental + append_dedup"
+    again = one(place, names=after(first), **silent)
+    assert again.configured.source_decides and modes(again) == modes(first)
+
+
+def test_A3_a_pair_that_loses_rows_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    assert modes(one(lake(tmp_path), "mode: overwrite")) == "full_refresh + overwrite"
+    for pair in ("incremental", "cdc"):
+        with pytest.raises(ConfigError) as refused:
+            one(lake(tmp_path), f"sync_mode: {pair}, destination_sync_mode: overwrite")
+        assert "mode: mirror" in refused.value.problems[0]
+
+
+def test_A6_a_deduped_overwrite_is_one_generation_that_replaces(tmp_path: Path) -> None:
+    found = one(lake(tmp_path), "mode: full_refresh_overwrite_deduped")
+    assert found.shape.replaces and found.configured.fills_generation
+    assert found.shape.mode is DestinationSyncMode.append_dedup
+    merged = one(lake(tmp_path), "sync_mode: full_refresh, destination_sync_mode: append_dedup")
+    assert not merged.shape.replaces
+
+
+def test_A7_under_cdc_the_later_change_wins(tmp_path: Path) -> None:
+    found = one(lake(tmp_path), "sync_mode: cdc")
+    assert modes(found) == "cdc + append_dedup"
+    assert found.shape.arrival and found.shape.cursor == ()
+    assert found.newest_by == {"by": "arrival", "field": []}
+    assert found.shape.deleted_column == "_sdc_deleted_at"
+
+
+def test_A7_without_a_cursor_the_time_of_extraction_decides_and_a_plan_says_so(
+    tmp_path: Path,
+) -> None:
+    found = one(lake(tmp_path), "sync_mode: incremental", default_cursor_field=None)
+    assert found.newest_by == {"by": "extraction", "field": []}
+
+
+def test_shapes_that_an_earlier_version_sealed_are_read() -> None:
+    found = one(open_table("delta", "./lake", {}))
+    old = msgspec.to_builtins(found.shape)
+    del old["arrival"]
+    assert msgspec.convert(old, type(found.shape)) == found.shape
+
+
+def test_streams_are_chosen_and_left_out_by_pattern(tmp_path: Path) -> None:
+    """Issue 9, C: ``--streams 'user*'``, ``--exclude``."""
+
+    def chosen(source: str) -> list[str]:
+        text = f"pipeline: p\nsource: {{ use: airbyte:x, {source} }}\n"
+        text += "destination: { use: 'parquet:./lake' }\n"
+        ids = [StreamId(n, s) for n in (None, "shop") for s in ("users", "users_old", "orders")]
+        found = plan_streams(
+            parse_pipeline(text, {}),
+            Catalog(tuple(Stream(id=s, json_schema=SCHEMA) for s in ids)),
+            load("airbyte"),
+            lake(tmp_path),
+            names={},
+            known=set(),
+            states=(),
+            metadata=None,
+            cores=1,
+            sync_id=1,
+        )
+        return [str(s.id) for s in found.streams]
+
+    assert chosen("streams: ['user*']") == ["users", "users_old", "shop.users", "shop.users_old"]
+    assert chosen("streams: ['shop.*'], exclude: [orders]") == ["shop.users", "shop.users_old"]
+    assert chosen("streams: [{name: '*s', namespace: shop}]") == ["shop.users", "shop.orders"]
+    assert chosen("exclude: ['shop.*', 'users?old']") == ["users", "orders"]
+    for wrong, told in (
+        ("streams: ['usr*']", "unknown stream 'usr*'"),
+        ("exclude: [usrs]", "excluded: unknown stream 'usrs'; did you mean"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            chosen(wrong)
+        assert told in refused.value.problems[0]
+
+
+def test_the_closest_entry_of_a_stream_holds(tmp_path: Path) -> None:
+    text = (
+        "pipeline: p\nsource:\n  use: airbyte:x\n  streams:\n"
+        "    - { name: 'user*', mode: append }\n    - { name: users, mode: mirror }\n"
+        "destination: { use: 'parquet:./lake' }\n"
+    )
+    pipeline = parse_pipeline(text, {})
+    found = {n: pipeline.wish(StreamId(None, n)) for n in ("users", "users_old", "orders")}
+    assert [w and w.mode for w in found.values()] == ["mirror", "append", None]
+
+
+@pytest.mark.parametrize(
+    ("query", "mode"),
+    [
+        ("SELECT * FROM input WHERE id > 0 ORDER BY id LIMIT 9", "append_dedup"),
+        ("SELECT id, upper(_sdc_deleted_at) AS up FROM input", "append_dedup"),
+        ("SELECT id, unnest(tags) AS tag FROM input", "append"),
+        ("SELECT id % 2 AS id, at FROM input", "append"),
+        ("SELECT a.* FROM input a JOIN input b ON a.at = b.at", "append"),
+        ("SELECT id, count(*) AS n FROM input GROUP BY id", "append"),
+        ("SELECT at FROM input", "append"),
+    ],
+)
+def test_A16_rows_that_a_transform_multiplies_are_not_merged_by_default(
+    tmp_path: Path, query: str, mode: str
+) -> None:
+    """Of several rows made of one record all but one would go without a word."""
+    job = TransformJob(use="transform-sql", config={"query": query}, where="transforms[0]")
+    found = one(lake(tmp_path), transforms=(job,))
+    assert found.shape.mode.value == mode, found.configured.mode_reason
+    if "at FROM input" not in query or "%" in query:
+        asked = one(lake(tmp_path), "mode: upsert", transforms=(job,))
+        assert modes(asked) == "incremental + append_dedup"

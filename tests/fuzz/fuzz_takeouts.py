@@ -1,0 +1,105 @@
+"""What the planner fuzz must find again once it is taken out: a fix each, as a patch.
+
+A patch brings back the fault that it names, in the words of the code of before. Neighbour:
+``test_planner_fuzz``.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from penstock.codec.exact_json import exact, exact_text
+from penstock.engine import run
+from penstock.engine.deliver.reject_limits import Judged, Rejections
+from penstock.engine.plan import streams as plan
+from penstock.engine.sync import epochs
+from penstock.model.catalog import SyncMode
+from penstock.model.state import SavedState
+from penstock.protocols.airbyte import state_echoes
+from penstock.protocols.airbyte import stream_config as airbyte_configure
+from penstock.protocols.singer import stream_config as singer_configure
+from penstock.protocols.singer.state import SingerState
+from penstock.protocols.stream_config import Target, said_target, target_of
+from penstock.tables import memory
+from penstock.tables.contract import LoadResult
+
+
+def _unsplit_state_is_given(stack: ExitStack) -> None:
+    """A stream that begins anew is given a state that only its tap can read."""
+
+    def without(self: Any, states: Sequence[SavedState], streams: Any) -> list[SavedState]:
+        gone = {s.name for s in streams}
+        kept: list[SavedState] = []
+        for state in states:
+            value = exact(state.blob)
+            marks = value.get("bookmarks") if isinstance(value, dict) else None
+            if isinstance(marks, dict):
+                value["bookmarks"] = {k: v for k, v in marks.items() if k not in gone}
+                state = SavedState(state.scope, exact_text(value).decode())
+            kept.append(state)
+        return kept
+
+    stack.enter_context(mock.patch.object(SingerState, "without", without))
+    stack.enter_context(mock.patch.object(SingerState, "splits", lambda *a: True))
+
+
+def _overwrite_with_increments(stack: ExitStack) -> None:
+    """Overwrite, said alone, leaves the source at its best mode."""
+
+    def target(stream: Any, wish: Any, sync: Any, key: Any) -> Target:
+        said = said_target(stream, wish)
+        return target_of(stream, wish, sync, key) if said is None else Target(said, "said")
+
+    anew = lambda configured: configured.sync_mode is SyncMode.full_refresh  # noqa: E731
+    for module in (epochs, plan):
+        stack.enter_context(mock.patch.object(module, "begins_anew", anew))
+    for module in (airbyte_configure, singer_configure):
+        found = {"target_of": target, "read_anew": lambda *a: False}
+        stack.enter_context(mock.patch.multiple(module, **found))
+
+
+def _newest_echo_is_no_ack(stack: ExitStack) -> None:
+    """Only the oldest state that waits is acked, and one that is skipped is an error."""
+    matched = state_echoes.Marks._matched
+
+    def strictly(self: Any, scope: Any, state: Mapping[str, Any], *, whole: bool) -> list[Any]:
+        given, digest = state_echoes._id(state.get("id")), state_echoes._digest(state)
+        first = scope.pending[0] if scope.pending else None
+        if first is not None and first.seq != given and first.digest != digest:
+            return self._unknown(state)
+        return matched(self, scope, state, whole=whole)
+
+    stack.enter_context(mock.patch.object(state_echoes.Marks, "_matched", strictly))
+    stack.enter_context(mock.patch.object(state_echoes.Marks, "ended_well", lambda self: iter(())))
+
+
+def _known_number_is_done(stack: ExitStack) -> None:
+    """A new load whose number the table has is taken for a repeated one."""
+
+    def judge(load: Any, held: Any) -> LoadResult | None:
+        known = held is not None and held.number >= load.number
+        return LoadResult(0, repeated=True) if known else None
+
+    stack.enter_context(mock.patch.object(memory, "judge", judge))
+
+
+def _rejects_are_no_failure(stack: ExitStack) -> None:
+    """However many records were rejected, what is left of them is published."""
+    judge = lambda self, pending, *a, **k: Judged(pending)  # noqa: E731
+    stack.enter_context(mock.patch.object(Rejections, "judge", judge))
+
+
+def _any_source_gets_the_state(stack: ExitStack) -> None:
+    """Nobody asks whose state it is."""
+    stack.enter_context(mock.patch.object(run, "refuse_other_source", lambda *a: None))
+
+
+TAKEN_OUT = {
+    "A1": (_unsplit_state_is_given, {"lost", "emptied"}),
+    "A3": (_overwrite_with_increments, {"lost", "stale"}),
+    "A5": (_newest_echo_is_no_ack, {"stuck"}),
+    "A8": (_rejects_are_no_failure, {"bad", "emptied"}),
+    "A13": (_known_number_is_done, {"lost"}),
+    "A15": (_any_source_gets_the_state, {"lost"}),
+}

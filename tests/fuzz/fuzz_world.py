@@ -1,0 +1,521 @@
+"""Runs of a pipeline in memory: what outlives them, and one run from its options to its report.
+
+Real: the command line's options, ``engine.run`` and all that it calls (planning, refusals, states,
+epochs, the sync, deliveries, the report), the lane's reading (``engine.worker.lane``), the
+protocols and the sealer. Twins: store, log, table, mailbox, the connector's process, the decoding
+of rows. One thread but for a load's own. Neighbours: ``fuzz_sources`` plays the connectors,
+``fuzz_model`` says what must come of it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import msgspec
+from fuzz_destinations import FuzzDestination, FuzzFeeder, Target
+
+from penstock.config.command_line import pipeline_from_arguments
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.connectors.launch import Launch
+from penstock.connectors.reference import parse_ref
+from penstock.connectors.source import SourceConnector
+from penstock.engine import accounting as report
+from penstock.engine import run, wiring
+from penstock.engine.channel.mailbox import Progress
+from penstock.engine.deliver import table_loader
+from penstock.engine.deliver.unacked import SentMarks
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import Known
+from penstock.engine.log.memory import MemoryLog
+from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.feeder_jobs import write_streams
+from penstock.engine.specs.lane import Ask, Bounds, LaneJob, LaneResult, StreamAnswer
+from penstock.engine.specs.observer import NullObserver
+from penstock.engine.specs.plan import LaneStart, Planned
+from penstock.engine.worker import lane as child
+from penstock.engine.worker import process
+from penstock.errors import PenstockError
+from penstock.model.catalog import ConnectorSpec
+from penstock.model.report import Report
+from penstock.model.segments import PartRef
+from penstock.model.types import SEQ, SEQ_EPOCH_SHIFT
+from penstock.protocols import load as load_protocol
+from penstock.runtimes.memory import MemoryRuntime, Step
+from penstock.state.contract import Holder
+from penstock.state.memory import MemoryStore
+from penstock.tables.memory import MemoryTables
+
+Play = Callable[[list[str | bytes]], Iterator[Step]]
+NOWHERE = Path("/nonexistent/penstock-fuzz")
+NAME = "fuzz"
+
+
+class FuzzLog(MemoryLog):
+    """The log of a home, with what ``engine`` asks of one in files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = NOWHERE
+
+    def belong_to(self, state_id: str) -> None:
+        del state_id
+
+    def absolute(self, part: PartRef) -> str:
+        return part.path
+
+    def rejects_folder(self, epoch: int) -> Path:
+        return NOWHERE / str(epoch)
+
+
+@dataclass
+class HomeTwin:
+    """Store and log: what a copy of a home holds."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    log: FuzzLog = field(default_factory=FuzzLog)
+
+    def copied(self) -> "HomeTwin":
+        twin = HomeTwin()
+        twin.store._all = deepcopy(self.store._all)  # pyright: ignore[reportPrivateUsage]
+        for name in ("claims", "parts", "rejects", "manifests", "runs_of_sources"):
+            setattr(twin.log, name, deepcopy(getattr(self.log, name)))
+        return twin
+
+
+@dataclass
+class World:
+    """``target``: the destination is a connector; None: tables. ``bounds``: of every lane."""
+
+    home: HomeTwin = field(default_factory=HomeTwin)
+
+    target: Target | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def __post_init__(self) -> None:
+        self.tables = MemoryTables(lambda path: self.home.log.parts[path])
+
+
+@dataclass
+class Outcome:
+    """``refused``: raised before the first record. ``rows``: per table, (id, place) of each."""
+
+    report: Report | None = None
+    refused: PenstockError | None = None
+
+    @property
+    def code(self) -> int:
+        if self.refused is not None:
+            return self.refused.exit_code
+        assert self.report is not None
+        return self.report.exit_code
+
+    @property
+    def good(self) -> bool:
+        return self.report is not None and self.report.exit_code == 0
+
+    def told(self) -> str:
+        if self.refused is not None:
+            return f"refused {self.refused.code}: {self.refused.message} {self.refused.problems}"
+        assert self.report is not None
+        return f"{self.report.status} {self.report.error} {self.report.notes}"
+
+
+class FuzzConnector(SourceConnector):
+    """A source whose process is played in memory."""
+
+    def __init__(self, use: str, protocol: str, play: Play, log: Any) -> None:
+        package = load_protocol(protocol)
+        super().__init__(parse_ref(use), package, Launch(protocol=protocol), log=log)
+        self._spec = ConnectorSpec(protocol=protocol, config_schema={}, abilities={})
+        self._play = play
+
+    def _answer(self, secrets: Sequence[str], question: Any) -> Any:
+        del secrets
+        return None, question(MemoryRuntime(self._play), self._log)
+
+    def validate(self, config: dict[str, Any]) -> list[Any]:
+        del config
+        return []
+
+
+class _Decoded:
+    def __init__(self, rows: list[dict[str, Any]], rejects: list[tuple[int, str, None]]) -> None:
+        self.rows, self.rejects = rows, rejects
+        self.count = len(rows)
+
+
+class FuzzStreams:
+    """``engine.worker.row_decoding.Streams`` without types: a row is its record. A key of nothing
+    but nulls is a reject, as in the codec."""
+
+    drifted = False
+
+    def __init__(self, job: LaneJob) -> None:
+        self._job, self.jobs, self.seconds = job, {s.id: s for s in job.streams}, 0.0
+
+    def learn(self, stream: Any) -> None:
+        self.jobs[stream.id] = stream
+
+    def decode(
+        self, stream: Any, bodies: Sequence[Any], first: int, times: Any, changes: Any
+    ) -> _Decoded:
+        del times, changes
+        columns = {f.source: f.name for f in self.jobs[stream].schema.fields}
+        rows: list[dict[str, Any]] = []
+        rejects: list[tuple[int, str, None]] = []
+        base = (self._job.epoch << SEQ_EPOCH_SHIFT) + first
+        for index, body in enumerate(bodies):
+            record = json.loads(bytes(body))
+            if not isinstance(record, dict) or any(
+                record.get(path[0]) is None for path in self.jobs[stream].key
+            ):
+                rejects.append((index, "no row", None))
+                continue
+            row = {columns[n]: v for n, v in record.items() if n in columns}
+            rows.append({**row, SEQ: base + index})
+        return _Decoded(rows, rejects)
+
+    def notes(self) -> list[str]:
+        return []
+
+
+class FuzzMailbox:
+    """Of one run. A lane's question is answered while it is asked."""
+
+    folder = NOWHERE
+    key = b""
+
+    def __init__(self, session: "_Session") -> None:
+        self._session, self._answers = session, dict[tuple[int, int], bytes]()
+
+    def lease_watch(self, clock: Any) -> Any:
+        del clock
+        return SimpleNamespace(expired=lambda: False)
+
+    def put_ask(self, epoch: int, ask: Ask) -> None:
+        self._answers[epoch, ask.number] = self._session.answer(epoch, ask)
+
+    def answer(self, epoch: int, number: int) -> bytes | None:
+        return self._answers.get((epoch, number))
+
+    def lease(self) -> bytes:
+        return b"held"
+
+    def cancelled(self) -> bool:
+        return False
+
+    def progress(self, epoch: int) -> Progress:
+        del epoch
+        return Progress()
+
+    def log_path(self, epoch: int) -> Path:
+        return NOWHERE / f"log-{epoch}"
+
+    states_path = log_path
+
+    def configs(self, epoch: int | None = None) -> list[Any]:
+        del epoch
+        return []
+
+    def _nothing(self, *args: Any) -> None:
+        del args
+
+    create = remove = cancel = beat = put_progress = put_config = _nothing
+
+
+class FuzzPulse:
+    """A clock that costs nothing to wait on."""
+
+    def __init__(self, *args: Any) -> None:
+        self._now = 0.0
+
+    def __enter__(self) -> "FuzzPulse":
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        return None
+
+    def beat(self, mailbox: Any) -> None:
+        del mailbox
+
+    def check(self) -> None:
+        return None
+
+    def now(self) -> float:
+        self._now += 0.01
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class _Silent:
+    """A log that nobody reads."""
+
+    path, lost = NOWHERE, 0
+
+    def __init__(self, *args: Any) -> None:
+        del args
+
+    def _nothing(self, *args: Any) -> None:
+        del args
+
+    log = stderr = take = flush = close = follow = poll = write = _nothing
+
+
+class _Ahead:
+    """Events one by one, without a thread."""
+
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._events
+
+    def close(self) -> None:
+        close = getattr(self._events, "close", None)
+        if close is not None:
+            close()
+
+
+class FuzzLanes:
+    """``engine.sync.ports.LaneRunner``: a lane runs to its end when it is first looked at."""
+
+    def __init__(self, session: "_Session", make_job: Any, make_stream: Any) -> None:
+        self._session, self._make_job, self.make_stream = session, make_job, make_stream
+
+    def start(self, start: LaneStart) -> Any:
+        self._session.starts[start.epoch] = (start, self)
+        job = msgspec.structs.replace(self._make_job(start), bounds=self._session.world.bounds)
+        result: list[LaneResult] = []
+
+        def poll() -> LaneResult:
+            if not result:
+                result.append(self._session.lane(job))
+            return result[0]
+
+        quiet = SimpleNamespace(
+            poll=poll, new_config=lambda: None, ask=lambda: None, cancel=lambda: None
+        )
+        return quiet
+
+
+class _AtOnce:
+    """``engine.deliver.delivery.Committing`` without a thread."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._results = work()
+
+    def poll(self) -> Any:
+        return self._results
+
+
+HOLDER = Holder(name="fuzz", pid=0, boot="", started_at="", run="fuzz")
+
+
+class _FuzzAssembly(wiring.Assembly):
+    session: "_Session"
+
+    def sync(self, spark: Any, save: Any) -> Any:
+        nobody = SimpleNamespace(keep=lambda segment: None, keep_files=lambda paths: [])
+        self._keeper = nobody  # type: ignore[assignment]
+        made = super().sync(spark, save)
+        self.session.sync = made
+        return made
+
+    def _feeder(self, submit: Any, destination: Any, save: Any) -> Any:
+        del submit, save
+        world, prepared = self.session.world, self._prepared
+
+        def told(filled: Any) -> Any:
+            return write_streams(destination, prepared, self._store, NAME, filled)
+
+        assert world.target is not None
+        return FuzzFeeder(world.target, world.home.log.parts, prepared.source.package.name, told)
+
+
+class _Session:
+    """One run: the patches under which ``engine.run`` works in memory."""
+
+    def __init__(self, world: World, play: Play) -> None:
+        self.world, self._play = world, play
+        self.starts: dict[int, tuple[LaneStart, FuzzLanes]] = {}
+        self.sync: Any = None
+
+    def lane(self, job: LaneJob) -> LaneResult:
+        orphaned = SimpleNamespace(is_set=lambda: False)
+        return child.Lane(job, orphaned=orphaned).run()  # type: ignore[arg-type]
+
+    def answer(self, epoch: int, ask: Ask) -> bytes:
+        start, lanes = self.starts[epoch]
+        answer = self.sync._answer(ask, start)
+        told = StreamAnswer()
+        if isinstance(answer, PenstockError):
+            told.error = answer.as_dict()
+        elif isinstance(answer, Planned):
+            told.stream = lanes.make_stream(answer, start.lane)
+        return msgspec.json.encode(told)
+
+    def source(self, pipeline: Pipeline, home: Any, store: Any, observer: Any, *, save: Any) -> Any:
+        del home
+        use = pipeline.source.use
+        protocol = use.partition(":")[0]
+        return Source(
+            pipeline,
+            lambda log: FuzzConnector(use, protocol, self._play, log),
+            store,
+            observer,
+            save=save,
+        )
+
+    def patches(self) -> list[Any]:
+        world = self.world
+        made = type("Assembly", (_FuzzAssembly,), {"session": self})
+        lanes = lambda submit, mailbox, job, stream: FuzzLanes(self, job, stream)  # noqa: E731
+        mailbox = FuzzMailbox(self)
+        place = world.tables if world.target is None else FuzzDestination()
+        here: list[tuple[Any, Mapping[str, Any]]] = [
+            (
+                run,
+                {
+                    "FileLog": lambda folder: world.home.log,
+                    "Mailbox": lambda root, name, key: mailbox,
+                    "Pulse": FuzzPulse,
+                    "RunLog": _Silent,
+                    "Assembly": made,
+                    "source_of": self.source,
+                    "destination_of": lambda *a, **k: place,
+                    "_jvm_peak": lambda: 0,
+                    "announce_driver": lambda: None,
+                    "this_holder": lambda *a: HOLDER,
+                },
+            ),
+            (
+                wiring,
+                {
+                    "on_spark": lambda *a: None,
+                    "Lanes": lanes,
+                    "SentMarks": lambda path: SentMarks(),
+                },
+            ),
+            (table_loader, {"_InThread": _AtOnce}),
+            (report, {"peak_bytes": lambda: 0}),
+            (
+                child,
+                {
+                    "FileLog": lambda folder: world.home.log,
+                    "Mailbox": lambda root, name, key: mailbox,
+                    "Streams": FuzzStreams,
+                    "Ahead": _Ahead,
+                    "warm": lambda: None,
+                    "storage": lambda root, doing: nullcontext(),
+                },
+            ),
+            (
+                process,
+                {
+                    "Mailbox": lambda root, name: mailbox,
+                    "EventLog": _Silent,
+                    "peak_bytes": lambda: 0,
+                    "runtime_for": lambda *a: MemoryRuntime(self._play),
+                },
+            ),
+        ]
+        return [mock.patch.multiple(module, **values) for module, values in here] + [
+            mock.patch.object(run.Run, "_open_session", lambda *a: object()),
+            mock.patch.object(run.Run, "_write_report", lambda *a: None),
+        ]
+
+
+class FuzzHome(Home):
+    """No folder is ever made."""
+
+    def __init__(self) -> None:
+        self.path = NOWHERE
+
+    def run(self, run: str) -> Path:
+        return NOWHERE / run
+
+    def log(self, pipeline: str, settings: Any) -> str:
+        del pipeline, settings
+        return str(NOWHERE)
+
+
+def pipeline(use: str, into: str, options: Mapping[str, str | None]) -> Pipeline:
+    """As ``penstock run USE INTO`` makes it."""
+    return pipeline_from_arguments(use, into, name=NAME, **options)
+
+
+def run_once(
+    world: World,
+    use: str,
+    options: Mapping[str, str | None],
+    play: Play,
+    *,
+    full_refresh: bool,
+    recreate: bool = False,
+) -> Outcome:
+    """One run to its report, or to what it was refused with."""
+    session = _Session(world, play)
+    with ExitStack() as stack:
+        for patch in session.patches():
+            stack.enter_context(patch)
+        try:
+            into = f"parquet:{NOWHERE}" if world.target is None else "airbyte:./destination"
+            told = pipeline(use, into, options)
+            one = run.Run(told, FuzzHome(), world.home.store, NullObserver(), dry=False, limit=None)
+            with ExitStack() as inner:
+                return Outcome(
+                    report=one.execute(inner, full_refresh=full_refresh, recreate=recreate)
+                )
+        except PenstockError as e:
+            return Outcome(refused=e)
+
+
+def reset(world: World, stream: str | None) -> PenstockError | None:
+    """``penstock state reset``; what it was refused with."""
+    known = _known(world)
+    try:
+        states.reset(known, None if stream is None else StreamOptions(name=stream))
+    except PenstockError as e:
+        return e
+    return None
+
+
+def exported(world: World) -> Any:
+    """``penstock state export``; None where there is none, or no pipeline."""
+    return None if world.home.store.source_of(NAME) is None else states.export(_known(world))
+
+
+def imported(world: World, state: Any) -> None:
+    """``penstock state import --force``, which need not find the pipeline."""
+    if world.home.store.source_of(NAME) is not None:
+        states.replace(_known(world), state, force=True)
+
+
+def adopted(world: World) -> None:
+    """``penstock state adopt``."""
+    if world.home.store.source_of(NAME) is not None:
+        states.adopt(_known(world))
+
+
+def _known(world: World) -> Known:
+    had = world.home.store.source_of(NAME)
+    return Known(NAME, world.home.store, None if had is None else had.protocol)
+
+
+def rows(world: World) -> dict[str, list[tuple[int, int]]]:
+    """(id, place) of every row, by table."""
+    if world.target is not None:
+        return world.target.rows
+    return {
+        table.name: [(r["id"], r["place"]) for r in found]
+        for table, found in world.tables.rows.items()
+    }

@@ -1,0 +1,65 @@
+"""Random connectors through random modes, runs and moves of the home, against a model of the table.
+
+    python tests/fuzz/planner_fuzz.py --cases 200000 --jobs 2
+
+Prints how many cases were played and each rule that was broken, with the seed that shows it; exit
+code 1 where any was. ``--seed N`` begins elsewhere, ``--only N`` plays one and prints it.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fuzz_model import Wrong, case_of, play
+
+BLOCK = 500
+
+
+def block(first: int, count: int) -> list[tuple[int, str, str]]:
+    """(seed, rule, what was wrong) of each case that broke one."""
+    found: list[tuple[int, str, str]] = []
+    for seed in range(first, first + count):
+        try:
+            play(case_of(seed))
+        except Wrong as e:
+            found.append((seed, e.rule, str(e)))
+        except Exception as e:
+            found.append((seed, "raised", f"{type(e).__name__}: {e}"))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--show", type=int, default=3, help="cases shown of each rule")
+    given = parser.parse_args()
+    if given.only is not None:
+        case = case_of(given.only)
+        print(case)
+        play(case)
+        return 0
+    began = time.monotonic()
+    starts = range(given.seed, given.seed + given.cases, BLOCK)
+    with ProcessPoolExecutor(given.jobs) as pool:
+        found = [one for each in pool.map(block, starts, repeat(BLOCK)) for one in each]
+    rules = Counter(rule for _, rule, _ in found)
+    for rule in rules:
+        for _, _, told in [x for x in found if x[1] == rule][: given.show]:
+            print(f"{told}\n")
+    took = time.monotonic() - began
+    cases = len(starts) * BLOCK
+    print(f"{cases} cases in {took:.0f} s; broken: {dict(rules) or 'none'}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

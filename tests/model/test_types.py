@@ -1,0 +1,28 @@
+"""Row schemas as the store keeps them."""
+
+import msgspec
+
+from penstock.model.types import DataType, Field, Kind, RowSchema
+
+ID, NAME = Field("id", "I D", DataType(Kind.integer)), Field("n", "n", DataType(Kind.string))
+STORED = (
+    b'{"fields":[{"name":"id","source":"I D","type":{"kind":"integer","precision":null,'
+    b'"scale":null,"item":null,"fields":[]}},{"name":"n","source":"n","type":{"kind":"string",'
+    b'"precision":null,"scale":null,"item":null,"fields":[]}}],"version":3}'
+)
+
+
+def test_l9_a_schema_stored_before_nullability_was_kept_is_read_and_written_as_it_was() -> None:
+    """An upgrade makes no new version of a stream of which nothing new is known."""
+    found = msgspec.json.decode(STORED, type=RowSchema)
+    assert found == RowSchema((ID, NAME), 3) and found.required == frozenset()
+    assert msgspec.json.encode(found) == STORED
+
+
+def test_l9_what_is_never_null_is_told_by_original_names() -> None:
+    one = RowSchema((ID, NAME), 3).with_required({"I D", "no column"})
+    assert [f.nullable for f in one.fields] == [False, True] and one.version == 3
+    assert one.required == {"I D"}
+    assert msgspec.json.decode(msgspec.json.encode(one), type=RowSchema) == one
+    assert one.with_required(()) == RowSchema((ID, NAME), 3)
+    assert one.with_required({"I D"}) is one

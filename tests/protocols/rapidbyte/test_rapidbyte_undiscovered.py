@@ -1,0 +1,68 @@
+"""``discover`` is optional (section 3.1): what a source without it comes to, and what is assumed of
+streams that nobody told of."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import SourceError
+from penstock.model.catalog import Catalog, StreamId, SyncMode
+from penstock.model.events import Log
+from penstock.model.types import DataType, Kind
+from penstock.protocols.rapidbyte import source
+from penstock.protocols.rapidbyte.guest.session import Session
+from penstock.protocols.rapidbyte.package import PACKAGE
+from penstock.protocols.rapidbyte.wire.schema import names, retold
+from penstock.runtimes.contract import Timeouts
+
+A = StreamId(None, "a")
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[Any, list[Any]]:
+    """What discovery comes to where the connector answers with this error."""
+
+    def fails(*_: Any) -> Any:
+        raise SourceError("no", connector={"category": "internal", "code": code})
+
+    what = SimpleNamespace(stage=lambda *_: None, found=SimpleNamespace(manifest=None))
+    monkeypatch.setattr(source, "opened", lambda _: what)
+    monkeypatch.setattr(source.probe, "discover", fails)
+    said: list[Any] = []
+    runtime: Any = None
+    return PACKAGE.source.discover(runtime, {}, Timeouts(), said.append), said
+
+
+@pytest.mark.parametrize("code", ["NOT_IMPLEMENTED", "DiscoverUnsupported", "unimplemented"])
+def test_a_source_that_says_that_it_has_no_discover_has_no_streams_to_tell(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    found, said = answered(monkeypatch, code)
+    assert found == Catalog(()) and [type(s) for s in said] == [Log]
+
+
+def test_another_failure_of_discover_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SourceError):
+        answered(monkeypatch, "CONNECTION_REFUSED")
+
+
+def test_a_component_without_the_function_is_not_asked() -> None:
+    instance = SimpleNamespace(exports=lambda interface, function: function != "discover")
+    session: Any = SimpleNamespace(_instance=instance, _interface="source")
+    assert Session.discover(session).streams == []
+
+
+def test_frames_decide_what_nobody_told() -> None:
+    text, number = DataType(Kind.string), DataType(Kind.integer)
+    assert PACKAGE.undiscovered is not None
+    stream = PACKAGE.undiscovered(A, {"id": None, "n": number})
+    assert stream.assumed and set(stream.sync_modes) == set(SyncMode)
+    assert [f.name for f in names(stream.json_schema)] == ["id", "n"], "so that they can be named"
+    frames = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    told = retold(stream.json_schema, frames)
+    assert told is not None
+    assert {f.name: f.type for f in names(told)} == {"id": text, "n": number}
+    assert retold(told, frames) is None
+    bare = retold(stream.json_schema, pa.schema([("n", pa.int64())]))
+    assert bare is None or [f.name for f in names(bare)] == ["n"]

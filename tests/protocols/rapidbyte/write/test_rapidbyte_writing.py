@@ -1,0 +1,830 @@
+"""The destination role over a real component: many streams, exact acks, failures, rejects."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+import rapidbyte_guests
+
+from penstock.codec.arrow import part_schema
+from penstock.config.sections import Limits
+from penstock.connectors.launch import Launch
+from penstock.engine.channel.feeder_mail import PushMail
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.log.log import FileLog
+from penstock.engine.log.rejects import decode_rejects
+from penstock.engine.specs.feeder import Order, PushEnd, PushJob
+from penstock.engine.worker.feeder import run_push
+from penstock.errors import LogError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    ConnectorSpec,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Counted, Error, Exited, Log, Measured, Reject, Tick
+from penstock.model.segments import Segment, SegmentId, Shape, StreamSlice
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols.contract import (
+    Ack,
+    Acks,
+    Answer,
+    Feed,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+    failed,
+)
+from penstock.protocols.rapidbyte.destination import RapidbyteDestination
+from penstock.protocols.rapidbyte.guest.component import opened
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
+from penstock.protocols.rapidbyte.write.ack_tracker import Marks
+from penstock.protocols.rapidbyte.write.frame_encoder import Frames
+from penstock.runtimes.contract import Component, Timeouts
+from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
+from penstock.state.keys import MemoryKeys, Place
+
+A, B, C = (StreamId(None, name) for name in ("a", "b", "c"))
+APPEND, REPLACE = DestinationSyncMode.append, DestinationSyncMode.overwrite
+UPSERT = DestinationSyncMode.append_dedup
+ID = RowSchema((Field("id", "Id", DataType(Kind.integer)),), 1)
+DESTINATION = RapidbyteDestination()
+MANIFEST: dict[str, Any] = {
+    "id": "them/sink",
+    "name": "Sink",
+    "version": "1",
+    "protocol_version": "4",
+    "roles": {"destination": {"supported_write_modes": [{"mode": "append"}, {"mode": "upsert"}]}},
+}
+
+
+def stream(
+    of: StreamId,
+    mode: DestinationSyncMode = APPEND,
+    schema: RowSchema = ID,
+    key: tuple[tuple[str, ...], ...] = (),
+    target: StreamId | None = None,
+) -> WriteStream:
+    return WriteStream(
+        configured=ConfiguredStream(
+            stream=Stream(id=of, json_schema={}),
+            sync_mode=SyncMode.incremental,
+            destination_sync_mode=mode,
+            cursor_field=("Id",),
+            primary_key=key,
+        ),
+        target=target or of,
+        schemas={schema.version: schema},
+        latest=schema.version,
+    )
+
+
+def batch(schema: RowSchema, columns: dict[str, list[Any]]) -> Any:
+    count = len(next(iter(columns.values())))
+    whole = part_schema(schema)
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
+        for f in whole
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=whole)
+
+
+def rows(of: StreamId, *ids: int, version: int = 1) -> Rows:
+    return Rows(of, version, batch(ID, {"id": list(ids)}))
+
+
+def mark(seq: int, of: StreamId | None = None) -> StateMark:
+    scope = StateScope(StateType.global_ if of is None else StateType.stream, of)
+    return StateMark(seq, SavedState(scope, "{}"))
+
+
+@dataclass
+class Seen:
+    """Every answer but ticks, and what the guest said of itself, in order."""
+
+    answers: list[Answer] = field(default_factory=list[Answer])
+
+    @property
+    def story(self) -> list[str]:
+        """``take``, ``commit`` and ``rollback`` lines and acks."""
+        told = (_told(a) for a in self.answers)
+        return [t for t in told if t is not None]
+
+    def of(self, kind: type) -> list[Any]:
+        return [a for a in self.answers if isinstance(a, kind)]
+
+    @property
+    def acks(self) -> list[int]:
+        return [a.seq for a in self.of(Ack)]
+
+    @property
+    def exit(self) -> int | None:
+        (last,) = self.of(Exited)
+        assert self.answers[-1] is last
+        return last.code
+
+    def frames(self, name: str) -> list[Any]:
+        said = [a.message for a in self.of(Log) if a.message.startswith(f"take {name} ")]
+        raw = [bytes.fromhex(m.rpartition(" ")[2]) for m in said]
+        return [pa.ipc.open_stream(pa.py_buffer(r)).read_all() for r in raw]
+
+    def ids(self, name: str) -> list[int]:
+        return [i for t in self.frames(name) for i in t.column("id").to_pylist()]
+
+    def contexts(self) -> list[Any]:
+        said = [a.message for a in self.of(Log) if a.message.startswith("begin ")]
+        return [json.loads(m.removeprefix("begin ")) for m in said]
+
+
+def _told(answer: Answer) -> str | None:
+    if isinstance(answer, Ack):
+        return f"ack {answer.seq}"
+    if isinstance(answer, Log):
+        words = answer.message.split(" ")
+        if words[0] in ("take", "commit", "rollback"):
+            return " ".join(words[:2])
+    return None
+
+
+@pytest.fixture(scope="session")
+def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sink") / "sink.wasm"
+    path.write_bytes(rapidbyte_guests.c_guest("destination", "sink.c"))
+    return path
+
+
+Make = Callable[..., ComponentRuntime]
+
+
+@pytest.fixture
+def made(sink: Path) -> Make:
+    def make(seconds: int | None = None, **settings: Any) -> ComponentRuntime:
+        return ComponentRuntime(
+            limits=None if seconds is None else Limits(timeout_seconds=seconds),
+            component=Component(
+                path=str(sink),
+                digest=digest_of(sink.read_bytes()),
+                cache=str(rapidbyte_guests.CACHE / "compiled"),
+                settings=settings,
+            ),
+        )
+
+    return make
+
+
+def request(*streams: WriteStream, config: dict[str, Any] | None = None, **more: Any) -> Any:
+    return WriteRequest(
+        config=config or {}, streams=streams, source_protocol="airbyte", tick=0.05, **more
+    )
+
+
+def written(
+    runtime: ComponentRuntime,
+    asked: WriteRequest,
+    feed: Iterator[Feed],
+    seen: Seen | None = None,
+) -> Seen:
+    seen = seen or Seen()
+    for answer in DESTINATION.write(runtime, asked, feed):
+        if not isinstance(answer, Tick):
+            seen.answers.append(answer)
+    return seen
+
+
+# -- streams and acks
+
+
+def test_interleaved_streams_are_a_run_each_and_acked_exactly(made: Make):
+    """L1: a mark is acked behind the checkpoint that has taken its rows, or a good end."""
+    asked = request(stream(A), stream(B), config={"every": 2})
+    feed = [
+        rows(A, 1), rows(B, 10), mark(1, A), rows(A, 2), mark(2, A), rows(B, 11), rows(A, 3),
+        mark(3, A), mark(4, B), mark(5), StreamDone(A), StreamDone(B),
+    ]  # fmt: skip
+    runtime = made()
+    seen = written(runtime, asked, iter(feed))
+    assert seen.exit == 0 and not seen.of(Error)
+    assert (seen.ids("a"), seen.ids("b")) == ([1, 2, 3], [10, 11])
+    assert sorted(seen.acks) == [1, 2, 3, 4, 5]
+    story = seen.story
+    second_of_a = [i for i, s in enumerate(story) if s == "take a"][1]
+    assert story.index("ack 1") > second_of_a and story.index("ack 2") > second_of_a
+    assert story.index("ack 3") > story.index("commit a")
+    assert story.index("ack 4") > [i for i, s in enumerate(story) if s == "take b"][1]
+    assert story.index("ack 5") > max(story.index("ack 3"), story.index("ack 4"))
+    assert runtime.written > 0 and runtime.spoke
+    assert sorted(c["stream_name"] for c in seen.contexts()) == ["a", "b"]
+    metrics = {m.stream: m.series[0]["name"] for m in seen.of(Measured)}
+    assert metrics == {A: "records_written", B: "records_written"}
+
+
+def test_a_mark_with_nothing_before_it_is_acked_at_once(made: Make):
+    seen = written(made(), request(stream(A)), iter([mark(1, A), mark(2)]))
+    assert (seen.acks, seen.exit) == ([1, 2], 0)
+    assert not seen.contexts()  # no run at all
+
+
+def test_at_end_only_a_good_end_acks(made: Make):
+    asked = request(stream(A), config={"every": 1}, acks=Acks.at_end)
+    seen = written(made(), asked, iter([rows(A, 1), mark(1, A), rows(A, 2), mark(2, A)]))
+    assert seen.story == ["take a", "take a", "commit a", "ack 1", "ack 2"]
+
+
+def test_strict_takes_no_checkpoint_that_calls_itself_another_kind(made: Make):
+    for acks, first in ((Acks.echo, "ack 1"), (Acks.strict, "commit a")):
+        feed = iter([rows(A, 1), mark(1, A)])
+        asked = request(stream(A), config={"every": 1, "loose": 1}, acks=acks)
+        seen = written(made(), asked, held_until_taken(feed))
+        assert seen.story[:2] == ["take a", first]
+        counted = {c.what for c in seen.of(Counted)}
+    assert counted == ({"foreign:checkpoint"} if acks is Acks.strict else set())
+
+
+def held_until_taken(feed: Iterator[Feed]) -> Iterator[Feed]:
+    """Its end comes late: a checkpoint is heard before it."""
+    yield from feed
+    time.sleep(0.5)
+
+
+def test_odd_checkpoints_are_named_and_ack_nothing(made: Make):
+    feed = held_until_taken(iter([rows(A, 1), mark(1, A)]))
+    seen = written(made(), request(stream(A), config={"odd": 1}), feed)
+    assert seen.story == ["take a", "commit a", "ack 1"]
+    assert {c.what for c in seen.of(Counted)} == {"malformed:checkpoint", "foreign:checkpoint"}
+    assert sum(a.level == "WARN" for a in seen.of(Log)) >= 2
+
+
+def test_frames_that_are_cut_are_counted_as_pieces(made: Make):
+    """A checkpoint names frames taken: a batch of many pieces is covered by the last of them."""
+    runtime = made(resources={"max_batch_bytes": 4096})
+    feed = [rows(A, *range(2000)), mark(1, A), rows(A, 5000), mark(2, A)]
+    seen = written(runtime, request(stream(A), config={"every": 1}), held_until_taken(iter(feed)))
+    assert seen.exit == 0 and seen.ids("a") == [*range(2000), 5000]
+    takes = [i for i, s in enumerate(seen.story) if s == "take a"]
+    assert len(takes) > 4
+    assert takes[-2] < seen.story.index("ack 1") < takes[-1] + 2
+    assert seen.story.index("ack 2") > takes[-1]
+
+
+def test_a_record_larger_than_a_frame_fails_its_stream_only(made: Make):
+    text = RowSchema((Field("t", "t", DataType(Kind.string)),), 1)
+    big = Rows(A, 1, batch(text, {"t": ["x" * 20_000]}))
+    feed = [big, mark(1, A), rows(B, 1), mark(2, B)]
+    asked = request(stream(A, schema=text), stream(B))
+    seen = written(made(resources={"max_batch_bytes": 4096}), asked, iter(feed))
+    assert (seen.acks, seen.exit) == ([2], 1)
+    (error,) = seen.of(Error)
+    assert failed(error, "destination").code == "destination.record_too_large" and error.stream == A
+
+
+# -- failures (L7)
+
+
+def test_a_stream_that_fails_fails_alone(made: Make):
+    config = {"fail": "a", "after": 3, "every": 2}
+    asked = request(stream(A), stream(B), config=config)
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), mark(1, A), rows(A, 2), mark(2, A), rows(B, 1)]
+        yield from [rows(A, 3), mark(3, A), mark(4)]
+        time.sleep(0.5)
+        yield from [rows(A, 4), mark(5, A), rows(B, 2), mark(6, B), mark(7)]
+
+    seen = written(made(), asked, feed())
+    assert sorted(seen.acks) == [1, 2, 6]
+    assert (seen.ids("a"), seen.ids("b"), seen.exit) == ([1, 2, 3], [1, 2], 1)
+    (error,) = seen.of(Error)
+    assert (error.stream, error.failure_type) == (A, "transient_db")
+    assert error.raw["code"] == "LOST" and error.raw["safe_to_retry"] is True
+    assert error.retry is not None
+    assert (
+        failed(error, "destination").stream == "a"
+        and "the table went away" in failed(error, "destination").message
+    )
+
+
+def test_what_is_fed_after_a_failure_is_never_acked(made: Make):
+    """Also where all that came before it is covered."""
+    asked = request(stream(A), config={"fail": "a", "after": 2, "every": 2})
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), rows(A, 2), mark(1, A)]
+        while not seen.of(Error):
+            time.sleep(0.01)
+            yield Tick()
+        yield from [rows(A, 3), mark(2, A), mark(3)]
+
+    seen = Seen()
+    written(made(), asked, feed(), seen)
+    assert (seen.acks, seen.ids("a"), seen.exit) == ([1], [1, 2], 1)
+
+
+def test_the_last_attempt_is_not_told_to_be_tried_again(made: Make):
+    asked = request(stream(A), config={"fail": "a"}, attempt=9)
+    (error,) = written(made(), asked, iter([rows(A, 1)])).of(Error)
+    assert error.retry is None
+
+
+def test_a_run_that_ends_well_before_its_input_does_is_a_failure(made: Make):
+    feed = held_until_taken(iter([rows(A, 1), rows(A, 2), mark(1, A), rows(B, 1), mark(2, B)]))
+    seen = written(made(), request(stream(A), stream(B), config={"early": "a"}), feed)
+    assert (seen.acks, seen.exit) == ([2], 1)
+    (error,) = seen.of(Error)
+    assert failed(error, "destination").code == "destination.ended_early"
+
+
+def test_a_feed_that_fails_rolls_every_run_back(made: Make):
+    """An end of stream would be taken for all of it."""
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), mark(1, A), rows(B, 1), mark(2, B)]
+        time.sleep(0.3)
+        raise LogError("a part is damaged", code="log.corrupt")
+
+    seen = Seen()
+    with pytest.raises(LogError) as caught:
+        for answer in DESTINATION.write(made(), request(stream(A), stream(B)), feed()):
+            seen.answers.append(answer)
+    assert caught.value.code == "log.corrupt"
+    story = seen.story
+    assert {"rollback a", "rollback b"} <= set(story)
+    assert not seen.acks and not any(s.startswith("commit") for s in story)
+    assert any("a part is damaged" in a.message for a in seen.of(Log))
+    assert not seen.of(Error)  # the guests' own errors only follow from it
+    assert not live_threads()
+
+
+def live_threads() -> list[str]:
+    names = {"penstock-run", "penstock-destination", "penstock-feed", "feeder"}
+    until = time.monotonic() + 10
+    while (left := [t.name for t in threading.enumerate() if t.name in names]) and (
+        time.monotonic() < until
+    ):
+        time.sleep(0.05)
+    return left
+
+
+def test_closing_the_answers_rolls_back_and_ends_all_threads(made: Make):
+    stopped = threading.Event()
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), mark(1, A), rows(B, 1)]
+        while not stopped.is_set():
+            time.sleep(0.02)
+            yield Tick()
+
+    seen, runtime = Seen(), made()
+    told = DESTINATION.write(runtime, request(stream(A), stream(B), config={"every": 1}), feed())
+    began = time.monotonic()
+    with closing(told):  # type: ignore[type-var]
+        for answer in told:
+            seen.answers.append(answer)
+            if seen.acks and len(seen.ids("b")) == 1:
+                break
+    stopped.set()
+    assert seen.acks == [1]  # what was told stands
+    assert time.monotonic() - began < 20 and not live_threads()
+    assert not [s for s in (A, B) if runtime.keys().get(Place("stream", s.key, "committed"))]
+
+
+def test_a_write_that_takes_too_long_is_stopped(made: Make):
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1)
+        while True:
+            time.sleep(0.02)
+            yield Tick()
+
+    seen = written(made(), request(stream(A), timeouts=Timeouts(total=0.7)), feed())
+    assert seen.exit is None and [failed(e, "destination").code for e in seen.of(Error)] == [
+        "destination.timeout"
+    ]
+    assert not live_threads()
+
+
+def test_a_guest_that_hears_nothing_holds_nobody_up(made: Make, monkeypatch: pytest.MonkeyPatch):
+    """L11: it is left behind, and its own time limit ends it."""
+    monkeypatch.setattr(writer, "CLOSING_SECONDS", 1.0)
+    runtime = made(seconds=4)
+
+    def feed() -> Iterator[Feed]:
+        yield rows(A, 1)
+        while True:
+            time.sleep(0.02)
+            yield Tick()
+
+    told = DESTINATION.write(runtime, request(stream(A), config={"held": "a"}), feed())
+    with closing(told):  # type: ignore[type-var]
+        for answer in told:
+            if isinstance(answer, Log) and answer.message.startswith("take"):
+                break
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    assert not live_threads()
+
+
+def test_a_guest_that_runs_for_ever_fails_its_stream(made: Make):
+    feed = iter([rows(A, 1), mark(1, A), rows(B, 1), mark(2, B)])
+    asked = request(stream(A), stream(B), config={"held": "a"})
+    seen = written(made(seconds=2), asked, feed)
+    assert (seen.acks, seen.exit) == ([2], 1)
+    assert [failed(e, "destination").code for e in seen.of(Error)] == ["destination.timeout"]
+
+
+# -- few instances for many streams
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many sessions were open whenever one was opened."""
+    open_now, found, lock = [0], [0], threading.Lock()
+    session = Stage.session
+
+    def counting(self: Stage, host: Any) -> Any:
+        begun = session(self, host)
+        with lock:
+            open_now[0] += 1
+            found.append(open_now[0])
+        close = begun.close
+
+        def closing_() -> None:
+            with lock:
+                open_now[0] -= 1
+            close()
+
+        begun.close = closing_  # type: ignore[method-assign]
+        return begun
+
+    monkeypatch.setattr(Stage, "session", counting)
+    return found
+
+
+def test_five_hundred_streams_need_few_instances(made: Make, alive: list[int]):
+    names = [StreamId(None, f"s{i:03d}") for i in range(500)]
+
+    def feed() -> Iterator[Feed]:
+        seq = 0
+        for turn in range(2):  # the second turn comes when the runs of the first have ended
+            for i, name in enumerate(names):
+                yield rows(name, 1000 * turn + i)
+                seq += 1
+                yield mark(seq, name)
+        yield mark(1001)
+
+    seen = written(made(), request(*map(stream, names)), feed())
+    assert seen.exit == 0 and sorted(seen.acks) == list(range(1, 1002))
+    assert max(alive) <= write_context.AT_ONCE and len(alive) - 1 == 1000
+    assert all(seen.ids(n.name) == [i, 1000 + i] for i, n in enumerate(names))
+    assert seen.acks[-1] == 1001
+
+
+def test_what_waits_for_rows_is_committed(made: Make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_pool, "IDLE_SECONDS", 0.3)
+    seen = Seen()
+
+    def feed() -> Iterator[Feed]:
+        yield from [rows(A, 1), mark(1, A)]
+        until = time.monotonic() + 60
+        while not seen.acks and time.monotonic() < until:
+            time.sleep(0.05)
+            yield Tick()
+        yield rows(A, 2)
+
+    written(made(), request(stream(A)), feed(), seen)
+    assert seen.story == ["take a", "commit a", "ack 1", "take a", "commit a"]
+
+
+def test_memory_bounds_the_instances_too(made: Make):
+    runtime = made(assume_manifest={**MANIFEST, "limits": {"max_memory": "1gb"}})
+    assert write_context.Terms.of(opened(runtime), request(stream(A))).at_once == 2
+
+
+def test_another_schema_is_another_run(made: Make):
+    wider = RowSchema((*ID.fields, Field("t", "t", DataType(Kind.string))), 2)
+    feed: list[Feed] = [
+        rows(A, 1),
+        mark(1, A),
+        with_schemas(stream(A), {1: ID, 2: wider}),
+        Rows(A, 2, batch(wider, {"id": [2], "t": ["x"]})),
+        mark(2, A),
+    ]
+    seen = written(made(), request(stream(A)), iter(feed))
+    assert seen.story == ["take a", "commit a", "ack 1", "take a", "commit a", "ack 2"]
+    assert [t.column_names for t in seen.frames("a")] == [["id"], ["id", "t"]]
+
+
+def test_l9_frames_say_what_the_schema_says_and_deny_no_null():
+    text = Field("t", "t", DataType(Kind.decimal, 10, 2))
+    known = RowSchema((*ID.fields, text, Field("n", "n", DataType(Kind.json)))).with_required(
+        {"Id", "t"}
+    )
+    frames = Frames(known, 1 << 20, narrow=True)
+    whole = batch(known, {"id": [1, 2], "t": [Decimal("1.5")] * 2, "n": ["1", "2"]})
+    lost = batch(known, {"id": [1, 2], "t": [Decimal("1.5"), None]})
+    made = [pa.ipc.open_stream(pa.py_buffer(f)).schema for f in [*frames.of(whole), frames.empty()]]
+    assert [[f.nullable for f in s] for s in made] == [[False, False, True]] * 2
+    (frame,) = frames.of(lost)
+    assert [f.nullable for f in pa.ipc.open_stream(pa.py_buffer(frame)).schema] == [
+        False, True, True
+    ]  # fmt: skip
+
+
+def with_schemas(known: WriteStream, schemas: dict[int, RowSchema]) -> WriteStream:
+    return WriteStream(
+        configured=known.configured, target=known.target, schemas=schemas, latest=max(schemas)
+    )
+
+
+class Port(MemoryKeys):
+    """Says when it begins and is closed."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def begin(self, scope: str) -> None:
+        self._heard.append(f"begin {scope}")
+
+    def close(self) -> None:
+        self._heard.append("close")
+
+
+def test_each_run_has_a_port_to_its_keys_for_its_own_scope(made: Make):
+    heard: list[str] = []
+    runtime = made()
+    runtime.keys = lambda: Port(heard)
+    written(runtime, request(stream(A), stream(B)), iter([rows(A, 1), rows(B, 1)]))
+    assert sorted(heard) == ['begin [null,"a"]', 'begin [null,"b"]', "close", "close"]
+
+
+# -- replace
+
+
+def test_a_replaced_stream_is_one_run_and_acked_by_its_good_end(made: Make):
+    """Its rows are nowhere to be seen before."""
+    asked = request(stream(A, REPLACE), stream(B, REPLACE), config={"every": 1})
+    feed = [
+        rows(A, 1), rows(A, 2), mark(1, A), rows(B, 3), mark(2, B), StreamDone(A), StreamDone(B)
+    ]  # fmt: skip
+    seen = written(made(), asked, held_until_taken(iter(feed)))
+    assert seen.exit == 0 and sorted(seen.acks) == [1, 2]
+    assert seen.story.index("ack 1") > seen.story.index("commit a")
+    assert [c["write_mode"] for c in seen.contexts()] == [{"mode": "replace"}] * 2
+
+
+def test_a_replaced_stream_without_rows_is_emptied_and_its_state_waits_for_that(made: Make):
+    asked = request(stream(A, REPLACE), stream(B, REPLACE))
+    seen = written(made(), asked, iter([mark(1, A), StreamDone(A), mark(2, B)]))
+    assert seen.story == ["take a", "commit a", "ack 1"]
+    (table,) = seen.frames("a")
+    assert table.num_rows == 0 and table.column_names == ["id"]
+    assert seen.exit == 0  # of B nothing was said: it is left as it is
+
+
+def test_a_replaced_stream_that_is_not_done_is_rolled_back(made: Make):
+    asked = request(stream(A, REPLACE), stream(B))
+    seen = written(made(), asked, iter([rows(A, 1), mark(1, A), rows(B, 2), mark(2, B)]))
+    assert (seen.acks, seen.exit) == ([2], 1)
+    assert "rollback a" in seen.story and "commit a" not in seen.story
+    assert [failed(e, "destination").code for e in seen.of(Error)] == ["destination.incomplete"]
+
+
+def test_generations_beyond_the_bound_end_one_by_one_and_never_twice(made: Make, alive: list[int]):
+    names = [StreamId(None, f"r{i:02d}") for i in range(20)]
+    feed: list[Feed] = [rows(n, i) for i, n in enumerate(names)]
+    feed += [mark(i + 1, n) for i, n in enumerate(names)]
+    feed += map(StreamDone, names)
+    seen = written(made(), request(*(stream(n, REPLACE) for n in names)), iter(feed))
+    assert seen.exit == 0 and sorted(seen.acks) == list(range(1, 21))
+    assert len(seen.contexts()) == 20 and max(alive) <= write_context.AT_ONCE
+
+    late = written(
+        made(),
+        request(*(stream(n, REPLACE) for n in names)),
+        iter([*feed[:20], rows(names[0], 99)]),
+    )
+    codes = [failed(e, "destination").code for e in late.of(Error) if e.stream == names[0]]
+    assert codes == ["destination.split"]  # a second run would have replaced the first
+    assert late.exit == 1 and late.ids("r00") == [0]
+
+
+def test_the_next_generation_is_a_run_of_its_own(made: Make):
+    feed = [rows(A, 1), mark(1, A), StreamDone(A), rows(A, 2), mark(2, A), StreamDone(A)]
+    seen = written(made(), request(stream(A, REPLACE)), iter(feed))
+    assert seen.story == ["take a", "commit a", "ack 1", "take a", "commit a", "ack 2"]
+
+
+# -- what a destination is given
+
+
+def test_values_arrive_in_types_that_v4_can_name(made: Make):
+    struct = DataType(Kind.struct, fields=(Field("x", "X y", DataType(Kind.decimal, 38, 9)),))
+    kinds: dict[str, DataType] = {
+        "when": DataType(Kind.timestamp),
+        "wall": DataType(Kind.timestamp_ntz),
+        "day": DataType(Kind.date),
+        "hour": DataType(Kind.time),
+        "price": DataType(Kind.decimal, 38, 9),
+        "raw": DataType(Kind.binary),
+        "ok": DataType(Kind.boolean),
+        "list": DataType(Kind.array, item=DataType(Kind.number)),
+        "nested": struct,
+        "any": DataType(Kind.json),
+    }
+    schema = RowSchema(tuple(Field(n, n.upper(), k) for n, k in kinds.items()), 1)
+    part = part_schema(schema)
+    values: dict[str, list[Any]] = {f.name: [None] for f in part}
+    tiny = Decimal("0.000000001")
+    values |= {
+        "when": [datetime(2024, 2, 29, 12, tzinfo=UTC)], "wall": [datetime(2024, 2, 29, 12)],
+        "day": [date(2024, 2, 29)], "hour": ["12:00"], "price": [tiny], "raw": [b"\x00\xff"],
+        "ok": [True], "list": [[1.5, None]], "nested": [{"x": tiny}], "any": ['{"a": 1}'],
+    }  # fmt: skip
+    empty: dict[str, list[Any]] = {f.name: [None] for f in part}
+    both = {n: values[n] + empty[n] for n in values}
+    given = pa.RecordBatch.from_arrays([pa.array(both[f.name], f.type) for f in part], schema=part)
+    for manifest, price in ((MANIFEST, tiny), ({**MANIFEST, "id": "x/dest-postgres"}, None)):
+        runtime = made(assume_manifest=manifest)
+        seen = written(runtime, request(stream(A, schema=schema)), iter([Rows(A, 1, given)]))
+        (table,) = seen.frames("a")
+        first, second = table.to_pylist()
+        assert first == {
+            "when": datetime(2024, 2, 29, 12), "wall": datetime(2024, 2, 29, 12),
+            "day": date(2024, 2, 29), "hour": "12:00", "price": price or "0.000000001",
+            "raw": b"\x00\xff", "ok": True, "list": "[1.5,null]",
+            "nested": '{"X y":0.000000001}', "any": '{"a": 1}',
+        }  # fmt: skip
+        assert set(second.values()) == {None}
+        assert {str(t) for t in table.schema.types} <= {
+            "timestamp[us]", "date32[day]", "string", "binary", "bool", "decimal128(38, 9)"
+        }  # fmt: skip
+
+
+def test_the_context_speaks_of_the_table(made: Make):
+    known = stream(A, UPSERT, key=(("Id",),), target=StreamId("shop", "users"))
+    runtime = made(on_data_error="dlq", resources={"checkpoint_interval_rows": 7})
+    (context,) = written(runtime, request(known), iter([rows(A, 1)])).contexts()
+    assert context["stream_name"] == "shop.users"
+    assert context["write_mode"] == {"mode": "upsert", "primary_key": ["id"]}
+    assert context["cursor_info"] == {"cursor_field": "id", "cursor_type": "utf8"}
+    assert context["policies"]["on_data_error"] == "dlq"
+    assert context["limits"]["checkpoint_interval_rows"] == 7
+
+
+# -- rejects
+
+
+def test_a_dead_letter_is_a_reject_before_the_ack_that_covers_it(made: Make):
+    """L8; part 13."""
+    config = {"letters": 1, "every": 1}
+    feed = iter([rows(A, 1), mark(1, A)])
+    seen = written(made(on_data_error="dlq"), request(stream(A), config=config), feed)
+    (reject,) = seen.of(Reject)
+    assert (reject.stream, reject.reason, reject.raw) == (A, "data: too blue", b'{"id":1}')
+    assert seen.answers.index(reject) < seen.answers.index(seen.of(Ack)[0])
+
+
+def pushed(made: Make, root: Path, how: str) -> tuple[FileLog, Any, PushMail, Any]:
+    """Two streams of two rows, one letter each: the log, the segments, the mail, the result."""
+    log = FileLog(root / "log")
+    log.claim(1, "me")
+    box = Mailbox(log.root, "run")
+    box.create()
+    mail = PushMail(log.root, "run", 1)
+    mail.create()
+    segments = tuple(_segment(log, of, i + 1) for i, of in enumerate((A, B)))
+    mail.order(Order(segments=segments, end=True))
+    component = made(on_data_error=how).component
+    job = PushJob(
+        run="run",
+        number=1,
+        log_root=str(log.root),
+        protocol="rapidbyte",
+        source_protocol="airbyte",
+        launch=msgspec.to_builtins(Launch(protocol="rapidbyte", component=component)),
+        config={"letters": 1, "every": 1},
+        config_hash="",
+        streams=(stream(A), stream(B)),
+    )
+    return log, segments, mail, run_push(job, threading.Event())
+
+
+def test_a_push_keeps_letters_in_a_file_that_the_ack_names(made: Make, tmp_path: Path):
+    """L8: durable, and named, before the segment may be settled."""
+    log, segments, mail, result = pushed(made, tmp_path, "dlq")
+    assert result.end is PushEnd.finished and not result.errors and not result.unacked
+    acked = mail.acks()
+    assert sorted(s for a in acked for s in a.segments) == [s.id for s in segments]
+    files = [*(f for a in acked for f in a.rejects), *result.rejects]
+    assert acked[0].rejects  # its own letter is in it
+    lines = [r for f in files for r in decode_rejects((log.root / f).read_bytes())]
+    assert sorted((r.name or "", r.body, r.reason) for r in lines) == [
+        (name, '{"id":1}', "data: too blue") for name in ("a", "b")
+    ]
+    assert all((log.root / f).stat().st_mode & 0o777 == 0o600 for f in files)
+    counted = sorted(each for told in acked for each in told.rejected)
+    assert counted == [(A, 1), (B, 1)] and result.fed == [(A, 2), (B, 2)]
+    assert sorted(m["stream"] for m in result.metrics) == ["a", "b"]
+    assert result.stats["bytes"] > 0
+    assert not [each for told in acked for each in told.filtered]
+
+
+def test_what_a_destination_skips_is_counted_with_the_ack(made: Make, tmp_path: Path):
+    """L8: filtered, as a skipped letter of a source is."""
+    _, segments, mail, result = pushed(made, tmp_path, "skip")
+    assert result.end is PushEnd.finished and not result.errors and not result.rejects
+    acked = mail.acks()
+    assert sorted(s for a in acked for s in a.segments) == [s.id for s in segments]
+    assert sorted(each for told in acked for each in told.filtered) == [(A, 1), (B, 1)]
+    assert not [each for told in acked for each in (*told.rejects, *told.rejected)]
+    assert result.notes == ["destination: skipped:data: 2"]
+
+
+def _segment(log: FileLog, of: StreamId, seq: int) -> Segment:
+    table = pa.Table.from_batches([batch(ID, {"id": [seq, seq + 10]})])
+    part = log.write_part(1, f"{seq:06d}-1", table, 100)
+    return Segment(
+        id=SegmentId(1, seq),
+        lane=0,
+        scope=StateScope(StateType.stream, of),
+        slices=(
+            StreamSlice(
+                stream=of,
+                shape=Shape(mode=APPEND),
+                schema_version=1,
+                generation=0,
+                fills_generation=False,
+                parts=(part,),
+                read=2,
+            ),
+        ),
+        state="{}",
+    )
+
+
+def test_letters_are_only_counted_where_errors_are_skipped(made: Make):
+    feed = iter([rows(A, 1), rows(A, 2)])
+    seen = written(made(on_data_error="skip"), request(stream(A), config={"letters": 1}), feed)
+    assert not seen.of(Reject)
+    assert [(c.what, c.stream) for c in seen.of(Counted)] == [("skipped:data", A)] * 2
+
+
+# -- before anything runs
+
+
+def test_spec_check_and_problems(made: Make):
+    said: list[Any] = []
+    runtime = made(assume_manifest=MANIFEST)
+    spec = DESTINATION.spec(runtime, Timeouts(), said.append)
+    assert DESTINATION.check(runtime, {}, Timeouts(), said.append).succeeded
+    nested = stream(B, UPSERT, key=(("a", "b"),))
+    found = DESTINATION.problems(
+        spec,
+        [
+            stream(StreamId("n", "t")),
+            stream(A, REPLACE, target=StreamId(None, "n.t")),
+            nested,
+            stream(C, UPSERT),
+        ],
+    )
+    assert [f.partition(":")[0] for f in found] == ["stream a", "stream a", "stream b", "stream c"]
+    for word, text in zip(
+        ("write_mode replace", "both 'n.t'", "nested", "key"), found, strict=True
+    ):
+        assert word in text
+    assert not DESTINATION.problems(
+        ConnectorSpec(protocol="rapidbyte", config_schema={}), [nested][:0]
+    )
+    notes = DESTINATION.fidelity("airbyte", [stream(A, REPLACE)])
+    assert any("at least once" in n for n in notes) and any(n.startswith("a: ") for n in notes)
+
+
+def test_shared_marks_wait_for_every_stream_and_a_failed_one_holds_them_for_ever():
+    marks = Marks()
+    marks.fed(A, 2)
+    marks.fed(B, 1)
+    assert marks.add(1, A) == [] and marks.add(2, None) == [] and marks.add(3, C) == [3]
+    assert marks.covered(A, 1) == []
+    assert marks.covered(A, 2) == [1]
+    assert marks.covered(B, 7) == [2]
+    assert marks.add(4, None) == [4]
+    marks.fed(A)  # dropped: its run failed
+    assert marks.add(5, None) == [] and marks.add(6, A) == [] and marks.add(7, B) == [7]
+    assert marks.add(8, C, ahead=True) == []
+    marks.fed(C)
+    assert marks.covered(C, 1) == [8]

@@ -1,0 +1,224 @@
+"""A protocol is one folder: a fifth one is put into an installed tree, nothing else is edited, and
+every part of the command line knows it. The folder is written from ``protocols.contract`` alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+
+SPEC = """
+from typing import Annotated
+
+from penstock.config.protocol_spec import ProtocolSpec, Served
+from penstock.config.sections import Section, key
+
+
+class EchoKeys(Section, frozen=True, kw_only=True):
+    shout: Annotated[bool, key("Say it loud.")] = False
+
+
+SPEC = ProtocolSpec(
+    name="echo",
+    source="an Echo source",
+    destination="an Echo destination",
+    sources=("voice-",),
+    destinations=("ear-",),
+    known=("voice-hello",),
+    source_keys=EchoKeys,
+    served=Served(verb="target", on_data_error="fail"),
+)
+"""
+
+PACKAGE = """
+import json
+
+from penstock.codec import json_schema
+from penstock.model.catalog import (
+    Catalog, CheckResult, ConfiguredStream, ConnectorSpec, DestinationSyncMode, Stream, StreamId,
+    SyncMode,
+)
+from penstock.model.events import Batch, Exited
+from penstock.model.types import NEUTRAL_METADATA, ChangeWords
+
+
+def said(runtime, word, timeouts):
+    with runtime.open([word], timeouts) as channel:
+        text = b"".join(iter(lambda: channel.read(10) or b"", b""))
+        return text.splitlines(), channel.wait(10)
+
+
+class Source:
+    def spec(self, runtime, timeouts, log):
+        (line,), _ = said(runtime, "spec", timeouts)
+        return ConnectorSpec(protocol="echo", config_schema=json.loads(line))
+
+    def check(self, runtime, config, timeouts, log):
+        return CheckResult(said(runtime, "check", timeouts)[1] == 0)
+
+    def discover(self, runtime, config, timeouts, log):
+        (name,), _ = said(runtime, "discover", timeouts)
+        schema = {"type": "object", "properties": {"said": {"type": "string"}}}
+        return Catalog((Stream(id=StreamId(None, name.decode()), json_schema=schema),))
+
+    def configure(self, stream, wish):
+        return ConfiguredStream(
+            stream=stream, sync_mode=SyncMode.full_refresh,
+            destination_sync_mode=DestinationSyncMode.overwrite,
+        )
+
+    def read(self, runtime, request):
+        bodies, code = said(runtime, "read", request.timeouts)
+        yield Batch(request.streams[0].id, bodies, [0] * len(bodies))
+        yield Exited(code)
+
+
+class State:
+    def called(self, names):
+        return self
+
+    def names_of(self, stream):
+        return ()
+
+    def splits(self, states, streams):
+        return True
+
+    def without(self, states, streams):
+        return list(states)
+
+    within = without
+
+
+class Schema:
+    def data_type(self, schema):
+        return json_schema.data_type(schema)
+
+
+class Package:
+    name = "echo"
+    source, state, schema = Source(), State(), Schema()
+    destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
+    metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
+    secret_word = "secret"
+
+    def command_name(self, name):
+        return name
+
+    def package_names(self, name):
+        return (name,)
+
+    script_names = package_names
+
+
+PACKAGE = Package()
+"""
+
+SERVE = """
+STATE = "{}"
+
+
+def about(version, config_schema):
+    return {"echo": version}
+"""
+
+CONNECTOR = """#!/bin/sh
+case "$1" in
+  spec) echo '{"type": "object", "properties": {"tone": {"type": "string"}}}' ;;
+  discover) echo hello ;;
+  read) echo '{"said": "hello"}'; echo '{"said": "world"}' ;;
+esac
+"""
+
+PIPELINE = """pipeline: shop
+source:
+  use: "echo:./x"
+  shout: true
+destination:
+  use: parquet:./lake
+"""
+
+
+class Installed:
+    """``penstock`` of a copy of the package, with the folder ``protocols/echo`` in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        package = Path(penstock.__file__).parent
+        tree = folder / "site" / "penstock"
+        shutil.copytree(package, tree, ignore=shutil.ignore_patterns("__pycache__"))
+        echo = tree / "protocols" / "echo"
+        echo.mkdir()
+        written = {"__init__": "", "spec": SPEC, "package": PACKAGE, "serve": SERVE}
+        for name, text in written.items():
+            (echo / f"{name}.py").write_text(text)
+        connector = folder / "x"
+        connector.write_text(CONNECTOR)
+        connector.chmod(0o755)
+        (folder / "shop.yml").write_text(PIPELINE)
+        (folder / "tap.yml").write_text(PIPELINE.replace("echo:./x", "singer:tap-x"))
+
+    def __call__(self, *words: str, code: int = 0) -> Any:
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL")}
+        paths = {"HOME": str(self.folder), "PENSTOCK_HOME": str(self.folder / "home")}
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            env={**kept, **paths, "PYTHONPATH": str(self.folder / "site")},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+@pytest.fixture(scope="module")
+def penstock_with_echo(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("echo"))
+
+
+def test_a_connector_of_a_new_protocol_is_asked(penstock_with_echo: Installed) -> None:
+    ask = penstock_with_echo
+    assert "tone" in ask("spec", "echo:./x", "--json")["config_schema"]["properties"]
+    assert ask("check", "echo:./x", "--json")["status"] == "succeeded"
+    (stream,) = ask("discover", "echo:./x", "--json")["streams"]
+    assert stream["name"] == "hello"
+    rows = ask("preview", "echo:./x", "--json")["rows"]
+    assert [row["said"] for row in rows] == ["hello", "world"]
+
+
+def test_its_keys_are_the_pipeline_files(penstock_with_echo: Installed) -> None:
+    ask = penstock_with_echo
+    source = ask("schema")["$defs"]["Source"]["properties"]
+    assert source["shout"]["description"] == "Say it loud."
+    (stream,) = ask("plan", "shop.yml", "--json")["streams"]
+    assert stream["name"] == "hello"
+    told = ask("plan", "tap.yml", "--json", code=2)["error"]["message"]
+    assert "shout goes with an Echo source (use: echo:NAME)" in told
+
+
+def test_hints_know_its_names(penstock_with_echo: Installed) -> None:
+    ask = penstock_with_echo
+    wrong = {
+        "ecko:./x": "did you mean echo:./x ?",
+        "voice-hello": "did you mean echo:voice-hello ?",
+        "echo": "write echo:NAME",
+    }
+    for written, hint in wrong.items():
+        assert ask("spec", written, "--json", code=2)["error"]["hint"] == hint
+    ear = ask("discover", "echo:ear-left", "--json", code=2)["error"]
+    assert ear["code"] == "connector.not_a_source", "its names tell the role"
+
+
+def test_it_is_served_as_its_spec_says(penstock_with_echo: Installed) -> None:
+    ask = penstock_with_echo
+    assert ask("serve", "target", "--as", "echo", "--about") == {"echo": penstock.__version__}
+    refused = ask("serve", "destination", "spec", "--as", "echo", "--json", code=2)
+    assert "penstock serve destination --as airbyte" in str(refused)
