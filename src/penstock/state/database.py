@@ -8,13 +8,14 @@ Nothing that is stored reaches the text of an error: connector configuration is 
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
     Connection,
+    CursorResult,
     Engine,
     Select,
     Table,
@@ -36,7 +37,6 @@ from penstock.state.database_url import BUSY_SECONDS
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"
-_IN_LIST = 500  # values in one IN (...)
 
 
 class Database:
@@ -182,6 +182,24 @@ def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
     return database_url.failed(cause, place)
 
 
+class PlainSql:
+    """``keys_ledger.Sql`` in a transaction of the driver's."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+
+    def rows(self, sql: str, values: tuple[Any, ...], *, share: bool = False) -> list[Any]:
+        return [*self._run(sql, values, share=share)]
+
+    def execute(self, sql: str, values: tuple[Any, ...]) -> None:
+        self._run(sql, values)
+
+    def _run(self, sql: str, values: tuple[Any, ...], *, share: bool = False) -> CursorResult[Any]:
+        if self._conn.dialect.name != "sqlite":
+            sql = database_url.postgres_sql(sql, share=share)
+        return self._conn.exec_driver_sql(sql, values)
+
+
 def rows_of(table: Table, pipeline: str) -> Select[Any]:
     return select(table).where(table.c.pipeline == pipeline)
 
@@ -199,9 +217,3 @@ def update_all(
         named = [table.c[name] == bindparam(f"key_{name}") for name in keys[0]]
         parameters = [{f"key_{name}": value for name, value in key.items()} for key in keys]
         conn.execute(update(table).where(*named).values(**values), parameters)
-
-
-def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """In pieces that fit into one IN (...)."""
-    rest = list(values)
-    return (rest[at : at + _IN_LIST] for at in range(0, len(rest), _IN_LIST))

@@ -1,10 +1,11 @@
-"""How a store's database is reached: its place, bounds of waiting, and what its failures say.
+"""Says how a store's database is reached: its place, bounds of waiting, dialect, and failures.
 
 Light, for it is imported beside a connector: no SQLAlchemy, no driver. Neighbours: ``database``
 (the driver's side) and ``task_keys`` (a task's). Nothing that is stored reaches the text of an
 error (L10).
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ BUSY_SECONDS = 30  # how long a transaction waits for another one's lock
 CONNECT_SECONDS = 10
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _SQLITE = "sqlite:///"
+_IN_LIST = 500  # values in one IN (...)
 
 
 def sqlite_file(place: str | Path) -> Path | None:
@@ -54,6 +56,18 @@ def session_settings(busy_seconds: float) -> tuple[str, ...]:
         f"SET statement_timeout = '{busy_seconds * 4}s'",
         "SET idle_in_transaction_session_timeout = '600s'",
     )
+
+
+def postgres_sql(sql: str, *, share: bool = False) -> str:
+    """Of a statement with ``?`` for values. ``share``: the rows it finds are locked against
+    changes until the transaction ends."""
+    return sql.replace("?", "%s") + (" FOR SHARE" if share else "")
+
+
+def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
+    """In pieces that fit into one IN (...)."""
+    rest = list(values)
+    return (rest[at : at + _IN_LIST] for at in range(0, len(rest), _IN_LIST))
 
 
 def driver_missing() -> StateError:

@@ -1,10 +1,10 @@
-"""A connector's own keys: the port through which it reads and writes them, and twins in memory.
+"""Defines a connector's own keys: the port through which it reads and writes them, and twins of it.
 
 A key's namespace is never that of cursors. What a run writes is seen at once by every task of it
 and becomes durable with the checkpoint that covers it, so a port also counts checkpoints. Not here:
 what a scope means to a protocol, which checkpoint is committed when. Neighbours: ``protocols``
-hands guests' calls to a :class:`KeyPort`; ``task_keys`` opens one on the store; ``contract.Store``
-promotes.
+hands guests' calls to a :class:`KeyPort`; ``task_keys`` opens one on the store; ``keys_ledger``
+holds the rules.
 """
 
 import threading
@@ -106,43 +106,9 @@ class KeyPort(Protocol):
 
 class MemoryKeys:
     """``KeyPort`` of one process: for check and discover, and for tests. Nothing is durable, so
-    checkpoints are nothing to it."""
+    that its checkpoints have no numbers."""
 
     def __init__(self) -> None:
-        self._values: dict[Place, str] = {}
-        self._lock = threading.Lock()
-
-    def get(self, place: Place) -> str | None:
-        with self._lock:
-            return self._values.get(place)
-
-    def put(self, place: Place, value: str) -> None:
-        with self._lock:
-            self._values[place] = value
-
-    def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
-        with self._lock:
-            if self._values.get(place) != expected:
-                return False
-            self._values[place] = new
-            return True
-
-    def begin(self, scope: str) -> None:
-        """Nothing is given up: there is nothing to be exact with."""
-
-    def checkpoint(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-class DryKeys:
-    """``KeyPort`` over another one: reads through, keeps what is written to itself. ``base`` is
-    closed with it."""
-
-    def __init__(self, base: KeyPort) -> None:
-        self._base = base
         self._written: dict[Place, str] = {}
         self._since: dict[Place, str | None] = {}  # before the last checkpoint; None: not written
         self._lock = threading.Lock()
@@ -177,11 +143,26 @@ class DryKeys:
         return 0
 
     def close(self) -> None:
-        self._base.close()
+        """Nothing to close."""
 
     def _get(self, place: Place) -> str | None:
-        return self._written[place] if place in self._written else self._base.get(place)
+        return self._written.get(place)
 
     def _put(self, place: Place, value: str) -> None:
         self._since.setdefault(place, self._written.get(place))
         self._written[place] = value
+
+
+class DryKeys(MemoryKeys):
+    """Reads through to another port, and keeps what is written to itself. ``base`` is closed with
+    it."""
+
+    def __init__(self, base: KeyPort) -> None:
+        super().__init__()
+        self._base = base
+
+    def close(self) -> None:
+        self._base.close()
+
+    def _get(self, place: Place) -> str | None:
+        return self._written[place] if place in self._written else self._base.get(place)

@@ -1,124 +1,177 @@
-"""Connector keys in SQL, the driver's side: who may write, what becomes durable, what vanishes.
+"""Connector keys in SQL: who may write, what is written, what becomes durable, what vanishes.
 
-Functions over an open transaction whose caller has checked the lease. A key has several versions:
-the durable one (no task), and those that tasks wrote and no committed checkpoint covers yet; the
-newest counts. Values never pass through here but to be shown. Neighbours: ``task_keys`` writes the
-versions, ``ledger`` promotes them with the states of a group.
+A key has several versions: the durable one (no task), and those that tasks wrote and no committed
+checkpoint covers yet; the newest counts. These rules are the only ones, for every store and on both
+sides, over one small port (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because tasks
+write keys beside a connector, where SQLAlchemy may not be imported: it would cost every lane's
+start more than all else that it imports. Who implements the port: ``task_keys`` (a task's own
+connection), ``database.PlainSql`` (inside the driver's transactions), ``keys_memory``. Not here:
+leases, and when a checkpoint is committed (``sql``, ``ledger``).
 """
 
-from collections.abc import Iterable
-
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from penstock.model.catalog import StreamId
-from penstock.state.database import chunks, rows_of
-from penstock.state.keys import Covered, Place, bounds_of, scope_of
-from penstock.state.schema import KEY_TASKS, KEYS
+from penstock.state.database_url import chunks
+from penstock.state.keys import Covered, Place, bounds_of, keys_closed, scope_of
+
+Values = tuple[Any, ...]
 
 _DURABLE = ""  # the task of what nobody can take back
+_INSERT = (
+    "INSERT INTO penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, "
+    "mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_BETTER_IS_DURABLE = (
+    " AND EXISTS (SELECT 1 FROM penstock_keys AS better WHERE better.pipeline = "
+    "penstock_keys.pipeline AND better.slot = penstock_keys.slot AND better.task = ? "
+    "AND better.version > penstock_keys.version)"
+)
 
 
-def begin(conn: Connection, pipeline: str, task: str) -> None:
-    known = rows_of(KEY_TASKS, pipeline).where(KEY_TASKS.c.task == task)
-    if conn.execute(known).one_or_none() is None:
-        conn.execute(insert(KEY_TASKS).values(pipeline=pipeline, task=task, marks=0))
+class Sql(Protocol):
+    """Statements with ``?`` for values, on a database of a store."""
+
+    def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
+        """``share``: what is read must still stand when the transaction ends."""
+        ...
+
+    def execute(self, sql: str, values: Values) -> None: ...
 
 
-def end(
-    conn: Connection, pipeline: str, covered: Iterable[Covered], tasks: Iterable[str] | None
+# -- a task's calls
+
+
+def slot_of(place: Place) -> str:
+    text = json.dumps([place.scope, place.owner, place.key])
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
+    """Its version and value; 0 and None: there is no such key."""
+    found = sql.rows(
+        "SELECT version, value FROM penstock_keys WHERE pipeline = ? AND slot = ? "
+        "ORDER BY version DESC LIMIT 1",
+        (pipeline, slot_of(place)),
+    )
+    return (found[0][0], bytes(found[0][1]).decode()) if found else (0, None)
+
+
+def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
+    """Under which number ``task`` may write: ``mark``, or (None) a new one. Raises ``StateError``
+    where it may not."""
+    mine = (pipeline, task)
+    if mark is None:
+        where = "WHERE pipeline = ? AND task = ?"
+        sql.execute(f"UPDATE penstock_key_tasks SET marks = marks + 1 {where}", mine)
+    found = sql.rows(
+        "SELECT marks FROM penstock_key_tasks WHERE pipeline = ? AND task = ?",
+        mine,
+        share=mark is not None,
+    )
+    if not found:
+        raise keys_closed(pipeline, task)
+    return mark or int(found[0][0])
+
+
+def put(
+    sql: Sql, pipeline: str, place: Place, version: int, value: str, stamp: tuple[str, str, int]
 ) -> None:
+    """``stamp``: task, what covers it (``keys.covers``), mark. Versions of one task and mark
+    replace each other, so that a key written in a loop stays small."""
+    slot, (task, _, mark) = slot_of(place), stamp
+    sql.execute(
+        "DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ? AND task = ? AND mark = ?",
+        (pipeline, slot, task, mark),
+    )
+    names = (place.scope, place.owner.encode(), place.key.encode())
+    sql.execute(_INSERT, (pipeline, slot, version, *names, value.encode(), *stamp))
+
+
+def discard(sql: Sql, pipeline: str, task: str, mark: int) -> None:
+    """What a task wrote since its last checkpoint."""
+    _drop(sql, pipeline, " AND task = ? AND mark = ?", (task, mark))
+
+
+# -- the driver's, in a transaction that has checked the lease
+
+
+def begin(sql: Sql, pipeline: str, task: str) -> None:
+    sql.execute(
+        "INSERT INTO penstock_key_tasks (pipeline, task, marks) VALUES (?, ?, 0) "
+        "ON CONFLICT DO NOTHING",
+        (pipeline, task),
+    )
+
+
+def end(sql: Sql, pipeline: str, covered: Iterable[Covered], tasks: Iterable[str] | None) -> None:
     """These tasks (None: all) write no more, and what they wrote beyond ``covered`` is gone."""
-    wanted = None if tasks is None else list(tasks)
-    fences: list[list[str] | None] = [None] if wanted is None else [*chunks(wanted)]
     bounds = bounds_of(covered)
-    for part in fences:
-        writers = delete(KEY_TASKS).where(KEY_TASKS.c.pipeline == pipeline)
-        written = select(KEYS.c.task, KEYS.c.covers).where(*_overlay(pipeline)).distinct()
-        if part is not None:
-            writers = writers.where(KEY_TASKS.c.task.in_(part))
-            written = written.where(KEYS.c.task.in_(part))
+    for which, names in [("", ())] if tasks is None else _among("task", tasks):
         # first: it waits for writes that are under way
-        conn.execute(writers)
-        for task, covers in conn.execute(written).all():
-            conn.execute(
-                delete(KEYS).where(
-                    KEYS.c.pipeline == pipeline,
-                    KEYS.c.task == task,
-                    KEYS.c.covers == covers,
-                    KEYS.c.mark > bounds.get((task, covers), 0),
-                )
-            )
+        sql.execute(f"DELETE FROM penstock_key_tasks WHERE pipeline = ?{which}", (pipeline, *names))
+        for task, covers in _written(sql, pipeline, which, names):
+            beyond = (task, covers, bounds.get((task, covers), 0))
+            _drop(sql, pipeline, " AND task = ? AND covers = ? AND mark > ?", beyond)
 
 
-def has_overlay(conn: Connection, pipeline: str) -> bool:
-    return conn.execute(select(KEYS.c.slot).where(*_overlay(pipeline)).limit(1)).first() is not None
+def has_overlay(sql: Sql, pipeline: str) -> bool:
+    one = "SELECT 1 FROM penstock_keys WHERE pipeline = ? AND task <> ? LIMIT 1"
+    return bool(sql.rows(one, (pipeline, _DURABLE)))
 
 
-def promote(conn: Connection, pipeline: str, covered: Iterable[Covered]) -> None:
+def promote(sql: Sql, pipeline: str, covered: Iterable[Covered]) -> None:
     """What these checkpoints cover is durable, where no newer version of its key is already."""
     touched: set[str] = set()
     for (task, covers), upto in bounds_of(covered).items():
-        mine = (
-            KEYS.c.pipeline == pipeline,
-            KEYS.c.task == task,
-            KEYS.c.covers == covers,
-            KEYS.c.mark <= upto,
-        )
-        slots = conn.scalars(select(KEYS.c.slot).where(*mine).distinct()).all()
+        where = "WHERE pipeline = ? AND task = ? AND covers = ? AND mark <= ?"
+        mine = (pipeline, task, covers, upto)
+        slots = {row[0] for row in sql.rows(f"SELECT slot FROM penstock_keys {where}", mine)}
         if slots:
-            touched.update(slots)
-            conn.execute(update(KEYS).where(*mine).values(task=_DURABLE, covers="", mark=0))
-    for part in chunks(touched):
-        durable = (
-            KEYS.c.pipeline == pipeline,
-            KEYS.c.slot.in_(part),
-            KEYS.c.task == _DURABLE,
-        )
-        newest = (
-            select(KEYS.c.slot, func.max(KEYS.c.version))
-            .where(*durable)
-            .group_by(KEYS.c.slot)
-            .having(func.count() > 1)
-        )
-        for slot, version in conn.execute(newest).all():
-            conn.execute(
-                delete(KEYS).where(
-                    KEYS.c.pipeline == pipeline,
-                    KEYS.c.slot == slot,
-                    KEYS.c.task == _DURABLE,
-                    KEYS.c.version < version,
-                )
+            touched |= slots
+            sql.execute(
+                f"UPDATE penstock_keys SET task = ?, covers = '', mark = 0 {where}",
+                (_DURABLE, *mine),
             )
+    for which, slots in _among("slot", touched):
+        values = (_DURABLE, *slots, _DURABLE)
+        _drop(sql, pipeline, f" AND task = ?{which}{_BETTER_IS_DURABLE}", values)
 
 
-def reset(conn: Connection, pipeline: str, streams: Iterable[StreamId] | None) -> None:
+def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
     """``streams``: their own keys, and what only their states would have made durable; None: every
     key."""
     if streams is None:
-        _drop(conn, pipeline, KEYS.c.pipeline == pipeline)
+        _drop(sql, pipeline, "", ())
         return
     given = {stream.key for stream in streams}
-    for part in chunks([key.encode() for key in given]):
-        _drop(conn, pipeline, (KEYS.c.scope == "stream") & KEYS.c.owner.in_(part))
-    written = conn.scalars(select(KEYS.c.covers).where(*_overlay(pipeline)).distinct()).all()
-    for part in chunks([text for text in written if scope_of(text) in given]):
-        _drop(conn, pipeline, KEYS.c.covers.in_(part))
+    for which, owners in _among("owner", [key.encode() for key in given]):
+        _drop(sql, pipeline, f" AND scope = 'stream'{which}", owners)
+    written = {covers for _, covers in _written(sql, pipeline)}
+    for which, covers in _among("covers", [text for text in written if scope_of(text) in given]):
+        _drop(sql, pipeline, which, covers)
 
 
-def durable(conn: Connection, pipeline: str) -> dict[Place, str]:
-    rows = conn.execute(rows_of(KEYS, pipeline).where(KEYS.c.task == _DURABLE))
-    found = {
-        Place(row.scope, bytes(row.owner).decode(), bytes(row.key).decode()): bytes(
-            row.value
-        ).decode()
-        for row in rows
-    }
-    return dict(sorted(found.items()))
+def durable(sql: Sql, pipeline: str) -> dict[Place, str]:
+    columns = "SELECT scope, owner, key, value FROM penstock_keys"
+    rows = sql.rows(f"{columns} WHERE pipeline = ? AND task = ?", (pipeline, _DURABLE))
+    texts = ([scope, *(bytes(raw).decode() for raw in rest)] for scope, *rest in rows)
+    return dict(sorted((Place(scope, owner, key), value) for scope, owner, key, value in texts))
 
 
-def _drop(conn: Connection, pipeline: str, which: ColumnElement[bool]) -> None:
-    conn.execute(delete(KEYS).where(KEYS.c.pipeline == pipeline, which))
+def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> list[Any]:
+    """Tasks whose versions nothing has made durable, and what covers those."""
+    distinct = "SELECT DISTINCT task, covers FROM penstock_keys WHERE pipeline = ? AND task <> ?"
+    return sql.rows(f"{distinct}{which}", (pipeline, _DURABLE, *values))
 
 
-def _overlay(pipeline: str) -> tuple[ColumnElement[bool], ...]:
-    return (KEYS.c.pipeline == pipeline, KEYS.c.task != _DURABLE)
+def _drop(sql: Sql, pipeline: str, which: str, values: Values) -> None:
+    sql.execute(f"DELETE FROM penstock_keys WHERE pipeline = ?{which}", (pipeline, *values))
+
+
+def _among(column: str, values: Iterable[str | bytes]) -> Iterator[tuple[str, Values]]:
+    for part in chunks(values):
+        yield f" AND {column} IN ({', '.join('?' * len(part))})", tuple(part)

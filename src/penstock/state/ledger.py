@@ -16,7 +16,8 @@ from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState, StateScope
 from penstock.state import keys_ledger, rules
 from penstock.state.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
-from penstock.state.database import chunks, insert_all, rows_of, update_all
+from penstock.state.database import PlainSql, insert_all, rows_of, update_all
+from penstock.state.database_url import chunks
 from penstock.state.keys import Covered
 from penstock.state.schema import (
     CONSUMED,
@@ -208,7 +209,7 @@ def settle(conn: Connection, held: Held, merge: Merge) -> None:
     if new:
         saved = states(conn, held.name)
         save_states(conn, held, saved, merge(saved, new))
-    keys_ledger.promote(conn, held.name, [covered for g in free for covered in g.keys])
+    keys_ledger.promote(PlainSql(conn), held.name, [covered for g in free for covered in g.keys])
     for part in chunks([g.id for g in free]):
         conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name, GROUPS.c.id.in_(part)))
 

@@ -22,7 +22,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
-from penstock.state import rules
+from penstock.state import keys_ledger, rules
 from penstock.state.contract import (
     GroupIntent,
     Holder,
@@ -32,9 +32,10 @@ from penstock.state.contract import (
     Reset,
     SourceOf,
 )
-from penstock.state.keys import Covered, Place, lane_task
-from penstock.state.keys_memory import KeyTable, TableKeys
+from penstock.state.keys import Covered, KeyPort, Place, lane_task
+from penstock.state.keys_memory import MemoryLink
 from penstock.state.lock_holder import is_dead, iso_time, start_mark
+from penstock.state.task_keys import StoreKeys
 
 OnStep = Callable[[str], None]
 
@@ -86,10 +87,6 @@ class _Pipeline:
     )
     runs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     reports: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    keys: KeyTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = KeyTable(self.name)
 
     def keys_covered(self) -> list[Covered]:
         """By groups that are written down."""
@@ -114,6 +111,7 @@ class MemoryStore:
         self._dead = dead
         self._all: dict[str, _Pipeline] = {}
         self._lock = RLock()
+        self._keys = MemoryLink(self._lock)
 
     def close(self) -> None:
         """Nothing to close: the content stays, as a database's would."""
@@ -264,7 +262,8 @@ class MemoryStore:
         new = rules.states_of(free, p.floors)
         if new:
             self._save(p, held, merge(list(p.states), new))
-        p.keys.promote(covered for group in free for covered in group.keys)
+        covered = [each for group in free for each in group.keys]
+        keys_ledger.promote(self._keys, p.name, covered)
         for group in free:
             del groups[group.id]
         p.groups = groups
@@ -294,7 +293,8 @@ class MemoryStore:
             for epoch in wanted:
                 p.consumed.pop(epoch, None)
                 p.shares.pop(epoch, None)
-            p.keys.end(p.keys_covered(), [lane_task(epoch) for epoch in wanted])
+            tasks = [lane_task(epoch) for epoch in wanted]
+            keys_ledger.end(self._keys, p.name, p.keys_covered(), tasks)
 
     @staticmethod
     def _consume(p: _Pipeline, items: Iterable[Consumed]) -> None:
@@ -315,16 +315,16 @@ class MemoryStore:
                 p.floors = {rules.ANYTHING: p.epoch}
                 if not states:
                     self._adopt(p, map(rules.stream_from_key, list(p.numbers)))
-                p.keys.end((), None)
+                keys_ledger.end(self._keys, p.name, (), None)
                 if not states:
                     p.groups = {}
-                    p.keys.reset(None)
+                    keys_ledger.reset(self._keys, p.name, None)
                 return
             p.floors.update({s.key: p.epoch for s in reset.streams})
             self._adopt(p, reset.streams)
             for each in p.groups.values():
                 each.group = rules.stripped(each.group, reset)
-            p.keys.reset(reset.streams)
+            keys_ledger.reset(self._keys, p.name, reset.streams)
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         return rules.floors_of(self._read(pipeline).floors)
@@ -348,22 +348,21 @@ class MemoryStore:
     def begin_keys(self, lease: Lease, task: str) -> None:
         with self._step("begin_keys"):
             p, _ = self._held(lease)
-            p.keys.begin(task)
+            keys_ledger.begin(self._keys, p.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
     ) -> None:
         with self._step("end_keys"):
             p, _ = self._held(lease)
-            p.keys.end([*covered, *p.keys_covered()], tasks)
+            keys_ledger.end(self._keys, p.name, [*covered, *p.keys_covered()], tasks)
 
     def connector_keys(self, pipeline: str) -> dict[Place, str]:
-        with self._lock:
-            return self._read(pipeline).keys.durable()
+        return keys_ledger.durable(self._keys, pipeline)
 
-    def open_keys(self, pipeline: str, task: str) -> TableKeys:
+    def open_keys(self, pipeline: str, task: str) -> KeyPort:
         """As ``task_keys.open_keys`` for a store in a database."""
-        return TableKeys(lambda: self._read(pipeline).keys, self._lock, task)
+        return StoreKeys(lambda: self._keys, pipeline, task)
 
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, delete
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
 from penstock.state import rules
-from penstock.state.database import chunks, insert_all, rows_of
+from penstock.state.database import insert_all, rows_of
+from penstock.state.database_url import chunks
 from penstock.state.schema import NAMES, SCHEMAS
 
 

@@ -22,7 +22,8 @@ from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.state import keys_ledger, ledger, names_and_schemas, rules
 from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
-from penstock.state.database import Database, chunks, insert_all, rows_of
+from penstock.state.database import Database, PlainSql, insert_all, rows_of
+from penstock.state.database_url import chunks
 from penstock.state.keys import Covered, Place, lane_task
 from penstock.state.ledger import Held
 from penstock.state.lock_holder import is_dead, iso_time, start_mark
@@ -227,13 +228,13 @@ class SqlStore:
                 floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
                 ledger.strip_groups(conn, held, reset)
                 ledger.adopt(conn, held, [s.key for s in reset.streams])
-                keys_ledger.reset(conn, held.name, reset.streams)
+                keys_ledger.reset(PlainSql(conn), held.name, reset.streams)
             else:
-                keys_ledger.end(conn, held.name, (), None)
+                keys_ledger.end(PlainSql(conn), held.name, (), None)
                 if not states:
                     ledger.give_up_groups(conn, held)
                     ledger.adopt_all(conn, held)
-                    keys_ledger.reset(conn, held.name, None)
+                    keys_ledger.reset(PlainSql(conn), held.name, None)
             conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
@@ -253,7 +254,7 @@ class SqlStore:
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
         with self._held(lease) as (conn, held):
-            keys_ledger.begin(conn, held.name, task)
+            keys_ledger.begin(PlainSql(conn), held.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
@@ -263,7 +264,7 @@ class SqlStore:
 
     def connector_keys(self, pipeline: str) -> dict[Place, str]:
         with self._db.reading() as conn:
-            return keys_ledger.durable(conn, pipeline)
+            return keys_ledger.durable(PlainSql(conn), pipeline)
 
     # -- names and schemas, which only grow
     def names(self, pipeline: str) -> dict[str, dict[str, str]]:
@@ -410,9 +411,10 @@ def _end_keys(
     conn: Connection, held: Held, covered: Iterable[Covered], tasks: Iterable[str] | None
 ) -> None:
     # bodies of groups may be long: they are read only where something waits to be covered
-    waits = keys_ledger.has_overlay(conn, held.name)
+    sql = PlainSql(conn)
+    waits = keys_ledger.has_overlay(sql, held.name)
     written = ledger.keys_covered(conn, held.name) if waits else []
-    keys_ledger.end(conn, held.name, [*covered, *written], tasks)
+    keys_ledger.end(sql, held.name, [*covered, *written], tasks)
 
 
 def _floors(body: str) -> dict[str, int]:

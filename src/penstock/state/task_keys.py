@@ -1,45 +1,27 @@
-"""A task's port to its connector's keys in the state store, from any machine that reaches it.
+"""Opens a task's port to its connector's keys in the state store, from any machine that reaches it.
 
-It runs beside a connector: no SQLAlchemy, and nothing is opened before the first call. One write is
-one transaction: the task must still be allowed to write (``Store.begin_keys``), the newest version
-of the key is read under its lock, and the new one goes on top of it. Versions of one task that no
-checkpoint lies between replace each other, so that a key written in a loop stays small. Which
-versions become durable is ``keys_ledger``'s. Every wait is bounded (L11); no key and no value
-reaches the text of an error (L10).
+It runs beside a connector: no SQLAlchemy (see ``keys_ledger``, whose rules these are), and nothing
+is opened before the first call. One write is one transaction: the task must still be allowed to
+write (``Store.begin_keys``), the newest version of the key is read under its lock, and the new one
+goes on top of it. Every wait is bounded (L11); no key and no value reaches the text of an error
+(L10).
 """
 
 import contextlib
-import hashlib
-import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.errors import StateError
-from penstock.state import database_url
-from penstock.state.keys import SHARED, DryKeys, KeyPort, Place, keys_closed
+from penstock.state import database_url, keys_ledger
+from penstock.state.keys import SHARED, DryKeys, KeyPort, Place
+from penstock.state.keys_ledger import Values
 
 _QUIET_SECONDS = 30.0
-
-_NEWEST = (
-    "SELECT version, value FROM penstock_keys WHERE pipeline = ? AND slot = ? "
-    "ORDER BY version DESC LIMIT 1"
-)
-_MAY_WRITE = "SELECT task FROM penstock_key_tasks WHERE pipeline = ? AND task = ?"
-_NEXT_MARK = "UPDATE penstock_key_tasks SET marks = marks + 1 WHERE pipeline = ? AND task = ?"
-_LAST_MARK = "SELECT marks FROM penstock_key_tasks WHERE pipeline = ? AND task = ?"
-_SUPERSEDED = "DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ? AND task = ? AND mark = ?"
-_INSERT = (
-    "INSERT INTO penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, "
-    "mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_DISCARD = "DELETE FROM penstock_keys WHERE pipeline = ? AND task = ? AND mark = ?"
-
-Values = tuple[Any, ...]
 
 
 def keys_url(place: str | Path) -> str:
@@ -55,44 +37,56 @@ def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPo
     process, and the task need not be known. Calls raise ``StateError``; ports of one task may be
     open side by side, but not for states of one scope at the same time."""
     file = database_url.sqlite_file(url)
-    connect: Callable[[], _Link] = (
+    connect: Callable[[], Link] = (
         (lambda: _Postgres(url)) if file is None else (lambda: _Sqlite(file))
     )
     port = StoreKeys(connect, pipeline, task)
     return DryKeys(port) if dry else port
 
 
-def slot_of(place: Place) -> str:
-    text = json.dumps([place.scope, place.owner, place.key])
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+class Link:
+    """A connection, for ``keys_ledger.Sql``. Its driver's exceptions leave it as ``StateError``."""
 
-
-class _Link(Protocol):
-    """A connection. Its driver's exceptions leave it as ``StateError``."""
+    def __init__(self, conn: Any, failures: type[Exception], place: str) -> None:
+        self._conn, self._failures, self._place = conn, failures, place
 
     def is_alive(self) -> bool:
         """Asked after a pause: networks forget connections that say nothing."""
-        ...
+        return True
 
-    def writing(self, slot: str) -> AbstractContextManager[None]:
-        """A write transaction that keeps other writers of this slot out."""
-        ...
+    def writing(self, place: Place) -> AbstractContextManager[None]:
+        """A write transaction that keeps other writers of this key out."""
+        raise NotImplementedError
 
     def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
-        """``share``: what is read must still stand when the transaction ends."""
-        ...
+        with self._errors():
+            return self._conn.execute(self._native(sql, share), values).fetchall()
 
-    def execute(self, sql: str, values: Values) -> None: ...
+    def execute(self, sql: str, values: Values) -> None:
+        with self._errors():
+            self._conn.execute(self._native(sql, False), values)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        with contextlib.suppress(self._failures):
+            self._conn.close()
+
+    def _native(self, sql: str, share: bool) -> str:
+        return sql
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except self._failures as error:
+            raise database_url.failed(error, self._place) from None
 
 
 class StoreKeys:
     """``KeyPort``; safe for use by several threads. After a failure the next call connects anew."""
 
-    def __init__(self, connect: Callable[[], _Link], pipeline: str, task: str) -> None:
+    def __init__(self, connect: Callable[[], Link], pipeline: str, task: str) -> None:
         self._connect, self._pipeline, self._task = connect, pipeline, task
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._used = 0.0
         self._lock = threading.Lock()
         self._scope = SHARED
@@ -101,21 +95,19 @@ class StoreKeys:
 
     def get(self, place: Place) -> str | None:
         with self._linked() as link:
-            newest = self._newest(link, slot_of(place))
-        return None if newest is None else newest[1].decode()
+            return keys_ledger.newest(link, self._pipeline, place)[1]
 
     def put(self, place: Place, value: str) -> None:
         self._write(place, value, lambda _: True)
 
     def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
-        wanted = None if expected is None else expected.encode()
-        return self._write(place, new, lambda found: found == wanted)
+        return self._write(place, new, lambda found: found == expected)
 
     def begin(self, scope: str) -> None:
         given_up = self._mark
         if given_up is not None:
             with self._linked() as link:
-                link.execute(_DISCARD, (self._pipeline, self._task, given_up))
+                keys_ledger.discard(link, self._pipeline, self._task, given_up)
         with self._lock:
             self._scope, self._mark = scope, None
 
@@ -129,42 +121,20 @@ class StoreKeys:
         with self._lock:
             self._drop()
 
-    def _write(self, place: Place, value: str, agrees: Callable[[bytes | None], bool]) -> bool:
-        slot = slot_of(place)
-        names = (place.scope, place.owner.encode(), place.key.encode())
+    def _write(self, place: Place, value: str, agrees: Callable[[str | None], bool]) -> bool:
         with self._linked() as link:
-            with link.writing(slot):
-                newest = self._newest(link, slot)
-                if not agrees(None if newest is None else newest[1]):
+            with link.writing(place):
+                version, found = keys_ledger.newest(link, self._pipeline, place)
+                if not agrees(found):
                     return False
-                mark = self._permitted(link)
-                link.execute(_SUPERSEDED, (self._pipeline, slot, self._task, mark))
-                version = 1 if newest is None else newest[0] + 1
+                mark = keys_ledger.mark_for(link, self._pipeline, self._task, self._mark)
                 stamp = (self._task, self._scope, mark)
-                link.execute(
-                    _INSERT, (self._pipeline, slot, version, *names, value.encode(), *stamp)
-                )
+                keys_ledger.put(link, self._pipeline, place, version + 1, value, stamp)
             self._mark = mark
         return True
 
-    def _newest(self, link: _Link, slot: str) -> tuple[int, bytes] | None:
-        found = link.rows(_NEWEST, (self._pipeline, slot))
-        return (found[0][0], bytes(found[0][1])) if found else None
-
-    def _permitted(self, link: _Link) -> int:
-        """The mark of what is written now."""
-        mine = (self._pipeline, self._task)
-        if self._mark is not None:
-            found = link.rows(_MAY_WRITE, mine, share=True)
-        else:
-            link.execute(_NEXT_MARK, mine)
-            found = link.rows(_LAST_MARK, mine)
-        if not found:
-            raise keys_closed(self._pipeline, self._task)
-        return self._mark or int(found[0][0])
-
     @contextmanager
-    def _linked(self) -> Generator[_Link]:
+    def _linked(self) -> Generator[Link]:
         with self._lock:
             quiet = time.monotonic() - self._used > _QUIET_SECONDS
             if quiet and self._link is not None and not self._link.is_alive():
@@ -183,11 +153,11 @@ class StoreKeys:
             link.close()
 
 
-class _Sqlite:
+class _Sqlite(Link):
     """A file that the driver has made: one that is not there is not made here."""
 
     def __init__(self, file: Path) -> None:
-        self._place = str(file)
+        super().__init__(None, sqlite3.Error, str(file))
         with self._errors():
             self._conn = sqlite3.connect(
                 f"{file.absolute().as_uri()}?mode=rw",
@@ -198,12 +168,9 @@ class _Sqlite:
             )
             self._conn.execute("PRAGMA synchronous = FULL")  # a sealed checkpoint finds its writes
 
-    def is_alive(self) -> bool:
-        return True
-
     @contextmanager
-    def writing(self, slot: str) -> Generator[None]:
-        del slot  # every writer is kept out
+    def writing(self, place: Place) -> Generator[None]:
+        del place  # every writer is kept out
         with self._errors():
             self._conn.execute("BEGIN IMMEDIATE")
             try:
@@ -214,40 +181,21 @@ class _Sqlite:
                 raise
             self._conn.execute("COMMIT")
 
-    def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
-        del share
-        with self._errors():
-            return self._conn.execute(sql, values).fetchall()
 
-    def execute(self, sql: str, values: Values) -> None:
-        with self._errors():
-            self._conn.execute(sql, values)
-
-    def close(self) -> None:
-        self._conn.close()
-
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise database_url.failed(error, self._place) from None
-
-
-class _Postgres:
+class _Postgres(Link):
     def __init__(self, url: str) -> None:
         try:
             import psycopg
             from psycopg import conninfo
         except ModuleNotFoundError:
             raise database_url.driver_missing() from None
-        self._failures = psycopg.Error
         target = database_url.libpq_url(url)
         try:
             given = conninfo.conninfo_to_dict(target)
         except psycopg.ProgrammingError:
             raise database_url.unreadable_url() from None
-        self._place = f"postgresql://{given.get('host', '')}/{given.get('dbname', '')}"
+        place = f"postgresql://{given.get('host', '')}/{given.get('dbname', '')}"
+        super().__init__(None, psycopg.Error, place)
         options = {k: v for k, v in database_url.libpq_options().items() if k not in given}
         with self._errors():
             self._conn = psycopg.connect(target, autocommit=True, **options)
@@ -264,29 +212,11 @@ class _Postgres:
         return True
 
     @contextmanager
-    def writing(self, slot: str) -> Generator[None]:
+    def writing(self, place: Place) -> Generator[None]:
         with self._errors(), self._conn.transaction():
-            number = int(slot[:16], 16) - (1 << 63)
+            number = int(keys_ledger.slot_of(place)[:16], 16) - (1 << 63)
             self.execute("SELECT pg_advisory_xact_lock(?)", (number,))
             yield
 
-    def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
-        text: Any = sql.replace("?", "%s") + (" FOR SHARE" if share else "")
-        with self._errors():
-            return self._conn.execute(text, values).fetchall()
-
-    def execute(self, sql: str, values: Values) -> None:
-        text: Any = sql.replace("?", "%s")
-        with self._errors():
-            self._conn.execute(text, values)
-
-    def close(self) -> None:
-        with contextlib.suppress(self._failures):
-            self._conn.close()
-
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        try:
-            yield
-        except self._failures as error:
-            raise database_url.failed(error, self._place) from None
+    def _native(self, sql: str, share: bool) -> str:
+        return database_url.postgres_sql(sql, share=share)
