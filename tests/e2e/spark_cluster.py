@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import platformdirs
 import pyspark
 
 from penstock.spark.java import find_java
@@ -76,7 +75,7 @@ class Cluster:
                 process.wait(10)
 
     def _start(self, name: str, role: str, *arguments: str) -> Path:
-        java = find_java(platformdirs.user_cache_path("penstock"))
+        java = find_java()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "SPARK_"))}
         log = self.folder / f"{name}.log"
         command: list[Any] = [SPARK_HOME / "bin" / "spark-class"]

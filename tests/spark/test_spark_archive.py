@@ -40,7 +40,7 @@ def test_an_archive_is_of_one_java_and_used_only_where_no_other_user_can_write(
     assert f"-XX:SharedArchiveFile={path}" in use_options(JAVA, tmp_path)
     path.parent.chmod(0o770)
     assert use_options(JAVA, tmp_path) == []
-    if keeps_archives(find_java(tmp_path)):
+    if keeps_archives(find_java()):
         with pytest.raises(ConfigError, match="can be written by other users"):
             make_archive(tmp_path)
 
@@ -57,7 +57,7 @@ def test_a_java_that_would_not_take_it_back_is_named(
 
 @pytest.mark.spark
 def test_what_is_made_is_used(tmp_path: Path) -> None:
-    if not keeps_archives(find_java(tmp_path)):
+    if not keeps_archives(find_java()):
         pytest.skip("this machine's Java takes no archive back")
     done = subprocess.run(
         [sys.executable, "-c", USE, str(tmp_path / "cache"), str(tmp_path / "scratch")],

@@ -34,7 +34,7 @@ def make_archive(cache_dir: Path | None = None) -> Path:
     this Java keeps no archives.
     """
     cache = (cache_dir or platformdirs.user_cache_path("penstock")).resolve()
-    java = find_java(cache)
+    java = find_java()
     path = archive_path(java, cache)
     if not keeps_archives(java):
         raise _impossible(f"Java {java.version} does not take one back for Spark; Java 17 does")

