@@ -133,8 +133,8 @@ def _launcher_first(jar: Path) -> tuple[bool, str]:
     return not jar.name.startswith("spark-launcher"), jar.name
 
 
-_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4}
-_SIZES |= {19: 2, 20: 2}
+_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4,
+          19: 2, 20: 2}  # fmt: skip
 
 
 def _texts(class_file: bytes) -> Iterator[str]:
