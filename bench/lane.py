@@ -33,7 +33,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.names import clean_columns
     from penstock.model.segments import Shape
-    from penstock.protocols.airbyte import PACKAGE
+    from penstock.protocols.airbyte.package import PACKAGE
     from penstock.protocols.contract import StreamWish
 
     told = json.loads(schema.read_text())

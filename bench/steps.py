@@ -32,8 +32,8 @@ from penstock.codec.system_columns import row_ids
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch
 from penstock.model.names import clean_columns
-from penstock.protocols.airbyte import PACKAGE
 from penstock.protocols.airbyte.messages import PlainLine
+from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.airbyte.record_reader import Sorter, _one_a_line
 
 DATA = Path(__file__).resolve().parent / "data"

@@ -78,6 +78,52 @@ def test_L6_a_refresh_is_given_no_state_that_cannot_be_split(bench: Bench, shape
         assert bench.ids("users") == upto(number), (shape, number)
 
 
+VERSIONED = """
+schema = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}}
+if "--discover" in sys.argv:
+    table = {"breadcrumb": [], "metadata": {"table-key-properties": ["id"]}}
+    column = {"breadcrumb": ["properties", "at"], "metadata": {"inclusion": "available"}}
+    say({"streams": [{"tap_stream_id": "shop-users", "table_name": "users", "stream": "users",
+                      "schema": schema, "metadata": [table, column]}]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+chosen = given("--catalog")["streams"][0]
+words = next(m["metadata"] for m in chosen["metadata"] if m["breadcrumb"] == [])
+incremental = words.get("replication-method") == "INCREMENTAL"
+mark = (given("--state") or {}).get("bookmarks", {}).get("shop-users", {})
+mark = mark if incremental else {}
+version = mark.get("version") or WORLD["version"]
+say({"type": "SCHEMA", "stream": "users", "schema": schema, "key_properties": ["id"]})
+activate = {"type": "ACTIVATE_VERSION", "stream": "users", "version": version}
+if not mark: say(activate)
+at = mark.get("replication_key_value", 0)
+for number in range(at + 1, WORLD["rows"] + 1):
+    row = {"id": number, "at": number}
+    say({"type": "RECORD", "stream": "users", "record": row, "version": version})
+    mark = {"replication_key": "at", "replication_key_value": number, "version": version}
+    say({"type": "STATE", "value": {"bookmarks": {"shop-users": mark}}})
+if not incremental: say(activate)
+"""
+
+
+@pytest.mark.parametrize("mode", ["append", "append_dedup"])
+def test_L6_increments_join_the_version_of_a_full_refresh(bench: Bench, mode: str) -> None:
+    """A tap as PipelineWise writes them: each refresh has a version, kept in its bookmark, and rows
+    that come later have the same one."""
+    tap = bench.connector(VERSIONED)
+    increments = {
+        "sync_mode": "incremental",
+        "destination_sync_mode": mode,
+        "cursor_field": ["at"],
+        "primary_key": [["id"]],
+    }
+    turns = [(3, 1, increments), (4, 2, OVERWRITE), (4, 3, increments), (6, 4, increments)]
+    for rows, version, modes in turns:
+        bench.set(rows=rows, version=version)
+        report = bench.run(tap, source={"defaults": modes})
+        assert report.exit_code == 0
+        assert bench.ids("users") == upto(rows), (rows, version)
+
+
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
 def test_L6_full_refresh_reads_from_the_start(bench: Bench, shape: str) -> None:
     tap = bench.connector(TAP)

@@ -302,8 +302,8 @@ class _Play:
         if outcome.good:
             self.used = move.other
             self.adopting = self.recreating = False
-        elif move.other and (move.full_refresh or move.recreate):
-            self.used = True  # it failed, and may have begun to fill the table from the other
+        elif move.other and outcome.report is not None:
+            self.used = True  # it failed, and may have begun to fill the table, or saved a state
 
     def _change(self, table: Rows) -> None:
         if table.now and self.chance.random() < 0.3:
@@ -349,8 +349,9 @@ class _Play:
                     raise wrong("lost", f"{name} lacks {sorted(missing)}")
                 self._shape(name, here, now, wrong)
             elif move.bad and (outcome.good or lenient or habits.resumable):
-                # beside rows of an earlier run, or of a later one, not every record was rejected
-                self.rejected |= now - set(here)
+                # beside rows of an earlier run, or of a later one, not every record was rejected;
+                # a refresh that goes on has its rejects, whatever the table held before it
+                self.rejected |= now if habits.resumable else now - set(here)
         if not outcome.good or move.bad:
             for name, had in before.items():
                 if lenient and (move.bad or habits.some_bad):

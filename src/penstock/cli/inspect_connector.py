@@ -14,7 +14,7 @@ from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
 from penstock.cli.progress import watching
-from penstock.cli.role_option import End, Role, end_of
+from penstock.cli.role_option import End, RoleOption, end_of
 from penstock.config.sections import Install
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, DestinationError, SourceError
@@ -53,7 +53,7 @@ A = TypeVar("A")
 def spec(
     surface: Surface,
     connector: Connector,
-    role: Role = None,
+    role: RoleOption = None,
     constraint: arguments.Constraint = None,
     no_builds: arguments.NoBuilds = False,
 ) -> None:
@@ -90,7 +90,7 @@ def check(
     destination: arguments.Destination = None,
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
-    role: Role = None,
+    role: RoleOption = None,
     constraint: arguments.Constraint = None,
     no_builds: arguments.NoBuilds = False,
     env_file: arguments.EnvFile = None,

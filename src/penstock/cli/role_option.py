@@ -20,7 +20,7 @@ class End(StrEnum):
     destination = "destination"
 
 
-Role = Annotated[
+RoleOption = Annotated[
     End | None,
     typer.Option(
         "--role",

@@ -20,7 +20,7 @@ from penstock.config.pipeline import (
     StreamSettings,
     Transform,
 )
-from penstock.config.protocol_spec import ProtocolSpec, Role, specs
+from penstock.config.protocol_spec import EndpointRole, ProtocolSpec, specs
 from penstock.config.reader import Fault, Rule
 from penstock.config.table_reference import TABLES, split_table
 
@@ -111,16 +111,16 @@ def _spec(connector: Connector) -> ProtocolSpec | None:
     return specs().get(connector.use.partition(":")[0].strip())
 
 
-def _role(end: Connector) -> Role:
+def _role(end: Connector) -> EndpointRole:
     return "source" if isinstance(end, Source) else "destination"
 
 
-def _declares(spec: ProtocolSpec, role: Role, name: str) -> bool:
+def _declares(spec: ProtocolSpec, role: EndpointRole, name: str) -> bool:
     declared = spec.keys(role)
     return declared is not None and name in declared.__struct_fields__
 
 
-def _goes_with(name: str, takes: Iterable[ProtocolSpec], role: Role) -> str:
+def _goes_with(name: str, takes: Iterable[ProtocolSpec], role: EndpointRole) -> str:
     return f"{name} goes with {' or '.join(s.called(role) for s in takes)}"
 
 

@@ -21,7 +21,7 @@ import msgspec.inspect as mi
 from penstock.config.sections import Section
 from penstock.errors import ConfigError
 
-Role = Literal["source", "destination"]
+EndpointRole = Literal["source", "destination"]
 ROOT = "penstock.protocols"
 
 
@@ -83,12 +83,12 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
         """How the names of sources and destinations begin, a source's first."""
         return (*self.sources, *self.destinations)
 
-    def called(self, role: Role) -> str:
+    def called(self, role: EndpointRole) -> str:
         """``a Singer tap (use: singer:NAME)``."""
         word = self.source if role == "source" else self.destination
         return f"{word} (use: {self.name}:NAME)"
 
-    def keys(self, role: Role) -> type[Section] | None:
+    def keys(self, role: EndpointRole) -> type[Section] | None:
         return self.source_keys if role == "source" else self.destination_keys
 
 
@@ -117,7 +117,7 @@ def spec_of(name: str) -> ProtocolSpec:
     return found
 
 
-def keys_of(role: Role) -> dict[str, mi.Field]:
+def keys_of(role: EndpointRole) -> dict[str, mi.Field]:
     """The keys that protocols add to the section of this role, by name."""
     found: dict[str, mi.Field] = {}
     for spec in specs().values():

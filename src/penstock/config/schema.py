@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.config import modes
 from penstock.config.pipeline import PipelineFile
-from penstock.config.protocol_spec import Role, specs
+from penstock.config.protocol_spec import EndpointRole, specs
 from penstock.model.type_words import SIMPLE
 
 _TEXT = {"type": "string", "minLength": 1}
@@ -113,7 +113,7 @@ def pipeline_json_schema() -> dict[str, Any]:
 def _declared(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The same keys, and in their place those that protocols declare."""
     for name, schema in properties.items():
-        role: Role | None = schema.get("x-declared")
+        role: EndpointRole | None = schema.get("x-declared")
         if role is None:
             yield name, schema
             continue

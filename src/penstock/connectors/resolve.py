@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from penstock.config.protocol_spec import Role, spec_of
+from penstock.config.protocol_spec import EndpointRole, spec_of
 from penstock.config.sections import Limits, Permissions
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
@@ -51,7 +51,7 @@ class How(TypedDict, total=False):
 
 
 def resolve(
-    kind: type[C], role: Role, ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
+    kind: type[C], role: EndpointRole, ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
 ) -> C:
     """``connectors``: where environments lie. Raises ``ConfigError`` (no such form; not a connector
     of this role), the role's error."""
@@ -101,7 +101,7 @@ def resolve(
     )
 
 
-def _must_be(role: Role, ref: ConnectorRef) -> None:
+def _must_be(role: EndpointRole, ref: ConnectorRef) -> None:
     """Raises ``ConfigError`` for a name that says that it is of the other role."""
     spec = spec_of(ref.protocol or "")
     own, other = spec.sources, spec.destinations

@@ -76,6 +76,9 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
     """Of a generation that is one version of an incremental stream (ACTIVATE_VERSION): rows of the
     stream may follow it, in the same generation and visible at once."""
+    refreshed_as: int | None = None
+    """The newest version that the source gave the rows of a full refresh: rows of it that come in
+    increments later join them."""
 
     @property
     def rows(self) -> int:

@@ -1,6 +1,6 @@
 """What the layers above may ask of a protocol package.
 
-Neighbours: ``protocols/NAME/__init__.py`` exports ``PACKAGE``, a :class:`ProtocolPackage`;
+Neighbours: ``protocols/NAME/package.py`` holds ``PACKAGE``, a :class:`ProtocolPackage`;
 ``connectors`` picks the runtime; ``engine.worker.lane`` reads events. Nothing above names a
 protocol.
 """

@@ -1,7 +1,8 @@
-"""What the rules of every protocol share when a user chooses how a stream is synced: the default
-destination sync mode, words, paths of properties, columns.
+"""Makes the configured stream of what a user chose, as far as the rules are the same in every
+protocol: the default destination sync mode, columns, words, paths of properties, errors.
 
-Pure. Not here: which sync modes, cursor and key a protocol allows (``protocols/*/configure.py``).
+Pure. Not here: which sync mode, cursor and key a protocol allows (``protocols/*/stream_config.py``,
+in ``rapidbyte`` under ``declared``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.config import did_you_mean
 from penstock.errors import ConfigError
-from penstock.model.catalog import DestinationSyncMode, FieldPath, Stream, SyncMode
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    SyncMode,
+)
 from penstock.protocols.contract import StreamWish
 
 _Mode = TypeVar("_Mode", bound=StrEnum)
@@ -74,6 +81,74 @@ def target_of(
     if wish.appends is not None:
         return Target(DestinationSyncMode.append, wish.appends)
     return Target(DestinationSyncMode.append_dedup, "its primary key is known")
+
+
+def configured(
+    stream: Stream,
+    wish: StreamWish,
+    sync_mode: SyncMode,
+    target: Target,
+    *,
+    cursor: FieldPath,
+    key: tuple[FieldPath, ...],
+    columns: Iterable[str | FieldPath] | None,
+    deleted_at: str | None = None,
+    source_decides: bool = False,
+) -> ConfiguredStream:
+    """The stream with what was resolved for it. ``columns``: None means all; key and cursor are
+    kept beside them, and ``deleted_at``, the property that marks deletes, under append_dedup.
+    Raises ``ConfigError``."""
+    kept = [*key, cursor]
+    dedup = target.mode is DestinationSyncMode.append_dedup
+    if dedup and deleted_at is not None and exists(stream.json_schema, (deleted_at,)):
+        kept.append((deleted_at,))
+    chosen = selection(stream, columns, kept)
+    return ConfiguredStream(
+        stream=stream,
+        sync_mode=sync_mode,
+        destination_sync_mode=target.mode,
+        cursor_field=cursor,
+        primary_key=key,
+        columns=chosen.columns,
+        nested=chosen.nested,
+        replaces=wish.replaces,
+        mode_reason=target.reason,
+        source_decides=source_decides,
+    )
+
+
+def unsupported_mode(
+    stream: Stream, wished: SyncMode, offered: Iterable[SyncMode], because: str = ""
+) -> ConfigError:
+    """The error of a sync mode that the stream does not have."""
+    return ConfigError(
+        f"stream {stream.id} does not support sync_mode {wished.value}{because}",
+        code="config.sync_mode",
+        hint=f"it supports: {', '.join(offered)}",
+        stream=str(stream.id),
+    )
+
+
+def cursor_missing(stream: Stream, whose: str, offered: Iterable[str]) -> ConfigError:
+    """The error of an incremental stream without a cursor. ``whose``: the connector, as its
+    protocol calls it; ``offered``: properties that may be one."""
+    return ConfigError(
+        f"stream {stream.id}: incremental needs a cursor, and the {whose} names none",
+        code="config.cursor_missing",
+        hint="set cursor_field to the property that grows with every change"
+        f" ({listed(list(offered))}), or use full_refresh",
+        stream=str(stream.id),
+    )
+
+
+def key_missing(stream: Stream, whose: str) -> ConfigError:
+    """The error of append_dedup without a primary key."""
+    return ConfigError(
+        f"stream {stream.id}: append_dedup needs a primary key, and the {whose} names none",
+        code="config.primary_key_missing",
+        hint="set primary_key (a list of paths, for example [[id]]), or use append",
+        stream=str(stream.id),
+    )
 
 
 class Selection(NamedTuple):

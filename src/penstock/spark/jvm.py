@@ -112,9 +112,7 @@ def start_jvm(
     Raises ``ConfigError`` (``spark.not_started``) or ``DestinationError``
     (``spark.jars_unresolved``) when Java ends or does not answer within ``timeout`` seconds.
     """
-    # of a JVM that died it would print a trace; the error that follows is told
-    logging.getLogger("py4j").propagate = False
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    silence_py4j()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     properties, answer, log = folder / "conf.properties", folder / "gateway", folder / "spark.log"
     answer.unlink(missing_ok=True)
@@ -145,6 +143,20 @@ def start_jvm(
         answer.unlink(missing_ok=True)
         properties.unlink(missing_ok=True)
     return jvm
+
+
+def silence_py4j() -> None:
+    """Of a JVM that died py4j logs traces, some of them as the root logger; the error that follows
+    is told."""
+    logger = logging.getLogger("py4j")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logging.getLogger().addFilter(_not_py4j)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _await(

@@ -166,7 +166,7 @@ class Gate:
                 behind |= streams
                 verdicts.shared_blocked |= is_shared(group.states)
         seen: dict[str, dict[str, str]] = {}
-        for stream, generation, version in pending.activates:
+        for stream, generation, version in (*pending.activates, *pending.refreshes):
             if stream not in verdicts.blocked:
                 seen.setdefault(visible_key(stream), {})[str(generation)] = str(version)
         if seen:

@@ -34,12 +34,14 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """``ready``: what may be committed now, in order. ``publishes``: streams of which that
     completes a generation. ``waiting``: per stream, the slices of a generation that is not
     complete, with their states. ``spent``: segments nobody needs. ``activates``: (stream,
-    generation, version) of incremental streams, whose rows of older versions go with it.
-    ``amid_shared``: those of them whose other rows share a state."""
+    generation, version) of incremental streams, whose rows of older versions go with it;
+    ``refreshes``: of full refreshes whose rows have a version. ``amid_shared``: those that activate
+    whose other rows share a state."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
     activates: tuple[tuple[StreamId, int, int], ...]
+    refreshes: tuple[tuple[StreamId, int, int], ...]
     amid_shared: frozenset[StreamId]
     waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
     spent: tuple[Segment, ...]
@@ -156,6 +158,9 @@ def decide(
         publishes=frozenset(p.stream for p in whole),
         activates=tuple(
             (p.stream, p.generation, p.version) for p in complete if p.version is not None
+        ),
+        refreshes=tuple(
+            (p.stream, p.generation, p.refreshed_as) for p in whole if p.refreshed_as is not None
         ),
         amid_shared=frozenset(version.stream for version in cuts.get(None, [])),
         waiting=waiting,
@@ -307,13 +312,14 @@ def _load(
 
 class _Published(msgspec.Struct, frozen=True):
     """The load of a generation. ``last``: the segment that completes it. ``version``: of an
-    incremental stream."""
+    incremental stream. ``refreshed_as``: of a full refresh whose rows have a version."""
 
     group: GroupIntent
     stream: StreamId
     generation: int
     last: SegmentId
     version: int | None
+    refreshed_as: int | None
 
 
 def _generations(
@@ -374,4 +380,7 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
         consumes=tuple((w.segment, stream) for w in (*older, *slices)),
         keys=tuple(key for w in (*older, *slices) for key in _of_waiting(w)),
     )
-    return _Published(group, stream, last.generation, slices[-1].segment, last.version)
+    told = [w.slice.refreshed_as for w in slices if w.slice.refreshed_as is not None]
+    refreshed_as = told[-1] if told else None
+    segment = slices[-1].segment
+    return _Published(group, stream, last.generation, segment, last.version, refreshed_as)

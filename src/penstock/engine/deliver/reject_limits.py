@@ -175,4 +175,5 @@ def _without(pending: Pending, over: Mapping[StreamId, Over]) -> Pending:
         ready=tuple(ready),
         publishes=pending.publishes - behind,
         activates=tuple(a for a in pending.activates if a[0] not in behind),
+        refreshes=tuple(r for r in pending.refreshes if r[0] not in behind),
     )

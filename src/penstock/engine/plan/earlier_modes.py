@@ -3,7 +3,7 @@
 Where the pipeline says nothing of a stream's modes they stay what they were: a table that was
 appended to is not merged into from one day to the next because a default or a catalog changed.
 Kept among the pipeline's names, which only grow: ``modes:STREAM`` -> {number: JSON}, the highest
-number holds. Not here: what the modes of a new stream are (``protocols/*/configure.py``).
+number holds. Not here: what the modes of a new stream are (``protocols/*/stream_config.py``).
 """
 
 from collections.abc import Mapping

@@ -108,7 +108,9 @@ class Planner:
     def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
         name = self._pipeline.pipeline
         names, text = self._store.names(name), str(version)
-        known, visible = names.get(versions_key(stream), {}), names.get(visible_key(stream), {})
+        visible = names.get(visible_key(stream), {})
+        refreshed = {version: generation for generation, version in visible.items()}
+        known = {**refreshed, **names.get(versions_key(stream), {})}
         if text in known:
             newest = max(map(int, visible), default=0)
             return int(known[text]), int(known[text]) != newest

@@ -241,13 +241,12 @@ class LaneEvents:
         return answer.stream
 
     def _turn(self, stream: StreamId, version: int | None, sealer: Sealer) -> None:
-        """Records of another version begin. A full refresh is one version by itself."""
-        job = self._streams.jobs[stream]
-        if (
-            version is None
-            or version == self._versions.get(stream)
-            or job.configured.fills_generation
-        ):
+        """Records of another version begin. A full refresh is one version by itself, the newest
+        that is told."""
+        if version is None or version == self._versions.get(stream):
+            return
+        if self._streams.jobs[stream].configured.fills_generation:
+            sealer.refreshed_as(stream, version)
             return
         ask = Ask(number=self._asked + 1, stream=stream, version=version)
         answer = self._asking(ask, sealer)

@@ -162,6 +162,10 @@ class Sealer:
         """Every row of a full refresh has come, says the source (L6)."""
         self._open[name].status = Status.complete
 
+    def refreshed_as(self, name: StreamId, version: int) -> None:
+        """The source gives the rows of a full refresh this version."""
+        self._open[name].refreshed_as = version
+
     def activate(self, live: LaneStream) -> None:
         """The version that was being read is whole; its further rows are visible at once."""
         stream = self._open[live.stream]
@@ -280,6 +284,7 @@ class Sealer:
         self, info: LaneStream, tally: Tally, *, complete: bool, files: list[str]
     ) -> StreamSlice:
         self._flush_rejects(tally, files)
+        full_refresh = info.fills_generation and info.version is None
         return StreamSlice(
             stream=info.stream,
             shape=info.shape,
@@ -294,6 +299,7 @@ class Sealer:
             complete=complete,
             shard=info.shard,
             version=info.version if info.fills_generation else None,
+            refreshed_as=self._open[info.stream].refreshed_as if full_refresh else None,
         )
 
     def _segment(

@@ -103,6 +103,7 @@ class OpenStream:
     status: Status | None = None
     keys: int = 0  # that its good end covers
     owed: int = 0
+    refreshed_as: int | None = None  # see ``StreamSlice``
 
 
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:

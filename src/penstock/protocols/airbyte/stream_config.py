@@ -14,16 +14,18 @@ from penstock.model.catalog import (
 )
 from penstock.protocols.contract import StreamWish
 from penstock.protocols.stream_config import (
+    configured,
+    cursor_missing,
     exists,
-    listed,
+    key_missing,
     must_exist,
+    names_of,
     paths,
     read_anew,
-    selection,
     target_of,
+    unsupported_mode,
     word,
 )
-from penstock.protocols.stream_config import names_of as names
 
 
 def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
@@ -31,23 +33,16 @@ def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredSt
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
     sync_mode = _sync_mode(stream, wish)
     known = stream.source_defined_primary_key or wish.primary_key
-    mode, reason = target_of(stream, wish, sync_mode, known)
-    cursor = resolve_cursor(stream, sync_mode, wish.cursor_field)
-    key = _primary_key(stream, wish, needed=mode is DestinationSyncMode.append_dedup)
-    kept = [*key, cursor]
-    if mode is DestinationSyncMode.append_dedup and exists(stream.json_schema, (deleted_at,)):
-        kept.append((deleted_at,))
-    chosen = selection(stream, wish.columns, kept)
-    return ConfiguredStream(
-        stream=stream,
-        sync_mode=sync_mode,
-        destination_sync_mode=mode,
-        cursor_field=cursor,
-        primary_key=key,
-        columns=chosen.columns,
-        nested=chosen.nested,
-        replaces=wish.replaces,
-        mode_reason=reason,
+    target = target_of(stream, wish, sync_mode, known)
+    return configured(
+        stream,
+        wish,
+        sync_mode,
+        target,
+        cursor=resolve_cursor(stream, sync_mode, wish.cursor_field),
+        key=_primary_key(stream, wish, needed=target.mode is DestinationSyncMode.append_dedup),
+        columns=wish.columns,
+        deleted_at=deleted_at,
     )
 
 
@@ -66,13 +61,7 @@ def resolve_cursor(stream: Stream, sync_mode: SyncMode, wished: FieldPath | None
     if default:
         must_exist(stream, "default_cursor_field", default)
         return default
-    raise ConfigError(
-        f"stream {stream.id}: incremental needs a cursor, and the source defines none",
-        code="config.cursor_missing",
-        hint="set cursor_field to the property that grows with every change"
-        f" ({listed(names(stream.json_schema))}), or use full_refresh",
-        stream=str(stream.id),
-    )
+    raise cursor_missing(stream, "source", names_of(stream.json_schema))
 
 
 def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
@@ -88,13 +77,8 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
             return SyncMode.incremental
         return SyncMode.full_refresh
     if wished is not SyncMode.full_refresh and wished not in stream.sync_modes:
-        offered = ", ".join(dict.fromkeys([SyncMode.full_refresh, *stream.sync_modes]))
-        raise ConfigError(
-            f"stream {stream.id} does not support sync_mode {wished.value}",
-            code="config.sync_mode",
-            hint=f"it supports: {offered}",
-            stream=str(stream.id),
-        )
+        offered = dict.fromkeys([SyncMode.full_refresh, *stream.sync_modes])
+        raise unsupported_mode(stream, wished, offered)
     return wished
 
 
@@ -117,10 +101,5 @@ def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[Fie
     for path in wished:
         must_exist(stream, "primary_key", path)
     if needed and not wished:
-        raise ConfigError(
-            f"stream {stream.id}: append_dedup needs a primary key, and the source defines none",
-            code="config.primary_key_missing",
-            hint="set primary_key (a list of paths, for example [[id]]), or use append",
-            stream=str(stream.id),
-        )
+        raise key_missing(stream, "source")
     return wished

@@ -22,13 +22,16 @@ from penstock.protocols.singer.catalog import (
     valid_cursors,
 )
 from penstock.protocols.stream_config import (
+    configured,
+    cursor_missing,
     exists,
+    key_missing,
     listed,
     must_exist,
     names_of,
     read_anew,
-    selection,
     target_of,
+    unsupported_mode,
     word,
 )
 
@@ -38,25 +41,16 @@ def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredSt
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
     mode = _sync_mode(stream, wish)
     known = wish.primary_key or stream.source_defined_primary_key
-    target, reason = target_of(stream, wish, mode, known)
-    cursor = _cursor(stream, mode, wish)
-    dedup = target is DestinationSyncMode.append_dedup
-    key = _primary_key(stream, wish, needed=dedup)
-    kept = [*key, cursor]
-    if dedup and exists(stream.json_schema, (deleted_at,)):
-        kept.append((deleted_at,))
-    wished = default_columns(stream) if wish.columns is None else wish.columns
-    chosen = selection(stream, wished, kept)
-    return ConfiguredStream(
-        stream=stream,
-        sync_mode=mode,
-        destination_sync_mode=target,
-        cursor_field=cursor,
-        primary_key=key,
-        columns=chosen.columns,
-        nested=chosen.nested,
-        replaces=wish.replaces,
-        mode_reason=reason,
+    target = target_of(stream, wish, mode, known)
+    return configured(
+        stream,
+        wish,
+        mode,
+        target,
+        cursor=_cursor(stream, mode, wish),
+        key=_primary_key(stream, wish, needed=target.mode is DestinationSyncMode.append_dedup),
+        columns=default_columns(stream) if wish.columns is None else wish.columns,
+        deleted_at=deleted_at,
         source_decides=_source_decides(stream, wish) and mode is SyncMode.incremental,
     )
 
@@ -79,12 +73,7 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
     if wished not in stream.sync_modes:
         insists = forced(stream)
         because = f": the tap insists on {insists.value}" if insists else ""
-        raise ConfigError(
-            f"stream {stream.id} does not support sync_mode {wished.value}{because}",
-            code="config.sync_mode",
-            hint=f"it supports: {', '.join(stream.sync_modes)}",
-            stream=str(stream.id),
-        )
+        raise unsupported_mode(stream, wished, stream.sync_modes, because)
     return wished
 
 
@@ -107,14 +96,7 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
     offered = valid_cursors(stream)
     if path is None:
         if _missing_cursor(stream, wish) or offered:
-            names = list(offered) or names_of(stream.json_schema)
-            raise ConfigError(
-                f"stream {stream.id}: incremental needs a cursor, and the tap names none",
-                code="config.cursor_missing",
-                hint="set cursor_field to the property that grows with every change"
-                f" ({listed(names)}), or use full_refresh",
-                stream=str(stream.id),
-            )
+            raise cursor_missing(stream, "tap", offered or names_of(stream.json_schema))
         return ()
     if wish.cursor_field:
         must_exist(stream, "cursor_field", path)
@@ -136,12 +118,7 @@ def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[Fie
         must_exist(stream, "primary_key", path)
     key = wished or own
     if needed and not key:
-        raise ConfigError(
-            f"stream {stream.id}: append_dedup needs a primary key, and the tap names none",
-            code="config.primary_key_missing",
-            hint="set primary_key (a list of paths, for example [[id]]), or use append",
-            stream=str(stream.id),
-        )
+        raise key_missing(stream, "tap")
     if needed and not wished:
         for path in own:
             must_exist(stream, "key_properties", path)

@@ -1,7 +1,7 @@
 """Which mode, cursor and key a stream is synced with. Pure. Source: the protocol, section 6.
 
 Not here: whether the connector's manifest names the mode, and so whether there is cdc
-(``component.RapidbyteManifest``), full lists of streams (``engine.plan.streams``).
+(``guest.component``), full lists of streams (``engine.plan.streams``).
 """
 
 from penstock.errors import ConfigError
@@ -14,11 +14,15 @@ from penstock.model.catalog import (
 )
 from penstock.protocols.contract import StreamWish
 from penstock.protocols.stream_config import (
+    configured,
+    cursor_missing,
+    key_missing,
     must_exist,
+    names_of,
     path_text,
     read_anew,
-    selection,
     target_of,
+    unsupported_mode,
     word,
 )
 
@@ -27,20 +31,15 @@ def configure(stream: Stream, wish: StreamWish) -> ConfiguredStream:
     """Raises ``ConfigError``."""
     mode = _sync_mode(stream, wish)
     known = wish.primary_key or stream.source_defined_primary_key
-    target, reason = target_of(stream, wish, mode, known)
-    cursor = _cursor(stream, mode, wish)
-    key = _primary_key(stream, wish, target)
-    chosen = selection(stream, wish.columns, (*key, cursor))
-    return ConfiguredStream(
-        stream=stream,
-        sync_mode=mode,
-        destination_sync_mode=target,
-        cursor_field=cursor,
-        primary_key=key,
-        columns=chosen.columns,
-        nested=chosen.nested,
-        replaces=wish.replaces,
-        mode_reason=reason,
+    target = target_of(stream, wish, mode, known)
+    return configured(
+        stream,
+        wish,
+        mode,
+        target,
+        cursor=_cursor(stream, mode, wish),
+        key=_primary_key(stream, wish, target.mode),
+        columns=wish.columns,
     )
 
 
@@ -53,14 +52,9 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
         cursor = wish.cursor_field or stream.default_cursor_field
         able = SyncMode.incremental in stream.sync_modes and cursor
         wished = SyncMode.incremental if able else SyncMode.full_refresh
-    # Catalogs of v4 do not list cdc: the manifest decides (``settings.RapidbyteManifest``).
+    # Catalogs of v4 do not list cdc: the manifest decides (``guest.component``).
     if wished is not SyncMode.cdc and wished not in stream.sync_modes:
-        raise ConfigError(
-            f"stream {stream.id} does not support sync_mode {wished.value}",
-            code="config.sync_mode",
-            hint=f"it supports: {', '.join(stream.sync_modes)}",
-            stream=str(stream.id),
-        )
+        raise unsupported_mode(stream, wished, stream.sync_modes)
     return wished
 
 
@@ -69,12 +63,7 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
         return ()
     path = wish.cursor_field or stream.default_cursor_field
     if not path:
-        raise ConfigError(
-            f"stream {stream.id}: incremental needs a cursor, and the source names none",
-            code="config.cursor_missing",
-            hint="set cursor_field to the column that grows with every change",
-            stream=str(stream.id),
-        )
+        raise cursor_missing(stream, "source", names_of(stream.json_schema))
     if len(path) > 1:
         raise ConfigError(
             f"stream {stream.id}: the cursor {path_text(path)} is nested",
@@ -93,10 +82,5 @@ def _primary_key(
         must_exist(stream, "primary_key", path)
     key = wish.primary_key or stream.source_defined_primary_key or ()
     if target is DestinationSyncMode.append_dedup and not key:
-        raise ConfigError(
-            f"stream {stream.id}: append_dedup needs a primary key, and the source names none",
-            code="config.primary_key_missing",
-            hint="set primary_key",
-            stream=str(stream.id),
-        )
+        raise key_missing(stream, "source")
     return key
