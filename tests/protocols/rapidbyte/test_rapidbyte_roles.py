@@ -171,14 +171,19 @@ def test_a_slow_listener_holds_the_source_back_by_bytes(stage: Stages):
 
 
 def test_closing_early_ends_the_source(stage: Stages):
-    before = threading.active_count()
+    def sources() -> set[threading.Thread]:
+        return {t for t in threading.enumerate() if t.name == "penstock-source"}
+
+    before = sources()
     run = stream_run.read(stage("source", {"frames": 100_000, "size": 100_000}), CONTEXT)
     assert isinstance(next(run), Frame)
+    ours = sources() - before
+    assert ours
     run.close()
     until = time.monotonic() + 20
-    while threading.active_count() > before and time.monotonic() < until:
+    while sources() & ours and time.monotonic() < until:
         time.sleep(0.05)
-    assert not any(t.name == "penstock-source" for t in threading.enumerate())
+    assert not sources() & ours
 
 
 def test_secrets_are_masked_in_what_it_logs(stage: Stages):
