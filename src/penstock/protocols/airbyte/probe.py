@@ -1,6 +1,6 @@
 """One question to an Airbyte connector that answers once: spec, check, discover.
 
-Not here: reading, limits and the exit (``protocols.stdio.read``), what other lines mean
+Not here: limits and the exit (``protocols.stdio.probe``), what other lines mean
 (``side_messages``), which commands there are (``source``).
 """
 
@@ -14,26 +14,17 @@ from penstock.errors import Role
 from penstock.model.events import Error, Event
 from penstock.protocols.airbyte.messages import ABSENT, LineOther
 from penstock.protocols.airbyte.side_messages import Asides
-from penstock.protocols.stdio.read import (
-    ANSWER_BYTES,
-    TimedOut,
-    Watch,
-    blocks,
-    exit_code,
-    raw_lines,
-)
+from penstock.protocols.stdio import probe
+from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
 from penstock.runtimes.contract import Argument, Runtime, Timeouts
 
 
-class Answer(msgspec.Struct):
+class Answer(probe.Answer):
     """What a command that answers once said. ``body``: the JSON of its answer, None: there was
-    none. ``code`` None: we stopped it. ``error``: the last TRACE ERROR."""
+    none. ``error``: the last TRACE ERROR."""
 
     body: bytes | None = None
     error: Error | None = None
-    code: int | None = None
-    stderr_tail: str = ""
-    timed_out: TimedOut | None = None
 
 
 class _AnswerLine(LineOther, gc=False):
@@ -57,25 +48,22 @@ def ask(
     goes to ``log``. One that answered is given ``Timeouts.stop`` seconds to end."""
     answer = Answer()
     asides = Asides()
-    stop = timeouts.stop
     framer = LineFramer(ANSWER_BYTES, role=role)
     with runtime.open(arguments, timeouts) as channel:
-        try:
+
+        def listen(watch: Watch) -> bool:
             answered = float("inf")
-            for items in blocks(channel, framer, Watch(timeouts, role), stop):
+            for items in blocks(channel, framer, watch, timeouts.stop):
                 for raw in raw_lines(items):
                     for event in _heard(raw, expected, answer, asides):
                         log(event)
                 if answer.body is not None:
                     answered = min(answered, time.monotonic())
-                    if items is None or time.monotonic() - answered > stop:
+                    if items is None or time.monotonic() - answered > timeouts.stop:
                         break
-            for code in exit_code(channel, stop, stop, role):
-                answer.code = code
-        except TimedOut as e:
-            answer.timed_out = e
-        channel.stop()
-        answer.stderr_tail = channel.stderr_tail()
+            return True
+
+        probe.ask(channel, timeouts, listen, answer, role)
     for event in asides.counted():
         log(event)
     return answer

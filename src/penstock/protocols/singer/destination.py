@@ -1,7 +1,7 @@
 """A Singer target's conversation: spec, check, write.
 
 Not here: what is sent (``outgoing``), what comes back (``target_output``, ``state_echoes``),
-threads and limits (``protocols.stdio.write``), questions (``target_probe``). Source: specification,
+threads and limits (``protocols.stdio.write``), questions (``probe``). Source: specification,
 Targets; reference §0, §1.1, §1.8.
 """
 
@@ -21,7 +21,14 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.singer.command_line import abilities_of, config_schema, unknown_schema
+from penstock.protocols.singer.command_line import (
+    abilities_of,
+    about_of,
+    config_schema,
+    last_words,
+    unknown_schema,
+)
+from penstock.protocols.singer.messages import About
 from penstock.protocols.singer.outgoing import (
     AIRBYTES_DELETED_AT,
     Outgoing,
@@ -30,16 +37,18 @@ from penstock.protocols.singer.outgoing import (
     with_deletions,
 )
 from penstock.protocols.singer.outgoing_schema import DECIMAL_FORMAT
+from penstock.protocols.singer.probe import ask
 from penstock.protocols.singer.source import DELETED_AT
 from penstock.protocols.singer.state_echoes import marks_for
 from penstock.protocols.singer.target_output import Replies
-from penstock.protocols.singer.target_probe import about, ask, last_words
 from penstock.protocols.stdio.write import converse
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "singer"
 ACTIVATE_VERSION = "activate-version"
 """The capability, in the words of ``--about``."""
+_LAST_LINES = 3
+_SHOWN = 2000  # characters
 
 
 class SingerTarget:
@@ -49,7 +58,7 @@ class SingerTarget:
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         """A target that does not know ``--about`` takes any configuration."""
-        said = about(runtime, timeouts)
+        said = _about(runtime, timeouts)
         if said is None:
             log(Log("INFO", "the target does not describe itself (--about): any config is taken"))
             return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema())
@@ -64,11 +73,11 @@ class SingerTarget:
     ) -> CheckResult:
         """A run without input, which writes nothing: it proves that the target starts and takes
         its configuration, and that it reaches its database only where it asks for it at once."""
-        said = ask(runtime, _arguments(config), timeouts)
+        said = ask(runtime, _arguments(config), timeouts, role="destination")
         if said.code == 0:
             text = "it starts and takes its configuration; whether it can write, rows will show"
             return CheckResult(True, text)
-        words = last_words(said.stderr_tail) or "it said nothing on stderr"
+        words = _last_words(said.stderr_tail) or "it said nothing on stderr"
         if said.code is None:
             return CheckResult(False, f"without any input it does not end: {words}")
         return CheckResult(False, f"without any input it exits with code {said.code}: {words}")
@@ -126,8 +135,21 @@ def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
     told = request.options.get("activate_version")
     if told is not None:
         return told == "always"
-    said = about(runtime, request.timeouts)
+    said = _about(runtime, request.timeouts)
     return said is not None and ACTIVATE_VERSION in said.capabilities
+
+
+def _about(runtime: Runtime, timeouts: Timeouts) -> About | None:
+    """None: it does not say."""
+    said = ask(runtime, ["--about", "--format=json"], timeouts, role="destination")
+    return about_of(said.text) if said.code == 0 else None
+
+
+def _last_words(stderr_tail: str) -> str:
+    """What a program said of its end: the line it marked so, else its last ones."""
+    lines = [line for line in stderr_tail.splitlines() if line.strip()]
+    told = last_words(stderr_tail) or "\n".join(lines[-_LAST_LINES:])
+    return told[-_SHOWN:]
 
 
 def _arguments(config: dict[str, Any]) -> list[Argument]:
@@ -145,7 +167,7 @@ def _with_the_cause(answers: Iterator[Answer]) -> Iterator[Answer]:
 
 
 def _died(exited: Exited) -> Error:
-    words = last_words(exited.stderr_tail)
+    words = _last_words(exited.stderr_tail)
     how = f"exited with code {exited.code}"
     if exited.code is not None and exited.code < 0:
         how = f"was killed by signal {-exited.code}"

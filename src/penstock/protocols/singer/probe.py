@@ -1,35 +1,36 @@
-"""One question to a tap that answers once, with all of its stdout: about, help, discovery, a start.
+"""One question to a tap or target that answers once, with all of its stdout: about, help,
+discovery, a start.
 
-Not here: reading (``protocols.stdio.read``), which questions there are (``source``). Every wait
-is bounded (L11).
+Not here: limits and the exit (``protocols.stdio.probe``), which questions there are (``source``,
+``destination``). Every wait is bounded (L11). Source: reference §1.1; ``--about`` is the Singer
+SDK's, older programs refuse it.
 """
 
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.errors import Role
 from penstock.model.events import Control, Event, Log
 from penstock.protocols.singer.command_line import last_words
 from penstock.protocols.singer.config_writeback import WriteBack
 from penstock.protocols.singer.messages import Line, MessageType, word
-from penstock.protocols.stdio.read import ANSWER_BYTES, TimedOut, Watch, exit_code
+from penstock.protocols.stdio import probe
+from penstock.protocols.stdio.read import ANSWER_BYTES, TimedOut, Watch
 from penstock.runtimes.contract import Argument, Runtime, Timeouts
 
 _LINE = msgspec.json.Decoder(Line)
 _TYPES = frozenset(MessageType)
 _SHOWN = 5  # lines of stderr
 _FIRST = 64 * 1024  # bytes in which a message is looked for
+_TARGET_SECONDS = 120.0  # a program that imports half the world before it says its version
 
 
-class Answer(msgspec.Struct):
-    """``text``: its stdout. ``speaks``: it began to send messages, and was stopped. ``code`` None:
-    we stopped it."""
+class Answer(probe.Answer):
+    """``text``: its stdout. ``speaks``: it began to send messages, and was stopped."""
 
     text: bytes = b""
-    code: int | None = None
-    stderr_tail: str = ""
     speaks: bool = False
-    timed_out: TimedOut | None = None
 
     @property
     def words(self) -> str:
@@ -43,35 +44,43 @@ class Answer(msgspec.Struct):
         return f"{said} ({how})" if said else f"{how} and said nothing on stderr"
 
 
+def _unheard(event: Event) -> None:
+    """There is nobody to tell."""
+
+
 def ask(
     runtime: Runtime,
     arguments: Sequence[Argument],
     timeouts: Timeouts,
-    log: Callable[[Event], None],
+    log: Callable[[Event], None] = _unheard,
     config: WriteBack | None = None,
+    role: Role = "source",
 ) -> Answer:
-    """Run a tap to its end, or until it sends messages. ``config``: hears of what it changed in
-    it. Raises ``SourceError`` where it cannot be started."""
-    answer = Answer()
+    """Run a tap to its end, or until it sends messages; a target with an input that is at its end,
+    at most ``Timeouts.start`` seconds and no longer than :data:`_TARGET_SECONDS`. ``config``: hears
+    of what it changed in it. Raises the role's error where it cannot be started."""
+    answer, limits = Answer(), timeouts
+    if role == "destination":
+        bound = min(timeouts.start, _TARGET_SECONDS)
+        limits = Timeouts(start=bound, heartbeat=bound, total=bound, stop=bound)
     said = bytearray()
-    watch = Watch(timeouts)
+    changed = None
     with runtime.open(arguments, timeouts) as channel:
-        try:
-            while (block := watch.read(channel, timeouts.stop)) != b"":
-                said += block or b""
+
+        def listen(watch: Watch) -> bool:
+            while (block := watch.read(channel, limits.stop)) != b"":
+                said.extend(block or b"")
                 if len(said) > ANSWER_BYTES:
-                    raise TimedOut("source.bad_answer", f"its answer is over {ANSWER_BYTES} bytes")
-                if block and len(said) - len(block) < _FIRST and _speaks(bytes(said[:_FIRST])):
+                    raise TimedOut(f"{role}.bad_answer", f"its answer is over {ANSWER_BYTES} bytes")
+                early = block and role == "source" and len(said) - len(block) < _FIRST
+                if early and _speaks(bytes(said[:_FIRST])):
                     answer.speaks = True
-                    break
-            if not answer.speaks:
-                for code in exit_code(channel, timeouts.stop, timeouts.stop):
-                    answer.code = code
-        except TimedOut as e:
-            answer.timed_out = e
-        channel.stop()
-        answer.stderr_tail = channel.stderr_tail()
-        changed = None if config is None else config.changed(channel)
+                    return False
+            return True
+
+        probe.ask(channel, limits, listen, answer, role)
+        if config is not None:
+            changed = config.changed(channel)
     answer.text = bytes(said)
     if changed is not None:
         log(Control(changed))
