@@ -32,7 +32,8 @@ from penstock.connectors import source_builds, uv
 from penstock.connectors.install import Wanted, ensure, rebuild
 from penstock.connectors.launch import Launch, runtime_for
 from penstock.connectors.reference import RefKind, parse_ref
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.connectors.source_builds import needs_build, without
 from penstock.errors import ConfigError, SourceError
 from penstock.runtimes import limits as confine
@@ -326,7 +327,7 @@ def test_a_worker_builds_only_what_the_pipeline_lets_build(
     source(index, witness)
     ensure(want("source-a"), home, quiet)
     number = len(calls(witness))
-    built = resolve_source("airbyte:source-a", home, base=tmp_path, builds=False)
+    built = resolve(SourceConnector, "airbyte:source-a", home, base=tmp_path, builds=False)
     sent = msgspec.json.decode(msgspec.json.encode(built.launch()), type=Launch)
     shutil.rmtree(home)
     with pytest.raises(SourceError) as caught:
@@ -344,7 +345,7 @@ def test_a_worker_builds_without_a_network_where_the_connector_has_none(
     net = tmp_path / "net"
     body = f"open({str(net)!r}, 'a').write(os.readlink('/proc/self/ns/net') + '\\n')"
     source(index, tmp_path / "witness", body=body)
-    built = resolve_source("airbyte:source-a", home, base=tmp_path, permissions=held)
+    built = resolve(SourceConnector, "airbyte:source-a", home, base=tmp_path, permissions=held)
     shutil.rmtree(home)
     net.unlink()
     runtime_for(built.launch())
@@ -409,11 +410,11 @@ def test_a_rebuild_checks_the_hashes_of_the_lock(index: Path, home: Path, tmp_pa
 
 def test_plan_and_add_say_what_was_built(index: Path, home: Path, tmp_path: Path) -> None:
     source(index, tmp_path / "witness")
-    built = resolve_source("airbyte:source-a", home, base=tmp_path)
+    built = resolve(SourceConnector, "airbyte:source-a", home, base=tmp_path)
     assert built.describe()["built_from_source"] == ["airbyte-source-a"]
     assert built.built() == ["built from source, which ran their code: airbyte-source-a"]
     wheel(index, "airbyte-source-b", "1.0", scripts=("source-b",))
-    assert resolve_source("airbyte:source-b", home, base=tmp_path).built() == []
+    assert resolve(SourceConnector, "airbyte:source-b", home, base=tmp_path).built() == []
 
 
 def test_the_file_and_the_command_line_refuse_builds_and_bound_versions() -> None:
@@ -440,7 +441,7 @@ def test_who_dies_of_pkg_resources_is_told_what_to_pin(
     file.write_text(f"#!/bin/sh\nprintf \"{words}'pkg_resources'\\n\" >&2\nexit 1\n")
     file.chmod(0o755)
     with pytest.raises(SourceError) as caught:
-        resolve_source(f"{protocol}:{file}", home, base=tmp_path).discover({})
+        resolve(SourceConnector, f"{protocol}:{file}", home, base=tmp_path).discover({})
     assert caught.value.hint is not None and "--constraint 'setuptools<80'" in caught.value.hint
 
 
@@ -462,16 +463,19 @@ def test_a_package_at_an_address_is_locked_by_its_hash(
     elsewhere.mkdir()
     url = source(elsewhere, witness, "tap-x", "1.0").as_uri()
     with pytest.raises(SourceError) as caught:
-        resolve_source(f"singer:{url}", home, base=tmp_path, builds=False)
+        resolve(SourceConnector, f"singer:{url}", home, base=tmp_path, builds=False)
     assert caught.value.code == "connector.build_refused" and calls(witness) == []
-    built = resolve_source(f"singer:{url}", home, base=tmp_path)
+    built = resolve(SourceConnector, f"singer:{url}", home, base=tmp_path)
     environment = built.launch().environment
     assert environment is not None and environment.lock.count("--hash=sha256:") == 1
     assert environment.url == url and environment.sources == ("tap-x",)
     assert built.describe()["connector"] == f"singer:{url}"
     assert [c["call"] for c in calls(witness)].count("build") == 1
     number = len(calls(witness))
-    assert resolve_source(f"singer:{url}", home, base=tmp_path).describe() == built.describe()
+    assert (
+        resolve(SourceConnector, f"singer:{url}", home, base=tmp_path).describe()
+        == built.describe()
+    )
     assert len(calls(witness)) == number
     source(elsewhere, witness, "tap-x", "1.0", body="evil = 1")
     with pytest.raises(SourceError, match=r"[Hh]ash mismatch"):
@@ -490,7 +494,7 @@ def test_a_repository_is_locked_at_its_commit(index: Path, home: Path, tmp_path:
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
-    built = resolve_source(f"singer:git+{repository.as_uri()}", home, base=tmp_path)
+    built = resolve(SourceConnector, f"singer:git+{repository.as_uri()}", home, base=tmp_path)
     environment = built.launch().environment
     assert environment is not None and environment.version == head[:12]
     assert f"@{head}" in environment.lock
@@ -499,7 +503,7 @@ def test_a_repository_is_locked_at_its_commit(index: Path, home: Path, tmp_path:
 def test_a_wheel_at_an_address_runs_nothing(index: Path, home: Path, tmp_path: Path) -> None:
     wheel(tmp_path / "elsewhere", "tap-y", "2.0", scripts=("tap-y",))
     file = next((tmp_path / "elsewhere").glob("*.whl"))
-    built = resolve_source(f"singer:{file.as_uri()}", home, base=tmp_path, builds=False)
+    built = resolve(SourceConnector, f"singer:{file.as_uri()}", home, base=tmp_path, builds=False)
     assert answer(built.launch().command[0]) == "2.0 spec"
     assert built.built() == []
 

@@ -10,8 +10,9 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.sections import NetworkPermissions, Permissions
-from penstock.connectors.destination import resolve_destination
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.destination import DestinationConnector
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.engine.inspect.plan_check import consents
 from penstock.errors import ConfigError, SourceError
 
@@ -30,7 +31,9 @@ def component(folder: Path, name: str = "x.wasm", **changes: Any) -> Path:
 
 
 def source(file: Path, home: Path, permissions: Permissions | None = None) -> SourceConnector:
-    return resolve_source(f"rapidbyte:{file}", home / "connectors", permissions=permissions)
+    return resolve(
+        SourceConnector, f"rapidbyte:{file}", home / "connectors", permissions=permissions
+    )
 
 
 def test_none_of_its_code_runs_before_the_yes_which_is_for_that_file(tmp_path: Path) -> None:
@@ -55,7 +58,7 @@ def test_none_of_its_code_runs_before_the_yes_which_is_for_that_file(tmp_path: P
     with pytest.raises(ConfigError):
         source(file, tmp_path).launch()
     with pytest.raises(ConfigError):
-        resolve_destination(f"rapidbyte:{file}", tmp_path / "connectors").launch()
+        resolve(DestinationConnector, f"rapidbyte:{file}", tmp_path / "connectors").launch()
 
 
 def test_what_the_pipeline_names_needs_no_other_yes(tmp_path: Path) -> None:

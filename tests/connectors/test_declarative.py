@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.connectors.launch import runtime_for
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Exited
@@ -99,7 +100,7 @@ def test_a_manifest_is_asked_and_read_and_components_beside_it_are_used(
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(MANIFEST.replace("    TRANSFORMS\n", ""))
     config = {"base_url": api, "api_key": "s3cr3t-k3y"}
-    source = resolve_source("airbyte:./manifest.yaml", connectors, base=tmp_path)
+    source = resolve(SourceConnector, "airbyte:./manifest.yaml", connectors, base=tmp_path)
     assert source.spec().config_schema["required"] == ["base_url"]
     assert "s3cr3t-k3y" in source.secrets(config)
     with pytest.raises(ConfigError):
@@ -111,9 +112,9 @@ def test_a_manifest_is_asked_and_read_and_components_beside_it_are_used(
 
     manifest.write_text(MANIFEST.replace("TRANSFORMS", SHOUT))
     (tmp_path / "components.py").write_text(COMPONENTS)
-    source = resolve_source("airbyte:./manifest.yaml", connectors, base=tmp_path)
+    source = resolve(SourceConnector, "airbyte:./manifest.yaml", connectors, base=tmp_path)
     assert rows(source, config) == [{"id": 1, "name": "A"}, {"id": 2, "name": "B"}]
 
     with pytest.raises(ConfigError, match="there is no file") as caught:
-        resolve_source("airbyte:./other.yaml", connectors, base=tmp_path)
+        resolve(SourceConnector, "airbyte:./other.yaml", connectors, base=tmp_path)
     assert caught.value.code == "connector.not_found"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.connectors.destination import DestinationConnector
+from penstock.connectors.resolve import resolve
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -26,7 +27,9 @@ SECRET = "s3cr3t-k3y"
 def stub(tmp_path: Path, log: list[Event] | None = None, **options: object) -> DestinationConnector:
     words = f"airbyte:{sys.executable} {STUB} --with '{json.dumps(options)}'"
     heard = [] if log is None else log
-    return resolve_destination(words, tmp_path / "connectors", log=heard.append, base=tmp_path)
+    return resolve(
+        DestinationConnector, words, tmp_path / "connectors", log=heard.append, base=tmp_path
+    )
 
 
 def stream(mode: DestinationSyncMode) -> WriteStream:
@@ -63,11 +66,11 @@ def test_config_is_validated_and_a_failed_check_hides_the_secret(tmp_path: Path)
 
 
 def test_failures_are_a_destinations_with_its_exit_code(tmp_path: Path) -> None:
-    broken = resolve_destination("airbyte:'sh -c \"exit 4\"'", tmp_path, base=tmp_path)
+    broken = resolve(DestinationConnector, "airbyte:'sh -c \"exit 4\"'", tmp_path, base=tmp_path)
     with pytest.raises(DestinationError) as told:
         broken.spec()
     assert told.value.code == "destination.exited" and told.value.exit_code == 5
-    missing = resolve_destination("airbyte:./nothing", tmp_path, base=tmp_path)
+    missing = resolve(DestinationConnector, "airbyte:./nothing", tmp_path, base=tmp_path)
     with pytest.raises(DestinationError) as gone:
         missing.spec()
     assert gone.value.code == "connector.not_found" and str(tmp_path) in gone.value.message
@@ -76,12 +79,12 @@ def test_failures_are_a_destinations_with_its_exit_code(tmp_path: Path) -> None:
 def test_stderr_is_heard(tmp_path: Path) -> None:
     heard: list[Event] = []
     words = f"airbyte:sh -c 'echo hello >&2; exec {sys.executable} {STUB} spec'"
-    resolve_destination(words, tmp_path, log=heard.append, base=tmp_path).spec()
+    resolve(DestinationConnector, words, tmp_path, log=heard.append, base=tmp_path).spec()
     assert any(isinstance(e, Log) and e.message == "hello" for e in heard)
 
 
 @pytest.mark.parametrize("words", ["parquet:./lake", "airbyte:source-faker"])
 def test_what_is_no_destination_is_refused(words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as told:
-        resolve_destination(words, tmp_path)
+        resolve(DestinationConnector, words, tmp_path)
     assert told.value.code == "connector.not_a_destination"

@@ -9,8 +9,8 @@ from test_install import home, index, wheel
 from penstock.connectors.install import ensure, remove
 from penstock.connectors.package_request import Wanted
 from penstock.connectors.reference import parse_ref
-from penstock.connectors.resolve import wanted
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve, wanted
+from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, SourceError
 from penstock.protocols import load
 
@@ -89,7 +89,7 @@ def test_what_is_nowhere_names_everything_tried(index: Path, home: Path, progres
 
 def test_a_target_is_no_source(home: Path):
     with pytest.raises(ConfigError) as caught:
-        resolve_source("singer:target-jsonl", home)
+        resolve(SourceConnector, "singer:target-jsonl", home)
     assert caught.value.code == "connector.not_a_source"
     assert caught.value.hint == "a singer source is called singer:tap-NAME"
 

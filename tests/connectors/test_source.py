@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.connectors.launch import runtime_for
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.events import Batch, Event, Exited, Log
 from penstock.protocols.contract import ReadRequest, StreamWish
@@ -25,7 +26,7 @@ POINTS = "[console_scripts]\nsource-w = airbyte_source_w:main\n"
 def stub(tmp_path: Path, log: list[Event] | None = None, **options: object) -> SourceConnector:
     words = f"airbyte:{sys.executable} {STUB} --with '{json.dumps(options)}'"
     heard = [] if log is None else log
-    return resolve_source(words, tmp_path / "connectors", log=heard.append, base=tmp_path)
+    return resolve(SourceConnector, words, tmp_path / "connectors", log=heard.append, base=tmp_path)
 
 
 def test_spec_check_discover_and_read_of_a_command(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_l10_errors_and_answers_are_masked(tmp_path: Path) -> None:
         "    sys.exit(1)",
     )
     heard: list[Event] = []
-    source = resolve_source("airbyte:./source", tmp_path, log=heard.append, base=tmp_path)
+    source = resolve(SourceConnector, "airbyte:./source", tmp_path, log=heard.append, base=tmp_path)
     assert source.check({"key": SECRET}).message == "wrong key ****"
     with pytest.raises(SourceError) as caught:
         source.discover({"key": SECRET})
@@ -134,7 +135,9 @@ def test_given_variables_are_handed_on_by_name_only(
     script(tmp_path, "sys.stdout.write(repr(sorted(k for k in os.environ if 'TOKEN' in k)))")
     monkeypatch.setenv("MY_TOKEN", SECRET)
     monkeypatch.setenv("OTHER_TOKEN", SECRET)
-    source = resolve_source("airbyte:./source", tmp_path, base=tmp_path, env_keys=["MY_TOKEN"])
+    source = resolve(
+        SourceConnector, "airbyte:./source", tmp_path, base=tmp_path, env_keys=["MY_TOKEN"]
+    )
     assert SECRET not in repr(source.launch())
     with runtime_for(source.launch()).open([], Timeouts()) as channel:
         assert channel.read(20) == b"['MY_TOKEN']"
@@ -150,7 +153,7 @@ def test_given_variables_are_handed_on_by_name_only(
 )
 def test_what_cannot_be_a_source(tmp_path: Path, text: str, code: str) -> None:
     with pytest.raises(PenstockError) as caught:
-        resolve_source(text, tmp_path, base=tmp_path).spec()
+        resolve(SourceConnector, text, tmp_path, base=tmp_path).spec()
     assert caught.value.code == code
     assert caught.value.hint
 
@@ -184,14 +187,14 @@ def test_spec_of_an_installed_connector_is_stored_with_its_environment(
             f"{info}/entry_points.txt", "[console_scripts]\nsource-w = airbyte_source_w:main\n"
         )
         z.writestr(f"{info}/RECORD", "")
-    first = resolve_source("airbyte:source-w", tmp_path / "home")
+    first = resolve(SourceConnector, "airbyte:source-w", tmp_path / "home")
     assert first.spec().documentation_url == "https://d"
-    again = resolve_source("airbyte:source-w", tmp_path / "home")
+    again = resolve(SourceConnector, "airbyte:source-w", tmp_path / "home")
     assert again.spec() == first.spec()
     assert calls.read_text() == "x"
     stored = Path(first.describe()["path"]) / "spec.json"
     stored.write_text("{")
-    assert resolve_source("airbyte:source-w", tmp_path / "home").spec() == first.spec()
+    assert resolve(SourceConnector, "airbyte:source-w", tmp_path / "home").spec() == first.spec()
     assert first.describe()["version"] == "1.0"
 
 
@@ -210,7 +213,7 @@ def test_spec_of_an_installed_connector_is_stored_with_its_environment(
 def test_real_connectors_install_and_answer(
     tmp_path: Path, reference: str, config: dict[str, object], streams: list[str]
 ) -> None:
-    source = resolve_source(reference, tmp_path / "connectors")
+    source = resolve(SourceConnector, reference, tmp_path / "connectors")
     assert source.spec().config_schema["properties"]["count"]["type"] == "integer"
     assert source.check(config).succeeded
     with pytest.raises(ConfigError):
@@ -231,7 +234,7 @@ def test_real_connectors_install_and_answer(
 @pytest.mark.network
 def test_wrong_name_in_the_registry(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        resolve_source("airbyte:faker", tmp_path / "connectors")
+        resolve(SourceConnector, "airbyte:faker", tmp_path / "connectors")
     assert caught.value.code == "connector.not_found"
     assert "airbyte-faker" in str(caught.value)
     assert caught.value.hint == "did you mean airbyte:source-faker ?"

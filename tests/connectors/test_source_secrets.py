@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.errors import SourceError
 from penstock.model.events import Event
 
@@ -27,8 +28,13 @@ def test_l10_extra_secrets_are_masked_in_every_question(tmp_path: Path, question
     )
     file.chmod(0o755)
     heard: list[Event] = []
-    source = resolve_source(
-        "airbyte:./source", tmp_path, base=tmp_path, log=heard.append, extra_secrets=[WORD]
+    source = resolve(
+        SourceConnector,
+        "airbyte:./source",
+        tmp_path,
+        base=tmp_path,
+        log=heard.append,
+        extra_secrets=[WORD],
     )
     with pytest.raises(SourceError) as caught:
         source.spec() if question == "spec" else getattr(source, question)({"plain": WORD})

@@ -11,7 +11,8 @@ import pytest
 from wasm_sites import MANIFEST, Told, WasmSite, component, ipc, numbers_source, rapidbyte_guests
 
 from penstock.connectors.reference import parse_ref
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.engine.inspect.preview import preview as rows_of
 from penstock.model.events import Batch, Event
 from penstock.protocols.contract import ReadRequest
@@ -89,7 +90,7 @@ def test_preview_asks_for_no_more_than_it_shows(
             yield event
 
     monkeypatch.setattr(RapidbyteSource, "read", heard)
-    source = resolve_source(parse_ref(str(here.wasm)), here.home.connectors)
+    source = resolve(SourceConnector, parse_ref(str(here.wasm)), here.home.connectors)
     config = {"rows": 1_000_000, "batch_rows": 100_000}
     answer = rows_of(source, config, None, 3, lambda _: None)
     assert [row["id"] for row in answer["rows"]] == [1, 2, 3]

@@ -16,9 +16,10 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
-from penstock.connectors.destination import resolve_destination
+from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.launch import Launch, runtime_for
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.engine.inspect.preview import preview
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
@@ -44,8 +45,13 @@ def stub(
     **options: object,
 ) -> SourceConnector:
     words = f"airbyte:{sys.executable} {STUB} --with '{json.dumps(options)}'"
-    return resolve_source(
-        words, tmp_path / "connectors", base=tmp_path, permissions=permissions, limits=limits
+    return resolve(
+        SourceConnector,
+        words,
+        tmp_path / "connectors",
+        base=tmp_path,
+        permissions=permissions,
+        limits=limits,
     )
 
 
@@ -81,7 +87,9 @@ def test_a_destination_beyond_its_limit_is_a_destinations_failure(tmp_path: Path
     file = tmp_path / "destination"
     file.write_text(f"#!{sys.executable}\nheld = b'x' * ({400 * MB})\nimport time; time.sleep(60)")
     file.chmod(0o755)
-    told = resolve_destination("airbyte:./destination", tmp_path, base=tmp_path, limits=LIMIT)
+    told = resolve(
+        DestinationConnector, "airbyte:./destination", tmp_path, base=tmp_path, limits=LIMIT
+    )
     with pytest.raises(DestinationError) as caught:
         told.spec()
     assert caught.value.code == "destination.memory"
@@ -109,8 +117,13 @@ def test_variables_of_a_connector_are_those_allowed(
 
     def seen(allowed: tuple[str, ...] | None) -> list[str]:
         said = Permissions(env=EnvironmentPermissions(allowed_vars=allowed))
-        source = resolve_source(
-            "airbyte:./source", tmp_path, base=tmp_path, env_keys=["MY_TOKEN"], permissions=said
+        source = resolve(
+            SourceConnector,
+            "airbyte:./source",
+            tmp_path,
+            base=tmp_path,
+            env_keys=["MY_TOKEN"],
+            permissions=said,
         )
         with runtime_for(source.launch()).open([], Timeouts()) as channel:
             return (channel.read(20) or b"").decode().split()

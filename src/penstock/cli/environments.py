@@ -9,7 +9,7 @@ from penstock.cli import arguments
 from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.progress import watching
-from penstock.cli.role_option import End, end_of
+from penstock.cli.role_option import class_of, end_of
 from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError
 
@@ -34,14 +34,13 @@ def add(
     no_builds: arguments.NoBuilds = False,
 ) -> None:  # fmt: skip
     """Build a connector's environment now; `run` does it by itself when it is needed."""
-    from penstock.connectors.destination import resolve_destination
     from penstock.connectors.reference import parse_ref
-    from penstock.connectors.source import resolve_source
+    from penstock.connectors.resolve import resolve
 
     ref = parse_ref(connector)
-    resolve = resolve_destination if end_of(ref) is End.destination else resolve_source
     with watching(surface.output) as observer:
         built = resolve(
+            class_of(end_of(ref)),
             ref,
             surface.home.connectors,
             progress=lambda told: observer.phase("install", told),

@@ -4,7 +4,7 @@ to a destination and no JVM starts. Neighbours: ``role_option`` tells which end 
 
 import json
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -14,7 +14,7 @@ from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
 from penstock.cli.progress import watching
-from penstock.cli.role_option import End, RoleOption, end_of
+from penstock.cli.role_option import End, RoleOption, class_of, end_of
 from penstock.config.sections import Install
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, DestinationError, SourceError
@@ -24,7 +24,7 @@ from penstock.model.events import Control, Counted, Error, Event, Log
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.connectors.destination import DestinationConnector
+    from penstock.connectors.connector import Connector as Asked
     from penstock.connectors.reference import ConnectorRef
     from penstock.connectors.source import SourceConnector
 
@@ -42,7 +42,7 @@ _NOT_KEPT = (
     "it was given may not work again; name a pipeline, which keeps such changes"
 )
 Hear = Callable[[Event], None]
-A = TypeVar("A")
+C = TypeVar("C", bound="Asked")
 
 
 @verb(
@@ -66,7 +66,8 @@ def spec(
             hint="a connector is PROTOCOL:NAME or PROTOCOL:./executable; `check` takes a table",
         )
     install = arguments.installing(constraint, no_builds)
-    found = _asked(surface, ref, role or end_of(ref), install, lambda asked: asked.spec())
+    with _asking(surface, class_of(role or end_of(ref)), ref, install) as (asked, _):
+        found = asked.spec()
     answer = {
         "protocol": found.protocol,
         "config_schema": found.config_schema,
@@ -179,54 +180,36 @@ def _reference(word: str) -> "ConnectorRef":
     return parse_ref(word)
 
 
-def _asked(
-    surface: Surface,
-    ref: "ConnectorRef",
-    end: End,
-    install: Install,
-    ask: "Callable[[SourceConnector | DestinationConnector], A]",
-) -> A:
-    """The answer to ``ask``, the connector's environment built first if need be."""
-    if end is End.source:
-        with _source(surface, ref, install) as (source, _):
-            return ask(source)
-    from penstock.connectors.destination import resolve_destination
-
-    with watching(surface.output) as observer:
-        destination = resolve_destination(
-            ref,
-            surface.home.connectors,
-            log=listener(observer, End.destination),
-            progress=lambda told: observer.phase("install", told),
-            constraints=install.constraints,
-            builds=install.builds,
-        )
-        return ask(destination)
-
-
 @contextmanager
-def _source(
-    surface: Surface, connector: "ConnectorRef | str", install: Install
-) -> "Generator[tuple[SourceConnector, Hear]]":
-    """A source to ask, its environment built first if need be, and who hears what it says."""
-    from penstock.connectors.source import resolve_source
+def _asking(
+    surface: Surface, kind: "type[C]", ref: "ConnectorRef", install: Install
+) -> "Generator[tuple[C, Hear]]":
+    """A connector to ask, its environment built first if need be, and who hears what it says."""
+    from penstock.connectors.resolve import resolve
 
     with watching(surface.output) as observer:
-        hear = listener(observer)
-        source = resolve_source(
-            _a_source(connector) if isinstance(connector, str) else connector,
+        hear = listener(observer, End(kind.ROLE))
+        asked = resolve(
+            kind,
+            ref,
             surface.home.connectors,
             log=hear,
             progress=lambda told: observer.phase("install", told),
             constraints=install.constraints,
             builds=install.builds,
         )
-        yield source, hear
+        yield asked, hear
 
 
-def _settle(
-    surface: Surface, connector: "SourceConnector | DestinationConnector", yes: bool
-) -> None:
+def _source(
+    surface: Surface, word: str, install: Install
+) -> "AbstractContextManager[tuple[SourceConnector, Hear]]":
+    from penstock.connectors.source import SourceConnector
+
+    return _asking(surface, SourceConnector, _a_source(word), install)
+
+
+def _settle(surface: Surface, connector: "Asked", yes: bool) -> None:
     want = connector.wanting()
     settle(surface, [] if want is None else [want], yes=yes)
 
@@ -286,12 +269,9 @@ def _check_connector(
         )
     given = arguments.connector_config(config if into is None else into)
     if ref.format is None:
-
-        def ask(asked: "SourceConnector | DestinationConnector") -> CheckResult:
+        with _asking(surface, class_of(end), ref, install) as (asked, _):
             _settle(surface, asked, yes)
-            return asked.check(given)
-
-        result = _asked(surface, ref, end, install, ask)
+            result = asked.check(given)
         return CheckResult(result.succeeded, result.message, end)
     from penstock.tables.open import open_table
 

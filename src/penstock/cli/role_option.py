@@ -7,12 +7,16 @@ import re
 from enum import StrEnum
 from functools import cache
 from pathlib import PurePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.config.protocol_spec import specs
 from penstock.connectors.reference import ConnectorRef, RefKind
+
+if TYPE_CHECKING:
+    from penstock.connectors.destination import DestinationConnector
+    from penstock.connectors.source import SourceConnector
 
 
 class End(StrEnum):
@@ -36,6 +40,13 @@ def _words() -> tuple[re.Pattern[str], frozenset[str]]:
     destinations = {p.strip("-") for s in specs().values() for p in s.destinations}
     known = "|".join({*destinations, *(p.strip("-") for s in specs().values() for p in s.sources)})
     return re.compile(rf"(?:^|[-_.])({known})(?=$|[-_.])"), frozenset(destinations)
+
+
+def class_of(end: End) -> "type[SourceConnector | DestinationConnector]":
+    from penstock.connectors.destination import DestinationConnector
+    from penstock.connectors.source import SourceConnector
+
+    return SourceConnector if end is End.source else DestinationConnector
 
 
 def end_of(ref: ConnectorRef) -> End:

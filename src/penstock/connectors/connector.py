@@ -7,7 +7,7 @@ builds environments.
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, given_secrets, runtime_for
 from penstock.connectors.masked_events import mask_error, masked_sink
 from penstock.connectors.reference import ConnectorRef, RefKind
-from penstock.errors import PenstockError, Role
+from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
@@ -100,6 +100,7 @@ class Connector:
     it is called from another thread too. ``extra_secrets``: values that are secret wherever they
     stand, whatever the connector's schema says of them."""
 
+    ROLE: ClassVar[Role]
     SPEC_FILE = "spec.json"
 
     def __init__(
@@ -125,6 +126,15 @@ class Connector:
     @classmethod
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
         """Raises ``ConfigError`` where its protocol knows no such role."""
+
+    @classmethod
+    def stranger(cls, ref: ConnectorRef) -> ConfigError:
+        """Why what is no connector of any protocol is not taken."""
+        return ConfigError(
+            f"{ref.text!r} is not a {cls.ROLE} connector ({ref.kind.value})",
+            code=f"connector.not_a_{cls.ROLE}",
+            hint=f"a {cls.ROLE} connector is PROTOCOL:NAME, PROTOCOL:./executable or a command",
+        )
 
     def _role(self) -> Asked:
         raise NotImplementedError

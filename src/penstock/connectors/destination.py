@@ -6,12 +6,9 @@ fails here is a destination's failure, also where an environment cannot be built
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Unpack
 
 from penstock.connectors.connector import Connector
 from penstock.connectors.reference import ConnectorRef
-from penstock.connectors.resolve import How, resolve
 from penstock.errors import ConfigError
 from penstock.protocols.contract import (
     DestinationRole,
@@ -23,6 +20,7 @@ from penstock.protocols.contract import (
 class DestinationConnector(Connector):
     """A destination that can be run; see ``Connector``. Methods raise ``DestinationError``."""
 
+    ROLE = "destination"
     SPEC_FILE = "destination-spec.json"  # a package may hold both roles
 
     @classmethod
@@ -54,10 +52,3 @@ def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> DestinationRole:
             hint="use a destination of another protocol, or a table",
         )
     return protocol.destination
-
-
-def resolve_destination(
-    ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
-) -> DestinationConnector:
-    """A destination; see ``resolve``. Raises ``ConfigError``, ``DestinationError``."""
-    return resolve(DestinationConnector, "destination", ref, connectors, **how)

@@ -1,7 +1,7 @@
 """Makes a connector that can be asked of a reference, its environment built first if need be.
 
-The same for a source and a destination. Not here: what each role is asked (``source``,
-``destination``), building (``install``), running (``launch``).
+The same for every role. Not here: what each role is asked (``source``, ``destination``,
+``transform``), building (``install``), running (``launch``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from penstock.config.protocol_spec import EndpointRole, spec_of
+from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Limits, Permissions
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
@@ -19,7 +19,7 @@ from penstock.connectors.install import ensure
 from penstock.connectors.package_request import Wanted
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv import Progress
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Role
 from penstock.protocols import load
 from penstock.protocols.contract import EventSink, ProtocolPackage
 
@@ -50,18 +50,13 @@ class How(TypedDict, total=False):
     builds: bool
 
 
-def resolve(
-    kind: type[C], role: EndpointRole, ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
-) -> C:
+def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]) -> C:
     """``connectors``: where environments lie. Raises ``ConfigError`` (no such form; not a connector
     of this role), the role's error."""
+    role = kind.ROLE
     ref = parse_ref(ref) if isinstance(ref, str) else ref
     if ref.protocol is None:
-        raise ConfigError(
-            f"{ref.text!r} is not a {role} connector ({ref.kind.value})",
-            code=f"connector.not_a_{role}",
-            hint=f"a {role} connector is PROTOCOL:NAME, PROTOCOL:./executable or a command",
-        )
+        raise kind.stranger(ref)
     protocol = load(ref.protocol)
     kind.takes(ref, protocol)
     here = (how.get("base") or Path.cwd()).absolute()
@@ -101,7 +96,7 @@ def resolve(
     )
 
 
-def _must_be(role: EndpointRole, ref: ConnectorRef) -> None:
+def _must_be(role: Role, ref: ConnectorRef) -> None:
     """Raises ``ConfigError`` for a name that says that it is of the other role."""
     spec = spec_of(ref.protocol or "")
     own, other = spec.sources, spec.destinations

@@ -6,13 +6,11 @@ and its secrets are masked in every answer, error and line (L10).
 """
 
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from penstock.connectors import discovery_cache
 from penstock.connectors.connector import Connector
 from penstock.connectors.discovery_cache import CachedCatalog
-from penstock.connectors.reference import ConnectorRef
-from penstock.connectors.resolve import How, resolve
 from penstock.model.catalog import Catalog
 from penstock.protocols.contract import SourceRole
 from penstock.runtimes.contract import Timeouts
@@ -22,6 +20,8 @@ DISCOVER_TIMEOUTS = Timeouts(total=3600.0)
 
 class SourceConnector(Connector):
     """A source that can be run; see ``Connector``. Methods raise ``SourceError``."""
+
+    ROLE = "source"
 
     def kept_catalog(self, key: str) -> CachedCatalog | None:
         """What its discovery gave within the last day under the configuration of hash ``key``; of
@@ -47,10 +47,3 @@ class SourceConnector(Connector):
             self.secrets(config),
             lambda runtime, log: self._role().discover(runtime, config, timeouts, log),
         )[1]
-
-
-def resolve_source(
-    ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]
-) -> SourceConnector:
-    """A source; see ``resolve``. Raises ``ConfigError``, ``SourceError``."""
-    return resolve(SourceConnector, "source", ref, connectors, **how)

@@ -4,26 +4,28 @@ Not here: applying (``engine.worker.transforms.connector`` does that over ``laun
 built-in transforms (``transforms``).
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from penstock.config.sections import Limits, Permissions
-from penstock.connectors.component_files import component_launch
-from penstock.connectors.connector import Connector, held, silent
+from penstock.connectors.connector import Connector
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
-from penstock.protocols import load
-from penstock.protocols.contract import (
-    EventSink,
-    ProtocolPackage,
-    TransformRequest,
-    TransformRole,
-)
+from penstock.protocols.contract import ProtocolPackage, TransformRequest, TransformRole
 
 
 class TransformConnector(Connector):
     """A transform that can be run; see ``Connector``. Methods raise ``SourceError``."""
+
+    ROLE = "transform"
+
+    @classmethod
+    def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
+        if ref.kind is not RefKind.component:
+            raise cls.stranger(ref)
+        role_of(protocol, ref)
+
+    @classmethod
+    def stranger(cls, ref: ConnectorRef) -> ConfigError:
+        return not_a_transform(ref, f"it is a {ref.kind.value}")
 
     @property
     def role(self) -> TransformRole:
@@ -55,25 +57,3 @@ def not_a_transform(ref: ConnectorRef, why: str) -> ConfigError:
         hint="a transform is transform-sql, transform-validate, spark-sql or a WebAssembly "
         "component, such as ./file.wasm",
     )
-
-
-def resolve_transform(
-    ref: ConnectorRef,
-    connectors: Path,
-    *,
-    log: EventSink = silent,
-    base: Path | None = None,
-    extra_secrets: Sequence[str] = (),
-    permissions: Permissions | None = None,
-    limits: Limits | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> TransformConnector:
-    """Parameters as in ``resolve_source``. Raises ``ConfigError`` (no transform, no such file)."""
-    if ref.kind is not RefKind.component or ref.protocol is None:
-        raise not_a_transform(ref, f"it is a {ref.kind.value}")
-    protocol = load(ref.protocol)
-    role_of(protocol, ref)
-    here = (base or Path.cwd()).absolute()
-    launch = component_launch(ref, here, connectors, settings or {})
-    launch = held(launch, "transform", permissions, limits)
-    return TransformConnector(ref, protocol, launch, log=log, extra_secrets=extra_secrets)

@@ -165,14 +165,14 @@ def test_another_key_in_the_read_holds_at_once_is_said_and_ends_the_kept_catalog
     bench = Bench(tmp_path, monkeypatch)
     entry = Installed(name="t", environment=LOCK, path=str(tmp_path / "environment"), built_at="")
     (tmp_path / "environment").mkdir()
-    real = endpoints.resolve_source
+    real = endpoints.resolve
 
     def installed(*given: Any, **more: Any) -> SourceConnector:
         source = real(*given, **more)
         source._entry = entry
         return source
 
-    monkeypatch.setattr(endpoints, "resolve_source", installed)
+    monkeypatch.setattr(endpoints, "resolve", installed)
     modes = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     tap = bench.connector(TAP)
     bench.set(key=["id"])

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from penstock.config.load import parse_pipeline
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.engine.plan.endpoints import Source
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.events import Control
@@ -29,7 +30,9 @@ def test_l10_what_a_tap_renewed_is_secret_whatever_it_is_called(tmp_path: Path) 
     def end() -> Source:
         return Source(
             pipeline,
-            lambda sink: resolve_source("singer:./tap", tmp_path, base=tmp_path, log=sink),
+            lambda sink: resolve(
+                SourceConnector, "singer:./tap", tmp_path, base=tmp_path, log=sink
+            ),
             store,
             NullObserver(),
             save=lambda new: store.set_config_override(lease, "source", new.base_hash, new.config),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import rapidbyte_guests
 
-from penstock.connectors.source import resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec, Stream, StreamId, SyncMode
 from penstock.protocols.contract import StreamWish
@@ -142,7 +143,9 @@ def test_a_component_without_a_manifest_has_its_config_checked_and_its_secrets_m
     file = tmp_path / "bare.wasm"
     file.write_bytes(rapidbyte_guests.c_guest("source") + custom(SCHEMA_SECTION, schema))
     settings = {} if assume is None else {"assume_manifest": assume}
-    source = resolve_source(f"rapidbyte:{file}", tmp_path / "connectors", settings=settings)
+    source = resolve(
+        SourceConnector, f"rapidbyte:{file}", tmp_path / "connectors", settings=settings
+    )
     with pytest.raises(ConfigError) as caught:
         source.check({"frames": "text", "bogus": 1})
     assert len(caught.value.problems) == 2
@@ -246,7 +249,7 @@ def test_features_are_shown(tmp_path: Path):
     file = tmp_path / "a.wasm"
     manifest = source_manifest("them/numbers", "full_refresh", features=["stateful", "cdc"])
     file.write_bytes(rapidbyte_guests.c_guest("source") + custom(MANIFEST_SECTION, manifest))
-    source = resolve_source(f"rapidbyte:{file}", tmp_path / "connectors")
+    source = resolve(SourceConnector, f"rapidbyte:{file}", tmp_path / "connectors")
     (line,) = [held for held in source.held({})[0] if held.name == "features"]
     assert line.value == ("stateful", "cdc") and "cdc allows" in line.rule
 

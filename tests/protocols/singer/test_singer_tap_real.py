@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.connectors.launch import runtime_for
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.errors import SourceError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.events import Batch, Error, Event, Exited, Schema, State
@@ -37,7 +38,7 @@ LIMITS = Timeouts(start=60, heartbeat=60, total=120)
 @pytest.fixture(scope="module")
 def tap(tmp_path_factory: pytest.TempPathFactory) -> SourceConnector:
     home = tmp_path_factory.mktemp("home")
-    return resolve_source("singer:meltanolabs-tap-postgres", home)
+    return resolve(SourceConnector, "singer:meltanolabs-tap-postgres", home)
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Connector, Pipeline
 from penstock.config.sections import Resources
 from penstock.connectors.connector import Connector as AnyConnector
-from penstock.connectors.destination import DestinationConnector, resolve_destination
+from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.masked_events import changed_texts
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
-from penstock.connectors.source import SourceConnector, resolve_source
+from penstock.connectors.resolve import resolve
+from penstock.connectors.source import SourceConnector
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
@@ -209,7 +210,8 @@ class Destination(End[DestinationConnector]):
         self.name = told.use
         self._namespace, self._prefix = told.namespace, told.prefix
         began = time.monotonic()
-        self.connector = resolve_destination(
+        self.connector = resolve(
+            DestinationConnector,
             parse_ref(told.use),
             home.connectors,
             progress=lambda text: observer.phase("install", text),
@@ -329,7 +331,8 @@ def source_of(
     ``SourceError``."""
 
     def connect(log: EventSink) -> SourceConnector:
-        return resolve_source(
+        return resolve(
+            SourceConnector,
             source_reference(pipeline),
             home.connectors,
             progress=lambda text: observer.phase("install", text),

@@ -16,7 +16,8 @@ from penstock.config.did_you_mean import closest
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, Transform
 from penstock.connectors.reference import parse_ref
-from penstock.connectors.transform import TransformConnector, resolve_transform
+from penstock.connectors.resolve import resolve
+from penstock.connectors.transform import TransformConnector
 from penstock.engine.plan.endpoints import End, component_settings
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
@@ -48,7 +49,8 @@ class TransformEnd(End[TransformConnector]):
             pipeline, told, self.place, store, observer, _keep_nothing, f"transforms[{index}]"
         )
         try:
-            self.connector = resolve_transform(
+            self.connector = resolve(
+                TransformConnector,
                 parse_ref(told.use),
                 home.connectors,
                 log=self.take,
