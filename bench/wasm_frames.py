@@ -8,7 +8,7 @@ guests are the tests' C ones; they move bytes and compute nothing. A transform m
 twice; its figure is what goes in. On a machine that others use, MB per CPU second says more than
 the wall does. ``--chain`` instead: that much in frames of 1 MB through source, transform and
 destination at once, in one process, with the peak of its memory. ``--checked`` instead: what the
-check of a frame of about 1 MB costs by the type of its columns (``checked.table_of``), which a lane
+check of a frame of about 1 MB costs by the type of its columns (``decode_frame``), which a lane
 does for each frame beside the guest's work.
 """
 
@@ -31,7 +31,7 @@ from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
-from penstock.protocols.rapidbyte.wire.frame_check import table_of
+from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext, StreamLimits
 from penstock.runtimes.wasm.compile_cache import CompileCache
 
@@ -134,7 +134,7 @@ def checked(options: argparse.Namespace) -> list[dict[str, Any]]:
         times = max(2, (options.mb << 20) // len(frame))
         used = time.process_time()
         for _ in range(times):
-            table_of(frame)
+            decode_frame(frame)
         rate = times * len(frame) / (time.process_time() - used) / 1e6
         rows.append({"checked": label, "frame": len(frame), "MB/CPU s": round(rate)})
     return rows

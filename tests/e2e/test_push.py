@@ -162,7 +162,7 @@ def _assert_states_follow_their_rows(lines: list[dict[str, Any]]) -> None:
 def test_a_singer_target_is_fed_by_a_tap_and_by_an_airbyte_source(push: MakePush) -> None:
     """Upper case only, SCHEMA first and again where it changed, the tap's own states between; from
     another protocol a state of ours."""
-    there = push("singer", tap=True, scenario="no_discovery", schema_change=True, lower=True)
+    there = push("singer", tap=True, scenario="no_discovery", changed_schema=True, lower=True)
     first = there.run(told={"ack": "each"})
     assert first.counts("s0") == ("complete", 100, 100, 0), first.error
     heard = there.all()

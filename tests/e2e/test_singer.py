@@ -89,7 +89,7 @@ def _selected(catalog: dict[str, Any]) -> dict[str, str]:
 def test_a_tap_without_discovery_tells_its_streams_while_it_is_read(tap: MakeTap) -> None:
     """Streams and schemas come from the messages, a column half way too; it goes on from its own
     state, and nothing is replaced."""
-    here = tap(scenario="no_discovery", schema_change=True)
+    here = tap(scenario="no_discovery", changed_schema=True)
     first = here.run()
     assert first.counts("s0") == first.counts("s1") == ("complete", 100, 100, 0)
     first.noted("only while it is read")
@@ -97,13 +97,13 @@ def test_a_tap_without_discovery_tells_its_streams_while_it_is_read(tap: MakeTap
     assert [row["seq"] for row in rows] == FULL
     assert [row["extra"] for row in rows] == [None] * 50 + [f"extra {n}" for n in FULL[50:]]
     assert rows[0]["name"].startswith("s0-")
-    second = here.run({"records": 120, "schema_change": False})
+    second = here.run({"records": 120, "changed_schema": False})
     assert second.counts("s0") == ("complete", 20, 20, 0)
     assert here.seqs("s0") == here.seqs("s1") == list(range(1, 121))
     assert here.bookmarks() == {"s0": 120, "s1": 120}
     call = here.journal()[-1]
     assert call["state"]["bookmarks"]["s1"]["replication_key_value"] == 100
-    anew = here.run({"records": 5, "schema_change": False}, full_refresh=True)
+    anew = here.run({"records": 5, "changed_schema": False}, full_refresh=True)
     assert anew.counts("s0") == ("complete", 5, 5, 0)
     assert not here.journal()[-1]["state"]["bookmarks"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pipelines import Ran
-from wasm_sites import WasmSite, section, wasm_name
+from wasm_sites import WasmSite, encode_name, encode_section
 
 from penstock.engine.plan import lane_jobs
 from penstock.engine.specs.lane import Bounds
@@ -91,7 +91,7 @@ OBEY: dict[str, Any] = {
 
 def obedient() -> bytes:
     made = rapidbyte_guests.c_guest("destination", "obey.c")
-    return made + section(0, wasm_name(MANIFEST_SECTION) + json.dumps(OBEY).encode())
+    return made + encode_section(0, encode_name(MANIFEST_SECTION) + json.dumps(OBEY).encode())
 
 
 @dataclass

@@ -29,8 +29,7 @@ import built  # noqa: E402
 import rapidbyte_guests  # noqa: E402
 
 from penstock.protocols.rapidbyte.declared.manifest import MANIFEST_SECTION, SCHEMA_SECTION  # noqa: E402
-from penstock.protocols.rapidbyte.wire.wasm_binary import name as wasm_name  # noqa: E402
-from penstock.protocols.rapidbyte.wire.wasm_binary import section  # noqa: E402
+from penstock.protocols.rapidbyte.wire.wasm_binary import encode_name, encode_section  # noqa: E402
 
 COMPILED = built.COMPILED
 MANIFEST: dict[str, Any] = {
@@ -78,9 +77,9 @@ def component(
     made = script_guest()
     if manifest is not None:
         text = manifest if isinstance(manifest, str) else json.dumps(manifest)
-        made += section(0, wasm_name(MANIFEST_SECTION) + text.encode())
+        made += encode_section(0, encode_name(MANIFEST_SECTION) + text.encode())
     if schema is not None:
-        made += section(0, wasm_name(SCHEMA_SECTION) + json.dumps(schema).encode())
+        made += encode_section(0, encode_name(SCHEMA_SECTION) + json.dumps(schema).encode())
     return made
 
 

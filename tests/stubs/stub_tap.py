@@ -16,7 +16,7 @@ SCENARIOS (``{"scenario": NAME}``; each is only a preset of the options below)
     same_names          two streams whose messages bear one name
     batch, batch_plain, batch_parquet  BATCH files in ``batch_folder``; batch_missing: one is gone
     schemaless          no SCHEMA before the records
-    schema_change       s0's SCHEMA gets a column half way
+    changed_schema       s0's SCHEMA gets a column half way
     schema_repeated     the same SCHEMA before every 10th record
     schema_broken       a SCHEMA whose schema is a text
     lower               message types in lower case
@@ -66,7 +66,7 @@ SCENARIOS = {
     "batch_parquet": {"batch": "parquet"},
     "batch_missing": {"batch": "gzip", "batch_missing": True},
     "schemaless": {"schemaless": True},
-    "schema_change": {"schema_change": True},
+    "changed_schema": {"changed_schema": True},
     "schema_repeated": {"schema_repeated": True},
     "schema_broken": {"schema_broken": True},
     "lower": {"lower": True},
@@ -242,7 +242,7 @@ class Tap(Reader):
             data.update(amount=float("nan"), note="not a number")
         if self.opts.get("big_bytes") and seq == 5:
             data["note"] = "x" * self.opts["big_bytes"]
-        if self.opts.get("schema_change") and seq > 50:
+        if self.opts.get("changed_schema") and seq > 50:
             data["extra"] = f"extra {seq}"
         fields = self.selected.get(name, ("", None))[1]
         return {k: v for k, v in data.items() if fields is None or k in fields or k == "extra"}
@@ -319,7 +319,7 @@ class Tap(Reader):
             self.say("ACTIVATE_VERSION", stream=label, version=version)
         every, trailing = self.opts["state_every"], self.opts.get("trailing", 0)
         for seq in range(start + 1, total + 1):
-            if self.opts.get("schema_change") and seq == 51:
+            if self.opts.get("changed_schema") and seq == 51:
                 schema = json_schema(self.opts)
                 schema["properties"]["extra"] = {"type": ["null", "string"]}
                 self.tell_schema(name, schema)

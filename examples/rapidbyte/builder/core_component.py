@@ -180,5 +180,5 @@ def componentize(core: bytes, role: str) -> bytes:
     for number, body in binary.sections(bytes(wat2wasm(component_text(role, read())))):
         if number == 1 and first:
             body, first = memoryview(core), False
-        out.append(binary.section(number, body))
+        out.append(binary.encode_section(number, body))
     return b"".join(out)

@@ -92,7 +92,9 @@ def with_sections(component: bytes, folder: Path | None) -> bytes:
     for file, section in SECTIONS.items() if folder is not None else ():
         assert folder is not None
         text = json.dumps(json.loads((folder / file).read_text()), separators=(",", ":"))
-        out.append(binary.section(binary.CUSTOM, binary.name(section) + text.encode()))
+        out.append(
+            binary.encode_section(binary.CUSTOM, binary.encode_name(section) + text.encode())
+        )
     return b"".join(out)
 
 

@@ -26,14 +26,14 @@ from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest
 from penstock.protocols.rapidbyte.wire.wasm_binary import (
     COMPONENT,
     MODULE,
-    Malformed,
+    MalformedBinary,
     custom_sections,
-    leb,
+    encode_name,
+    encode_section,
+    leb128,
     memory_count,
-    name,
-    section,
+    read_leb128,
     sections,
-    uleb,
 )
 
 PLAIN: dict[str, Any] = {
@@ -53,7 +53,7 @@ PLAIN: dict[str, Any] = {
 
 def custom(title: str, content: Any) -> bytes:
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return section(0, name(title) + raw)
+    return encode_section(0, encode_name(title) + raw)
 
 
 def component(*parts: bytes) -> bytes:
@@ -61,7 +61,7 @@ def component(*parts: bytes) -> bytes:
 
 
 def module(*parts: bytes) -> bytes:
-    return section(1, MODULE + b"".join(parts))
+    return encode_section(1, MODULE + b"".join(parts))
 
 
 def with_manifest(**changes: Any) -> bytes:
@@ -81,7 +81,7 @@ def test_in_a_section_at_the_top():
 
 def test_in_a_nested_module_as_rust_leaves_it():
     inner = module(custom(MANIFEST_SECTION, PLAIN))
-    deeper = section(4, component(inner))
+    deeper = encode_section(4, component(inner))
     for binary in (component(inner), component(deeper)):
         assert read_manifest(binary).manifest is not None
 
@@ -273,13 +273,13 @@ def test_an_empty_transform_role_is_a_role():
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 65535, 2**32 - 1])
 def test_leb_there_and_back(number: int):
-    assert leb(uleb(number), 0) == (number, len(uleb(number)))
+    assert read_leb128(leb128(number), 0) == (number, len(leb128(number)))
 
 
 def test_a_number_that_does_not_end():
     for data in (b"", b"\x80", b"\x80" * 9):
-        with pytest.raises(Malformed):
-            leb(data, 0)
+        with pytest.raises(MalformedBinary):
+            read_leb128(data, 0)
 
 
 def test_sections_and_memories_of_a_real_component():
@@ -287,12 +287,12 @@ def test_sections_and_memories_of_a_real_component():
     assert len(list(sections(guest))) > 10
     assert memory_count(guest) == 1
     assert list(custom_sections(guest)) is not None
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedBinary):
         list(sections(guest[:-3]))
 
 
 def test_nesting_is_bounded():
     binary = component(custom(MANIFEST_SECTION, PLAIN))
     for _ in range(50):
-        binary = component(section(4, binary))
+        binary = component(encode_section(4, binary))
     assert read_manifest(binary).manifest is None

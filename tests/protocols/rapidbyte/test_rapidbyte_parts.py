@@ -18,10 +18,10 @@ from penstock.protocols.rapidbyte.guest.host import Host, HostBounds
 from penstock.protocols.rapidbyte.guest.metrics import MOST_SERIES, Metrics
 from penstock.protocols.rapidbyte.guest.retry import delay, may_retry
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
-from penstock.protocols.rapidbyte.wire.key_scopes import place
-from penstock.protocols.rapidbyte.wire.messages import CursorValue, Fault, Refusal
+from penstock.protocols.rapidbyte.wire.key_scopes import key_place
+from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, CursorValue, Refusal
 from penstock.state.keys import MemoryKeys, Place
 
 # -- what planning imports
@@ -58,12 +58,12 @@ def test_config_json_is_compact_and_sorted():
     ],
 )
 def test_a_document_in_or_out_of_its_envelope(document: str, expected: Any):
-    assert json.loads(messages.payload_of(document)) == expected
+    assert json.loads(messages.unwrap_envelope(document)) == expected
 
 
 def test_what_is_no_json_has_no_payload():
     with pytest.raises(ValueError):
-        messages.payload_of("{")
+        messages.unwrap_envelope("{")
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_a_cursor_value_that_is_not_its_types_is_no_checkpoint(value: Any):
     mark = {"id": 1, "kind": "source", "stream": "s", "cursor_field": "id", "cursor_value": value,
             "records_processed": 1, "bytes_processed": 1}  # fmt: skip
     with pytest.raises(ValueError):
-        messages.decoded(json.dumps(mark).encode(), messages.CheckpointPayload)
+        messages.decode_json(json.dumps(mark).encode(), messages.CheckpointPayload)
 
 
 def test_details_that_are_no_json_are_kept_as_text():
-    fault = Fault(category="data", code="X", message="m", details_json="{oops")
+    fault = ConnectorFault(category="data", code="X", message="m", details_json="{oops")
     assert fault.report()["details"] == "{oops"
     assert str(fault) == "[data] X: m"
 
@@ -240,7 +240,7 @@ def test_one_that_is_alone_is_not_kept_waiting_for_others():
 
 # -- what was refused
 
-DENIED = Fault(category="permission", code="NETWORK_DENIED", message="no")
+DENIED = ConnectorFault(category="permission", code="NETWORK_DENIED", message="no")
 
 
 @pytest.mark.parametrize("went_on", ["get", "put", "cas", "checkpoint", "next", "emit"])
@@ -271,9 +271,9 @@ def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
 
 def test_waiting_for_the_state_store_is_not_the_guests_time():
     class Slow(MemoryKeys):
-        def get(self, place: Place) -> str | None:
+        def get(self, key_place: Place) -> str | None:
             assert depth == [1]
-            return super().get(place)
+            return super().get(key_place)
 
     depth: list[int] = []
 
@@ -292,9 +292,9 @@ def test_waiting_for_the_state_store_is_not_the_guests_time():
 
 
 def test_keys_have_owners():
-    assert place(0, "k", stream="s", instance="source") == Place("pipeline", "", "k")
-    assert place(1, "k", stream="s", instance="source") == Place("stream", "s", "k")
-    assert place(2, "k", stream="s", instance="transform:1") == Place(
+    assert key_place(0, "k", stream="s", instance="source") == Place("pipeline", "", "k")
+    assert key_place(1, "k", stream="s", instance="source") == Place("stream", "s", "k")
+    assert key_place(2, "k", stream="s", instance="transform:1") == Place(
         "instance", "transform:1", "k"
     )
 
@@ -332,7 +332,9 @@ def test_metrics_are_all_kept_in_bounded_space():
 
 # -- retries (section 5)
 
-FAULT = Fault(category="transient_db", code="X", message="m", retryable=True, safe_to_retry=True)
+FAULT = ConnectorFault(
+    category="transient_db", code="X", message="m", retryable=True, safe_to_retry=True
+)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ def test_a_retry_needs_every_consent(changes: dict[str, Any], expected: bool):
 
 
 def test_what_the_host_refused_for_good_is_not_tried_again():
-    denied = Fault(category="permission", code="NETWORK_DENIED", message="no")
+    denied = ConnectorFault(category="permission", code="NETWORK_DENIED", message="no")
     assert not may_retry(FAULT, denied)
     assert may_retry(FAULT, FAULT)
 
@@ -379,7 +381,7 @@ def test_cut_frames_hold_the_same_rows_in_the_same_order():
     sizes = [1, 5000, 1, 1, 9000, 3, 2, 7000]
     column = pa.array(["x" * n for n in sizes])
     frame = frame_of(pa.RecordBatch.from_arrays([column], ["t"]))
-    pieces = list(fitting([frame, b"as it is"], 10_000))
+    pieces = list(split_frames([frame, b"as it is"], 10_000))
     assert pieces[-1] == b"as it is"
     assert all(len(p) <= 10_000 for p in pieces)
     rows: list[str] = []
@@ -391,5 +393,5 @@ def test_cut_frames_hold_the_same_rows_in_the_same_order():
 
 def test_what_must_be_cut_and_is_no_arrow_is_refused():
     with pytest.raises(Refusal) as caught:
-        list(fitting([bytes(100)], 50))
+        list(split_frames([bytes(100)], 50))
     assert caught.value.fault.code == "FRAME_DECODE"

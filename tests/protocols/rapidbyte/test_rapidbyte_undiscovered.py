@@ -14,7 +14,7 @@ from penstock.model.types import DataType, Kind
 from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.guest.session import Session
 from penstock.protocols.rapidbyte.package import PACKAGE
-from penstock.protocols.rapidbyte.wire.schema import names, retold
+from penstock.protocols.rapidbyte.wire.schema import changed_schema, schema_fields
 from penstock.runtimes.contract import Timeouts
 
 A = StreamId(None, "a")
@@ -58,11 +58,13 @@ def test_frames_decide_what_nobody_told() -> None:
     assert PACKAGE.undiscovered is not None
     stream = PACKAGE.undiscovered(A, {"id": None, "n": number})
     assert stream.assumed and set(stream.sync_modes) == set(SyncMode)
-    assert [f.name for f in names(stream.json_schema)] == ["id", "n"], "so that they can be named"
+    assert [f.name for f in schema_fields(stream.json_schema)] == ["id", "n"], (
+        "so that they can be named"
+    )
     frames = pa.schema([("id", pa.string()), ("n", pa.int64())])
-    told = retold(stream.json_schema, frames)
+    told = changed_schema(stream.json_schema, frames)
     assert told is not None
-    assert {f.name: f.type for f in names(told)} == {"id": text, "n": number}
-    assert retold(told, frames) is None
-    bare = retold(stream.json_schema, pa.schema([("n", pa.int64())]))
-    assert bare is None or [f.name for f in names(bare)] == ["n"]
+    assert {f.name: f.type for f in schema_fields(told)} == {"id": text, "n": number}
+    assert changed_schema(told, frames) is None
+    bare = changed_schema(stream.json_schema, pa.schema([("n", pa.int64())]))
+    assert bare is None or [f.name for f in schema_fields(bare)] == ["n"]

@@ -53,7 +53,7 @@ class RapidbyteSource(ComponentRole):
 
     def catalog_of(self, raw: Any) -> Catalog:
         try:
-            return catalog.of(msgspec.convert(raw, messages.Catalog))
+            return catalog.of(msgspec.convert(raw, messages.DiscoveredCatalog))
         except msgspec.ValidationError as e:
             raise ConfigError(
                 f"this is no Rapidbyte catalog: {e}",

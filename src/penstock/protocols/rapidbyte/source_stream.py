@@ -43,9 +43,9 @@ from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
 from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Frame, Logged, PutAside
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.protocols.rapidbyte.wire.frame_check import decoding, table_of
+from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
 from penstock.protocols.rapidbyte.wire.messages import CursorValue, StreamContext
-from penstock.protocols.rapidbyte.wire.schema import retold
+from penstock.protocols.rapidbyte.wire.schema import changed_schema
 
 OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
 DELETED_AT = "_rb_deleted_at"
@@ -120,15 +120,15 @@ class Reading:
 
     def _frame(self, told: Frame) -> Iterator[Event]:
         try:
-            table, size = table_of(told.data)
+            table, size = decode_frame(told.data)
             schema = table.schema
-            with decoding(told.data):
+            with frame_errors(told.data):
                 table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
         if self._frames is None or not schema.equals(self._frames):
             self._frames = schema
-            new = retold(self._schema, table.schema)
+            new = changed_schema(self._schema, table.schema)
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
@@ -159,7 +159,7 @@ class Reading:
             yield Log("WARN", text)
             yield Counted("foreign:checkpoint")
             return
-        blob = messages.payload_of(told.text)
+        blob = messages.unwrap_envelope(told.text)
         if cursor is not None and name != cursor.cursor_field:
             document = {**msgspec.json.decode(blob), "cursor_field": cursor.cursor_field}
             blob = msgspec.json.encode(document)

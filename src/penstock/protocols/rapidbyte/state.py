@@ -13,7 +13,7 @@ import msgspec
 from penstock.errors import StateError
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.protocols.rapidbyte.wire.messages import CursorValue, decoded
+from penstock.protocols.rapidbyte.wire.messages import CursorValue, decode_json
 
 _HINT = "give what `penstock state export` writes"
 
@@ -29,7 +29,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 def cursor_of(state: SavedState) -> Cursor:
     """Raises ``StateError``."""
     try:
-        return decoded(state.blob.encode(), Cursor)
+        return decode_json(state.blob.encode(), Cursor)
     except ValueError as e:
         raise StateError(
             f"the saved state of {state.scope.stream} is no checkpoint with a cursor: {e}",

@@ -40,9 +40,9 @@ from penstock.protocols.rapidbyte.guest.events import (
 )
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes
-from penstock.protocols.rapidbyte.wire.frame_check import table_of
+from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.contract import Runtime
 from penstock.state.keys import MemoryKeys
@@ -126,7 +126,7 @@ class _Applying:
             cut = [
                 frame
                 for batch in table.combine_chunks().to_batches()
-                for frame in fitting([frame_of(batch)], self._limit)
+                for frame in split_frames([frame_of(batch)], self._limit)
             ]
             frames += len(cut)
             self._ends.append(frames)
@@ -154,7 +154,7 @@ class _Applying:
         if not wrong:
             upto = bisect_right(self._ends, told.frames)
             whole = told.frames == (self._ends[upto - 1] if upto else 0)
-            document = msgspec.json.decode(messages.payload_of(told.text))
+            document = msgspec.json.decode(messages.unwrap_envelope(told.text))
             yield Through(upto, whole, document, told.keys)
 
     def _ended(self, told: Ended) -> Iterator[Given]:
@@ -170,7 +170,7 @@ class _Applying:
 
 def _opened_frame(told: Frame, stream: StreamId) -> tuple[Table, int]:
     try:
-        return table_of(told.data)
+        return decode_frame(told.data)
     except messages.Refusal as e:
         raise broken_frame("transform", e, stream) from None
 

@@ -17,7 +17,7 @@ from penstock.model.events import Batch, Error, Exited, Log, Status, StreamStatu
 from penstock.protocols.contract import Came, ReadRequest, StreamWish, TransformRequest
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
-from penstock.protocols.rapidbyte.wire.frame_check import MOST_BYTES, MOST_ROWS, table_of
+from penstock.protocols.rapidbyte.wire.frame_check import MAX_BYTES, MAX_ROWS, decode_frame
 from penstock.protocols.rapidbyte.wire.messages import Refusal
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
@@ -91,17 +91,17 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "",
     ),
-    "rows of nothing": (lambda: frame(pa.nulls(2**31 - 1)), f"{MOST_ROWS} rows"),
+    "rows of nothing": (lambda: frame(pa.nulls(2**31 - 1)), f"{MAX_ROWS} rows"),
     "lists of nothing": (
         lambda: frame(pa.LargeListArray.from_arrays(pa.array([0, 1 << 30]), pa.nulls(1 << 30))),
-        f"{MOST_BYTES} bytes",
+        f"{MAX_BYTES} bytes",
     ),
     "a claim": (lambda: claiming(10**13), "claims"),
     "a dictionary": (
         lambda: frame(
             pa.DictionaryArray.from_arrays(pa.array([0] * 600), pa.array(["x" * MEGABYTE]))
         ),
-        f"{MOST_BYTES} bytes",
+        f"{MAX_BYTES} bytes",
     ),
     "a run": (
         lambda: frame(
@@ -109,10 +109,10 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
                 pa.array([1_000_000], pa.int32()), pa.array(["x" * 1000])
             )
         ),
-        f"{MOST_BYTES} bytes",
+        f"{MAX_BYTES} bytes",
     ),
-    "views of one text": (lambda: frame(views()), f"{MOST_BYTES} bytes"),
-    "views of one list": (lambda: frame(list_views()), f"{MOST_BYTES} bytes"),
+    "views of one text": (lambda: frame(views()), f"{MAX_BYTES} bytes"),
+    "views of one list": (lambda: frame(list_views()), f"{MAX_BYTES} bytes"),
     "two columns": (twice, "'id'"),
     "two fields": (nested_twice, "'x.item.a'"),
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_frame_is_one_kind_of_refusal(how: str):
     data = make()
     assert len(data) < 3 * MEGABYTE
     with pytest.raises(Refusal) as caught:
-        table_of(data)
+        decode_frame(data)
     fault = caught.value.fault
     assert (fault.category, fault.code) == ("frame", "FRAME_DECODE")
     assert "Arrow IPC" in fault.message and words in fault.message
@@ -149,7 +149,7 @@ HONEST: list[Any] = [
 @pytest.mark.parametrize("array", HONEST, ids=lambda a: str(a.type))
 def test_a_sound_frame_is_its_rows(array: Any, codec: str | None):
     data = frame(array, codec=codec)
-    table, size = table_of(data)
+    table, size = decode_frame(data)
     assert table.column("x").combine_chunks().equals(array)
     assert size >= len(data)
 
@@ -158,7 +158,7 @@ def test_a_frame_counts_as_what_it_is_once_expanded():
     """So that buffers are drained by what they take."""
     data = frame(pa.array([0] * 1_000_000, pa.int64()), codec="zstd")
     assert len(data) < 10_000
-    assert table_of(data)[1] == 8_000_000
+    assert decode_frame(data)[1] == 8_000_000
 
 
 # -- through the roles

@@ -14,10 +14,10 @@ from penstock.model.types import DataType
 from penstock.protocols.contract import EventSink
 from penstock.protocols.rapidbyte.declared.manifest import Manifest, mode_problems
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.protocols.rapidbyte.wire.schema import assumed, declared
+from penstock.protocols.rapidbyte.wire.schema import discovered_schema, undiscovered_schema
 
 
-def of(found: messages.Catalog) -> Catalog:
+def of(found: messages.DiscoveredCatalog) -> Catalog:
     return Catalog(tuple(_stream(s) for s in found.streams))
 
 
@@ -42,16 +42,21 @@ def named(catalog: Catalog, manifest: Manifest | None, log: EventSink) -> Catalo
 
 def undiscovered(stream: StreamId, columns: Mapping[str, DataType | None]) -> Stream:
     """As ``ProtocolPackage.undiscovered``: the manifest says which modes there are."""
-    return Stream(id=stream, json_schema=assumed(columns), sync_modes=tuple(SyncMode), assumed=True)
+    return Stream(
+        id=stream,
+        json_schema=undiscovered_schema(columns),
+        sync_modes=tuple(SyncMode),
+        assumed=True,
+    )
 
 
-def _stream(found: messages.CatalogStream) -> Stream:
+def _stream(found: messages.DiscoveredStream) -> Stream:
     known = {m.value: m for m in SyncMode}
     modes = tuple(known[m] for m in found.supported_sync_modes if m in known)
     cursor, key = found.source_defined_cursor, found.source_defined_primary_key
     return Stream(
         id=StreamId.of(None, found.name),
-        json_schema=declared(found.schema),
+        json_schema=discovered_schema(found.schema),
         sync_modes=modes,
         default_cursor_field=(cursor,) if cursor else None,
         source_defined_primary_key=tuple((name,) for name in key) if key else None,

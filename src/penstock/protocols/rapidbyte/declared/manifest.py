@@ -18,8 +18,8 @@ from penstock.model.events import Log
 from penstock.model.variables import withheld
 from penstock.protocols.contract import EventSink
 from penstock.protocols.rapidbyte.declared.host_patterns import malformed
-from penstock.protocols.rapidbyte.wire.messages import decoded
-from penstock.protocols.rapidbyte.wire.wasm_binary import Malformed, custom_sections
+from penstock.protocols.rapidbyte.wire.messages import decode_json
+from penstock.protocols.rapidbyte.wire.wasm_binary import MalformedBinary, custom_sections
 from penstock.protocols.rapidbyte.wire.wit import PROTOCOL_VERSION
 
 MANIFEST_SECTION = "rapidbyte_manifest_v1"
@@ -167,7 +167,7 @@ def _in_binary(binary: bytes) -> Found:
                 text = bytes(content)
             elif name == SCHEMA_SECTION:
                 section = bytes(content)
-    except Malformed as e:
+    except MalformedBinary as e:
         return Found(problem=f"its binary cannot be read: {e}")
     schema, told = _schema(section)
     if text is None:
@@ -187,7 +187,7 @@ def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ..
     if section is None:
         return None, ()
     try:
-        return decoded(section, dict[str, Any]), ()
+        return decode_json(section, dict[str, Any]), ()
     except ValueError as e:
         return None, (f"its section {SCHEMA_SECTION} is ignored: {e}",)
 
@@ -195,7 +195,7 @@ def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ..
 def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
     """Raises ``ValueError`` (also for a limit that says nothing: what cannot be read must not be
     taken for unlimited)."""
-    manifest = decoded(text, Manifest)
+    manifest = decode_json(text, Manifest)
     memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
     if memory is not None and not manifest.max_memory:
         raise ValueError(f"limits.max_memory {memory!r} is no size")

@@ -16,13 +16,13 @@ from wasmtime import wat2wasm
 from penstock.protocols.rapidbyte.fastpath.packing import PACKING, PIECE, SLACK, packed_size
 from penstock.protocols.rapidbyte.wire.wasm_binary import (
     COMPONENT,
-    Malformed,
+    MalformedBinary,
+    encode_name,
+    encode_section,
     is_component,
-    leb,
-    name,
-    section,
+    leb128,
+    read_leb128,
     sections,
-    uleb,
 )
 from penstock.protocols.rapidbyte.wire.wit import FAST, HOST
 
@@ -65,12 +65,12 @@ class _Reader:
         self._at = 0
 
     def number(self) -> int:
-        value, self._at = leb(self._body, self._at)
+        value, self._at = read_leb128(self._body, self._at)
         return value
 
     def byte(self) -> int:
         if self._at >= len(self._body):
-            raise Malformed("a section ends in the middle")
+            raise MalformedBinary("a section ends in the middle")
         self._at += 1
         return self._body[self._at - 1]
 
@@ -78,7 +78,7 @@ class _Reader:
         size = self.number()
         raw = bytes(self._body[self._at : self._at + size])
         if len(raw) != size:
-            raise Malformed("a name ends in the middle")
+            raise MalformedBinary("a name ends in the middle")
         self._at += size
         return raw.decode()
 
@@ -98,7 +98,7 @@ def wrap(guest: bytes) -> bytes:
         if not is_component(guest):
             raise Unsupported("not a component")
         outline = _outline(guest)
-    except (Malformed, UnicodeDecodeError) as e:
+    except (MalformedBinary, UnicodeDecodeError) as e:
         raise Unsupported(str(e)) from e
     if HOST not in (nm for nm, _ in outline.imports):
         raise Unsupported(f"it does not import {HOST}")
@@ -115,7 +115,7 @@ def _outline(guest: bytes) -> _Outline:
             continue
         prologue = prologue and number in (_ALIASES, _TYPES, _IMPORTS)
         if prologue:
-            outline.prologue.append(section(number, body))
+            outline.prologue.append(encode_section(number, body))
             _count(outline, number, _Reader(body))
         elif number == _IMPORTS:
             raise Unsupported("an import after its first definition")
@@ -176,29 +176,31 @@ def _collect_exports(outline: _Outline, reader: _Reader) -> None:
 
 def _assembled(guest: bytes, o: _Outline) -> list[bytes]:
     fast, adapter, inner = o.instances, o.instances + 1, o.instances + 2
-    one, given = uleb(1), b"\x05"
+    one, given = leb128(1), b"\x05"
 
     def argument(nm: str, instance: int) -> bytes:
-        return name(nm) + given + uleb(instance)
+        return encode_name(nm) + given + leb128(instance)
 
     arguments = [argument(nm, adapter if nm == HOST else i) for nm, i in o.imports]
     instances = (
-        uleb(2)
-        + b"\0" + uleb(o.components) + one + argument(FAST, fast)
-        + b"\0" + uleb(o.components + 1) + uleb(len(arguments)) + b"".join(arguments)
+        leb128(2)
+        + b"\0" + leb128(o.components) + one + argument(FAST, fast)
+        + b"\0" + leb128(o.components + 1) + leb128(len(arguments)) + b"".join(arguments)
     )  # fmt: skip
-    aliases = [b"\x05\0" + uleb(inner) + name(nm) for nm in o.exports]
+    aliases = [b"\x05\0" + leb128(inner) + encode_name(nm) for nm in o.exports]
     return [
         COMPONENT,
         *o.prologue,
-        section(_TYPES, one + _fast_type()),
-        section(_IMPORTS, one + b"\0" + name(FAST) + given + uleb(o.types)),
-        section(_COMPONENTS, _adapter()),
-        section(_COMPONENTS, guest),
-        section(_INSTANCES, instances),
-        section(_ALIASES, uleb(len(aliases)) + b"".join(aliases)),
+        encode_section(_TYPES, one + _fast_type()),
+        encode_section(_IMPORTS, one + b"\0" + encode_name(FAST) + given + leb128(o.types)),
+        encode_section(_COMPONENTS, _adapter()),
+        encode_section(_COMPONENTS, guest),
+        encode_section(_INSTANCES, instances),
+        encode_section(_ALIASES, leb128(len(aliases)) + b"".join(aliases)),
         *(
-            section(_EXPORTS, one + b"\0" + name(nm) + given + uleb(inner + 1 + i) + b"\0")
+            encode_section(
+                _EXPORTS, one + b"\0" + encode_name(nm) + given + leb128(inner + 1 + i) + b"\0"
+            )
             for i, nm in enumerate(o.exports)
         ),
     ]
@@ -228,10 +230,10 @@ def _fast_type() -> bytes:
     probe = bytes(wat2wasm(f'(component (import "{FAST}" (instance {types})))'))
     for number, body in sections(probe):
         if number == _TYPES:
-            entries, at = leb(body, 0)
+            entries, at = read_leb128(body, 0)
             if entries == 1:
                 return bytes(body[at:])
-    raise Malformed("the fast interface's type")
+    raise MalformedBinary("the fast interface's type")
 
 
 def _resource(name: str) -> str:

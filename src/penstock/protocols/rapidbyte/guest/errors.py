@@ -19,8 +19,8 @@ from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.host_imports import Untellable
 from penstock.protocols.rapidbyte.guest.retry import retry_after
 from penstock.protocols.rapidbyte.guest.session import BadAnswer
-from penstock.protocols.rapidbyte.wire.messages import Fault, Refusal
-from penstock.protocols.rapidbyte.wire.wit_records import Said
+from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, Refusal
+from penstock.protocols.rapidbyte.wire.wit_records import FaultReturned
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 from penstock.runtimes.wasm.instance import MEMORY_SIGNS
@@ -51,7 +51,7 @@ class Late(Exception):
 
 
 def explain(
-    role: Role, error: Exception, told: Fault | None = None, masker: Masker | None = None
+    role: Role, error: Exception, told: ConnectorFault | None = None, masker: Masker | None = None
 ) -> PenstockError:
     """``told``: the first error that the host gave the connector. ``masker``: what it says may
     hold its secrets."""
@@ -75,11 +75,11 @@ def judged(error: Exception, host: Host) -> Exception:
     return Trap(TrapKind.memory, message, detail=error.detail, stderr=error.stderr)
 
 
-def first_fault(host: Host) -> Fault | None:
+def first_fault(host: Host) -> ConnectorFault | None:
     return host.first_fault.fault if host.first_fault is not None else None
 
 
-def masked(fault: Fault, masker: Masker) -> Fault:
+def masked(fault: ConnectorFault, masker: Masker) -> ConnectorFault:
     """The same error without secrets."""
     details = fault.details_json
     return msgspec.structs.replace(
@@ -90,9 +90,9 @@ def masked(fault: Fault, masker: Masker) -> Fault:
     )
 
 
-def _explained(role: Role, error: Exception, told: Fault | None) -> PenstockError:
+def _explained(role: Role, error: Exception, told: ConnectorFault | None) -> PenstockError:
     branch = error_class(role)
-    if isinstance(error, Said):
+    if isinstance(error, FaultReturned):
         return _said(branch, role, error.fault, told)
     if isinstance(error, Trap):
         return _trapped(branch, role, error, told)
@@ -115,7 +115,7 @@ def _explained(role: Role, error: Exception, told: Fault | None) -> PenstockErro
 
 
 def _said(
-    branch: type[PenstockError], role: Role, fault: Fault, told: Fault | None
+    branch: type[PenstockError], role: Role, fault: ConnectorFault, told: ConnectorFault | None
 ) -> PenstockError:
     leading = told or fault
     message = f"the {role} failed: {leading}"
@@ -132,7 +132,7 @@ def _said(
 
 
 def _trapped(
-    branch: type[PenstockError], role: Role, trap: Trap, told: Fault | None
+    branch: type[PenstockError], role: Role, trap: Trap, told: ConnectorFault | None
 ) -> PenstockError:
     if told is not None and isinstance(trap.__cause__, Untellable):
         return branch(

@@ -10,8 +10,8 @@ from penstock.errors import PenstockError
 from penstock.protocols.rapidbyte.guest.metrics import Metric
 from penstock.protocols.rapidbyte.wire.messages import (
     CheckpointPayload,
+    ConnectorFault,
     DeadLetter,
-    Fault,
     RunSummary,
 )
 
@@ -60,8 +60,8 @@ class Ended:
 
     summary: RunSummary | None
     error: PenstockError | None
-    fault: Fault | None
-    told: Fault | None
+    fault: ConnectorFault | None
+    told: ConnectorFault | None
     metrics: list[Metric]
     frames_in: int
     frames_out: int

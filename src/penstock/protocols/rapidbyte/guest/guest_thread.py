@@ -20,9 +20,15 @@ from penstock.protocols.rapidbyte.guest.errors import (
 from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Quiet, Told
 from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
-from penstock.protocols.rapidbyte.wire.compression import Bytes, Codec, Squeezed, expand, squeeze
+from penstock.protocols.rapidbyte.wire.compression import (
+    Bytes,
+    Codec,
+    CompressedFrame,
+    compress,
+    decompress,
+)
 from penstock.protocols.rapidbyte.wire.messages import RunRequest, RunSummary
-from penstock.protocols.rapidbyte.wire.wit_records import Said
+from penstock.protocols.rapidbyte.wire.wit_records import FaultReturned
 
 _CLOSING = 30.0
 """Seconds that a guest may take to notice that nobody listens any more."""
@@ -33,11 +39,11 @@ class Inbox:
 
     def __init__(self, pressure: Pressure) -> None:
         self._codec: Codec | None = pressure.codec
-        self.pipe: ByteQueue[Bytes | Squeezed] = ByteQueue(pressure.inbox_bytes)
+        self.pipe: ByteQueue[Bytes | CompressedFrame] = ByteQueue(pressure.inbox_bytes)
 
     def put(self, frame: Bytes, patience: float) -> None:
         """Raises ``Abandoned`` where it takes no more, ``TooLong``."""
-        waits = squeeze(frame, self._codec)
+        waits = compress(frame, self._codec)
         self.pipe.put(waits, len(waits), patience)
 
 
@@ -46,19 +52,19 @@ class Outbox:
 
     def __init__(self, pressure: Pressure) -> None:
         self._codec: Codec | None = pressure.codec
-        self.pipe: ByteQueue[Told | tuple[Squeezed, int]] = ByteQueue(pressure.outbox_bytes)
+        self.pipe: ByteQueue[Told | tuple[CompressedFrame, int]] = ByteQueue(pressure.outbox_bytes)
 
     def put(self, item: Told, size: int, patience: float) -> None:
         if isinstance(item, Frame):
-            waits = squeeze(item.data, self._codec)
-            if isinstance(waits, Squeezed):
+            waits = compress(item.data, self._codec)
+            if isinstance(waits, CompressedFrame):
                 self.pipe.put((waits, item.number), len(waits), patience)
                 return
         self.pipe.put(item, size, patience)
 
     def get(self, patience: float) -> Told | End:
         item = self.pipe.get(patience)
-        return Frame(expand(item[0]), item[1]) if isinstance(item, tuple) else item
+        return Frame(decompress(item[0]), item[1]) if isinstance(item, tuple) else item
 
 
 class Run:
@@ -177,7 +183,7 @@ class Run:
     def _ended(self, summary: RunSummary | None, failure: Exception | None, worked: float) -> Ended:
         host, role, masker = self._host, self._stage.loaded.role, self._stage.masker
         told = first_fault(host) if failure is not None else None
-        own = failure.fault if isinstance(failure, Said) else None
+        own = failure.fault if isinstance(failure, FaultReturned) else None
         verdict = None if failure is None else judged(failure, host)
         return Ended(
             summary=summary,

@@ -23,18 +23,18 @@ from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged,
 from penstock.protocols.rapidbyte.guest.frame_table import FrameTable
 from penstock.protocols.rapidbyte.guest.metrics import Metrics
 from penstock.protocols.rapidbyte.guest.sockets import ReadKind, SocketBounds, Sockets, Waiting
-from penstock.protocols.rapidbyte.wire.compression import Bytes, Squeezed, expand
+from penstock.protocols.rapidbyte.wire.compression import Bytes, CompressedFrame, decompress
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
-from penstock.protocols.rapidbyte.wire.key_scopes import place
+from penstock.protocols.rapidbyte.wire.key_scopes import key_place
 from penstock.protocols.rapidbyte.wire.messages import (
     CATEGORIES,
     CheckpointPayload,
     DeadLetter,
     MetricPayload,
     Refusal,
-    decoded,
-    payload_of,
+    decode_json,
     refusal,
+    unwrap_envelope,
 )
 from penstock.runtimes.masking import Masker
 from penstock.state.keys import KeyPort, MemoryKeys, Place
@@ -89,7 +89,7 @@ def _now() -> str:
 class Host:
     """``inbox``: where frames come from (destination, transform); ``out``: what is told, frames
     included (source, transform); None where nobody listens. ``reach``: the hosts it may connect to.
-    ``instance``: the connector's place in the pipeline, for its own keys (``source``,
+    ``instance``: the connector's position in the pipeline, for its own keys (``source``,
     ``transform:1``).
 
     For whoever waits for it, in another thread: ``beats`` grows with each frame, checkpoint and
@@ -104,7 +104,7 @@ class Host:
         instance: str,
         reach: Reach | None = None,
         keys: KeyPort | None = None,
-        inbox: ByteQueue[Bytes | Squeezed] | None = None,
+        inbox: ByteQueue[Bytes | CompressedFrame] | None = None,
         out: Outlet | None = None,
         bounds: HostBounds | None = None,
         masker: Masker | None = None,
@@ -126,7 +126,7 @@ class Host:
         self._stopped = False
         self._refusals = 0
         self._peers: dict[int, str] = {}
-        self._ahead: Bytes | Squeezed | None = None  # taken, and refused for want of room
+        self._ahead: Bytes | CompressedFrame | None = None  # taken, and refused for want of room
         self.lines_dropped = 0
         self.last_line = ""
         self.beats = 0
@@ -194,14 +194,14 @@ class Host:
             self._recovered()
             return None
         self._ahead = data  # a refusal loses nothing: it comes again
-        handle = self._frames.receive(expand(data))
+        handle = self._frames.receive(decompress(data))
         self._ahead = None
         self.frames_in += 1
         self.beats += 1
         self._recovered()
         return handle
 
-    def _asked(self, inbox: ByteQueue[Bytes | Squeezed]) -> Bytes | Squeezed | End:
+    def _asked(self, inbox: ByteQueue[Bytes | CompressedFrame]) -> Bytes | CompressedFrame | End:
         self.asking = True
         try:
             with self._waiting():
@@ -239,7 +239,7 @@ class Host:
         document = self._document(payload_json, "PARSE_CHECKPOINT")
         payload, problem = None, None
         try:
-            payload = decoded(document, CheckpointPayload)
+            payload = decode_json(document, CheckpointPayload)
         except ValueError as e:
             problem = f"a checkpoint of the connector is none: {e}"
             self.say("WARN", problem)
@@ -254,7 +254,7 @@ class Host:
     def metric(self, payload_json: str) -> None:
         document = self._document(payload_json, "PARSE_METRIC")
         try:
-            self.metrics.add(decoded(document, MetricPayload))
+            self.metrics.add(decode_json(document, MetricPayload))
         except ValueError as e:
             raise refusal("internal", "PARSE_METRIC", str(e)) from None
 
@@ -354,7 +354,7 @@ class Host:
     # -- inside
 
     def _place(self, scope: int, key: str) -> Place:
-        return place(scope, key, stream=self._stream, instance=self._instance)
+        return key_place(scope, key, stream=self._stream, instance=self._instance)
 
     def _room_for(self, where: Place, value: str) -> Place:
         """One that is written again counts once."""
@@ -386,7 +386,7 @@ class Host:
         if len(text) > _LONGEST_DOCUMENT:
             raise refusal("internal", code, f"a document of {len(text)} characters")
         try:
-            return payload_of(text)
+            return unwrap_envelope(text)
         except ValueError as e:
             raise refusal("internal", code, f"not JSON: {e}") from None
 

@@ -26,7 +26,7 @@ from penstock.protocols.rapidbyte.guest.events import Frame, Logged, Told
 from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.session import Session
 from penstock.protocols.rapidbyte.guest.stage import Stage
-from penstock.protocols.rapidbyte.wire.messages import Catalog, ValidationReport
+from penstock.protocols.rapidbyte.wire.messages import DiscoveredCatalog, ValidationReport
 
 
 def ask(
@@ -81,7 +81,9 @@ def check(
     )
 
 
-def discover(stage: Stage, log: Callable[[Logged], None], within: Within | None = None) -> Catalog:
+def discover(
+    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
+) -> DiscoveredCatalog:
     """Its streams. Raises an error of the tree."""
     bound = within or Within(LONGEST_DISCOVER)
     return ask(stage, lambda session: session.discover(), log, bound)

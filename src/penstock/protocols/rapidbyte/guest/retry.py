@@ -7,7 +7,7 @@ tried again: nothing says that it would be safe.
 import random
 
 from penstock.protocols.rapidbyte.guest.events import Ended
-from penstock.protocols.rapidbyte.wire.messages import Fault
+from penstock.protocols.rapidbyte.wire.messages import ConnectorFault
 
 _BASE_MS = {"fast": 100, "normal": 1000, "slow": 5000}
 _LONGEST_MS = 60_000
@@ -22,7 +22,7 @@ def retry_after(told: Ended, attempt: int, allowed: int) -> float | None:
     return delay(told.fault, attempt, random.random())
 
 
-def may_retry(fault: Fault, host_fault: Fault | None = None) -> bool:
+def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -> bool:
     """Retryable, safe, and nothing may have been committed. ``host_fault``: what the host told the
     connector first; where that is for good (a denied host), the connector's word does not make it
     pass."""
@@ -32,7 +32,7 @@ def may_retry(fault: Fault, host_fault: Fault | None = None) -> bool:
     return fault.retryable and fault.safe_to_retry and uncommitted
 
 
-def delay(fault: Fault, attempt: int, spread: float) -> float:
+def delay(fault: ConnectorFault, attempt: int, spread: float) -> float:
     """Seconds before try ``attempt + 1`` (``attempt`` from 1). ``spread``: a number from 0 to 1
     that the caller draws; the delay lies between it and twice what the connector asked for, or
     between half and the whole of its class's doubling delay, at most a minute."""

@@ -18,12 +18,12 @@ from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.host_imports import imports
 from penstock.protocols.rapidbyte.wire import messages, wit_records
 from penstock.protocols.rapidbyte.wire.messages import (
-    Catalog,
+    DiscoveredCatalog,
     RunRequest,
     RunSummary,
     ValidationReport,
 )
-from penstock.protocols.rapidbyte.wire.wasm_binary import Malformed, memory_count
+from penstock.protocols.rapidbyte.wire.wasm_binary import MalformedBinary, memory_count
 from penstock.protocols.rapidbyte.wire.wit import interface
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.clock import clocked
@@ -51,7 +51,7 @@ def load(binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False)
     """Wrap and compile. Raises ``Trap`` (``refused``). ``plain``: do not wrap."""
     try:
         memories = max(1, memory_count(binary))
-    except Malformed as e:
+    except MalformedBinary as e:
         raise _no_component(e) from e
     if plain:
         return Loaded(role, cache.component(binary), memories, "it was asked for")
@@ -66,9 +66,9 @@ def _no_component(e: Exception) -> Trap:
 
 
 class Session:
-    """A context manager around one open-run-close. Each method raises ``Said`` (the connector's own
-    error), ``Trap`` (it is gone) or :class:`BadAnswer`. ``seconds``: of guest work, for the whole
-    session."""
+    """Opens, uses and closes one instance of a component, as a context manager. Each method raises
+    ``FaultReturned`` (the connector's own error), ``Trap`` (the instance is gone) or
+    :class:`BadAnswer`. ``seconds``: bound of guest work, for the whole session."""
 
     def __init__(
         self,
@@ -129,22 +129,22 @@ class Session:
         session = self._call("open", messages.config_json(config))
         self._session = cast(int, session)
 
-    def discover(self) -> Catalog:
+    def discover(self) -> DiscoveredCatalog:
         """Without streams where it has no ``discover``, which section 3.1 leaves to it."""
         if not self._instance.exports(self._interface, "discover"):
-            return Catalog(streams=[])
+            return DiscoveredCatalog(streams=[])
         text = cast(str, self._call("discover", self._opened()))
         try:
-            return messages.catalog(text)
+            return messages.decode_catalog(text)
         except ValueError as e:
             raise BadAnswer(f"what discover gave is no catalog: {e}") from e
 
     def validate(self) -> ValidationReport:
-        return wit_records.report(self._call("validate", self._opened()))
+        return wit_records.validation_report(self._call("validate", self._opened()))
 
     def run(self, request: RunRequest) -> RunSummary:
         answer = self._call("run", self._opened(), wit_records.request_record(request))
-        summary = wit_records.summary(answer, self._loaded.role)
+        summary = wit_records.run_summary(answer, self._loaded.role)
         if summary is None:
             raise BadAnswer(f"its summary has no part for the {self._loaded.role} role")
         return summary
@@ -166,10 +166,10 @@ class Session:
         return self._session
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        return wit_records.unwrapped(self._instance.call(self._interface, function, *arguments))
+        return wit_records.unwrap_result(self._instance.call(self._interface, function, *arguments))
 
     def _best_effort(self, action: Callable[[], Any]) -> None:
         try:
             action()
-        except (wit_records.Said, Trap, PenstockError) as e:
+        except (wit_records.FaultReturned, Trap, PenstockError) as e:
             self._host.say("WARN", f"the connector's close failed: {e}")

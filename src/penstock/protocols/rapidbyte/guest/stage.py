@@ -13,7 +13,7 @@ from penstock.byte_queue import ByteQueue
 from penstock.protocols.rapidbyte.declared.permissions import Effective, grants
 from penstock.protocols.rapidbyte.guest.host import Host, HostBounds, Outlet
 from penstock.protocols.rapidbyte.guest.session import Loaded, Session
-from penstock.protocols.rapidbyte.wire.compression import Bytes, Codec, Squeezed
+from penstock.protocols.rapidbyte.wire.compression import Bytes, Codec, CompressedFrame
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.compile_cache import take_problems
 from penstock.state.keys import KeyPort, MemoryKeys
@@ -78,7 +78,7 @@ class Stage:
     def host(
         self,
         owner: str,
-        inbox: ByteQueue[Bytes | Squeezed] | None = None,
+        inbox: ByteQueue[Bytes | CompressedFrame] | None = None,
         out: Outlet | None = None,
     ) -> Host:
         return Host(

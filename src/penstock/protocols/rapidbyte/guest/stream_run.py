@@ -18,8 +18,8 @@ from penstock.model.catalog import StreamId
 from penstock.protocols.rapidbyte.guest.events import Ended, Told
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox, Outbox, Run
 from penstock.protocols.rapidbyte.guest.stage import Stage
-from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting
-from penstock.protocols.rapidbyte.wire.compression import Bytes, Squeezed
+from penstock.protocols.rapidbyte.wire.arrow_ipc import split_frames
+from penstock.protocols.rapidbyte.wire.compression import Bytes, CompressedFrame
 from penstock.protocols.rapidbyte.wire.messages import RunRequest, StreamContext, StreamLimits
 
 
@@ -77,7 +77,7 @@ def _converse(
                 frames.abandon()
 
 
-def _timed(ended: Ended, frames: ByteQueue[Bytes | Squeezed] | None, out: Outbox) -> Ended:
+def _timed(ended: Ended, frames: ByteQueue[Bytes | CompressedFrame] | None, out: Outbox) -> Ended:
     ended.waited = out.pipe.put_waited + (frames.get_waited if frames is not None else 0.0)
     return ended
 
@@ -94,7 +94,7 @@ def _drawing(
     if inbox is None or feed is None or isinstance(feed, Inbox):
         yield
         return
-    fits = fitting(feed, (request.context.limits or StreamLimits()).max_batch_bytes)
+    fits = split_frames(feed, (request.context.limits or StreamLimits()).max_batch_bytes)
 
     def draw() -> None:
         try:

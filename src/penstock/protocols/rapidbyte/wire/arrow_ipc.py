@@ -1,7 +1,8 @@
-"""Frames of our own as Arrow IPC streams: cut where they are larger than a connector takes.
+"""Encodes Arrow batches as frames (Arrow IPC streams) and splits frames that are larger than a
+connector takes.
 
-Everything else treats a frame as bytes; only here are they looked into. What a connector made is
-for ``frame_check``. Source: the protocol, section 6.
+Input: batches or frames that Penstock made. Output: frames as bytes. Not here: frames that a
+connector made, which must be validated first (``frame_check``). Source: the protocol, section 6.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,10 +12,10 @@ from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import refusal
 
 
-def fitting(frames: Iterable[Bytes], limit: int) -> Iterator[Bytes]:
-    """The same rows in the same order, no frame above ``limit`` bytes. Raises ``Refusal``
-    (``RECORD_TOO_LARGE``) for a row that alone is larger, and (``FRAME_DECODE``) for a frame that
-    must be cut and is no Arrow stream."""
+def split_frames(frames: Iterable[Bytes], limit: int) -> Iterator[Bytes]:
+    """Yields the same rows in the same order in frames of at most ``limit`` bytes each. Raises
+    ``Refusal``: ``RECORD_TOO_LARGE`` for one row that alone is larger, ``FRAME_DECODE`` for a frame
+    that must be split and is not an Arrow stream."""
     for frame in frames:
         if len(frame) <= limit:
             yield frame
@@ -23,7 +24,7 @@ def fitting(frames: Iterable[Bytes], limit: int) -> Iterator[Bytes]:
 
 
 def _cut(frame: Bytes, limit: int) -> Iterator[Bytes]:
-    """``frame``: not checked; its batches share its memory."""
+    """Splits one frame, which is not validated. The batches share its memory."""
     import pyarrow as pa
 
     try:
@@ -41,7 +42,8 @@ def _cut(frame: Bytes, limit: int) -> Iterator[Bytes]:
 
 
 def _pieces(batch: Any, limit: int) -> Iterator[Bytes]:
-    """Halved until it fits: sizes of rows differ, so that equal counts prove nothing."""
+    """Halves a batch by rows until each half fits. Rows differ in size, so the number of pieces
+    cannot be computed from the size of the whole."""
     whole = frame_of(batch)
     if len(whole) <= limit:
         yield whole
@@ -59,7 +61,7 @@ def _pieces(batch: Any, limit: int) -> Iterator[Bytes]:
 
 
 def frame_of(batch: Any) -> memoryview:
-    """One batch as one complete stream: schema, batch, end."""
+    """Encodes one batch as one complete Arrow IPC stream: schema, batch, end marker."""
     import pyarrow as pa
 
     sink: Any = pa.BufferOutputStream()

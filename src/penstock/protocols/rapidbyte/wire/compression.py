@@ -1,6 +1,8 @@
-"""Optional compression of frames while they wait between two stages; no connector sees it.
+"""Compresses frames while they wait in a queue between two stages, and decompresses them before a
+connector gets them.
 
-Source: the protocol, section 6 ("host-side channel compression").
+Not here: compression inside a frame, which is Arrow's own (``frame_check`` bounds it). Source: the
+protocol, section 6 ("host-side channel compression").
 """
 
 from dataclasses import dataclass
@@ -13,8 +15,8 @@ _LEVEL = 1  # of zstd
 
 
 @dataclass(frozen=True, slots=True)
-class Squeezed:
-    """``size``: bytes when expanded."""
+class CompressedFrame:
+    """A compressed frame. ``size``: bytes after decompression."""
 
     data: Bytes
     size: int
@@ -24,16 +26,18 @@ class Squeezed:
         return len(self.data)
 
 
-def squeeze(data: Bytes, codec: Codec | None) -> Bytes | Squeezed:
-    """As it is without a codec, or where squeezing would not make it smaller."""
+def compress(data: Bytes, codec: Codec | None) -> Bytes | CompressedFrame:
+    """Compresses a frame. Returns it unchanged without a codec, or where compression would not make
+    it smaller."""
     if codec is None:
         return data
-    smaller = cast(bytes, _codec(codec).compress(data, asbytes=True))
-    return Squeezed(smaller, len(data), codec) if len(smaller) < len(data) else data
+    compressed = cast(bytes, _codec(codec).compress(data, asbytes=True))
+    return CompressedFrame(compressed, len(data), codec) if len(compressed) < len(data) else data
 
 
-def expand(data: Bytes | Squeezed) -> Bytes:
-    if not isinstance(data, Squeezed):
+def decompress(data: Bytes | CompressedFrame) -> Bytes:
+    """Decompresses what :func:`compress` returned; an uncompressed frame is returned unchanged."""
+    if not isinstance(data, CompressedFrame):
         return data
     whole = _codec(data.codec).decompress(data.data, decompressed_size=data.size)
     return memoryview(whole).cast("B")

@@ -1,8 +1,9 @@
-"""A frame that a connector made, as a table: checked whole before anybody else looks into it.
+"""Decodes and validates a frame that a connector made: Arrow IPC bytes in, an Arrow table out.
 
-A frame is a hostile guest's to write: offsets beyond their data, text that is no UTF-8, a few bytes
-that claim to be gigabytes. What is wrong is one kind of ``Refusal`` (``FRAME_DECODE``), whatever
-Arrow calls it. Not here: frames that are our own (``arrow_ipc``). Source: the protocol, section 6.
+The connector may be hostile: offsets beyond their data, text that is not UTF-8, a few bytes that
+expand to gigabytes. Every defect raises ``Refusal`` with the code ``FRAME_DECODE``, whichever
+exception Arrow uses for it. Not here: frames that Penstock made (``arrow_ipc``). Source: the
+protocol, section 6.
 """
 
 import struct
@@ -19,8 +20,9 @@ from penstock.protocols.rapidbyte.wire.messages import refusal
 
 
 class FrameBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``frames`` alive at once; bytes of one and of all of them. ``pooled``: they count into the
-    process's pool as well; not where they count into a memory limit of the instance's own."""
+    """Bounds the frames that one instance of a component holds: how many at once, bytes of one,
+    bytes of all. ``pooled``: they also count into the pool of the process; False where the instance
+    has a memory limit of its own, into which they count."""
 
     frames: int = 1024
     frame_bytes: int = 512 << 20
@@ -28,43 +30,44 @@ class FrameBounds(msgspec.Struct, frozen=True, kw_only=True):
     pooled: bool = True
 
 
-MOST_ROWS = 16 << 20
-MOST_BYTES = FrameBounds().frame_bytes
-"""Of a frame once it is expanded: no more than an uncompressed one may have."""
-_OBJECT = 16  # bytes, at least, for a value that becomes JSON one by one
-_SHOWN = 400
+MAX_ROWS = 16 << 20
+MAX_BYTES = FrameBounds().frame_bytes
+"""Of a frame's decompressed and expanded rows: the bound of an uncompressed frame."""
+_OBJECT = 16  # bytes, at least, of a value that is written as JSON by itself
+_SHOWN = 400  # characters of Arrow's message
 _BROKEN = (
     pa.ArrowException, OSError, ValueError, LookupError, MemoryError, NotImplementedError,
     OverflowError, RecursionError, struct.error,
 )  # fmt: skip
 
 
-def table_of(frame: Bytes) -> tuple[Table, int]:
-    """Its rows, which share its memory, and the bytes that they are once every dictionary and
-    every run is written out. Raises ``Refusal`` (``FRAME_DECODE``): also for a name that two
-    columns have, more than ``MOST_ROWS``, more than ``MOST_BYTES``."""
-    with decoding(frame):
-        _claims(frame)
+def decode_frame(frame: Bytes) -> tuple[Table, int]:
+    """Decodes a frame. Returns its rows, which share the frame's memory, and an upper bound of
+    their bytes after dictionaries and runs are expanded. Raises ``Refusal`` (``FRAME_DECODE``): an
+    unsound frame, two columns of one name, more than ``MAX_ROWS`` rows or ``MAX_BYTES`` bytes."""
+    with frame_errors(frame):
+        _check_declared_sizes(frame)
         with pa.ipc.open_stream(pa.py_buffer(frame)) as reader:
             schema = reader.schema
-            _names(schema)
+            _check_names(schema)
             rows = size = 0
             batches: list[object] = []
             for batch in reader:
                 rows += batch.num_rows
-                if rows > MOST_ROWS:
-                    raise ValueError(f"more than {MOST_ROWS} rows")
+                if rows > MAX_ROWS:
+                    raise ValueError(f"more than {MAX_ROWS} rows")
                 batch.validate(full=True)
-                size += max(batch.nbytes, sum(map(_weight, batch.columns)))
-                if size > MOST_BYTES:
-                    raise ValueError(f"its rows are more than {MOST_BYTES} bytes")
+                size += max(batch.nbytes, sum(map(_expanded_bytes, batch.columns)))
+                if size > MAX_BYTES:
+                    raise ValueError(f"its rows are more than {MAX_BYTES} bytes")
                 batches.append(batch)
         return pa.Table.from_batches(batches, schema), max(size, len(frame))
 
 
 @contextmanager
-def decoding(frame: Bytes) -> Generator[None]:
-    """Whatever is wrong with its data, as a ``Refusal``."""
+def frame_errors(frame: Bytes) -> Generator[None]:
+    """Turns every exception that bad Arrow data causes in the block into a ``Refusal``
+    (``FRAME_DECODE``)."""
     try:
         yield
     except _BROKEN as e:
@@ -79,23 +82,24 @@ def decoding(frame: Bytes) -> Generator[None]:
 # -- names
 
 
-def _names(schema: ArrowSchema) -> None:
-    """Every name is read, which proves that it is text."""
-    _distinct([field.name for field in schema], "")
+def _check_names(schema: ArrowSchema) -> None:
+    """Checks column names, at every depth. Reading a name proves that it is UTF-8. Raises
+    ``ValueError``."""
+    _check_distinct([field.name for field in schema], "")
     for field in schema:
-        _inner_names(field.type, field.name)
+        _check_inner_names(field.type, field.name)
 
 
-def _inner_names(kind: ArrowType, path: str) -> None:
+def _check_inner_names(kind: ArrowType, path: str) -> None:
     if pa.types.is_timestamp(kind):
         _ = kind.tz
     if str(kind) in ("month_interval", "day_time_interval"):  # PyArrow has no arrays of these
         raise ValueError(f"column {path} has the type {kind}, which is not taken")
     inner = _inner(kind)
     if pa.types.is_struct(kind):
-        _distinct([field.name for field in inner], f"{path}.")
+        _check_distinct([field.name for field in inner], f"{path}.")
     for field in inner:
-        _inner_names(field.type, f"{path}.{field.name}")
+        _check_inner_names(field.type, f"{path}.{field.name}")
 
 
 def _inner(kind: ArrowType) -> list[ArrowField]:
@@ -106,53 +110,54 @@ def _inner(kind: ArrowType) -> list[ArrowField]:
     return [kind.field(i) for i in range(kind.num_fields)]
 
 
-def _distinct(names: list[str], path: str) -> None:
+def _check_distinct(names: list[str], path: str) -> None:
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"two of its columns are named {f'{path}{twice}'!r}")
 
 
-# -- what its rows are, written out
+# -- the size of its rows after expansion
 
 
-def _weight(array: Array, each: int = 0) -> int:
-    """Of a valid array, with ``each`` for a value at least. A bound from above where values are
-    shared in a way that is seldom met."""
+def _expanded_bytes(array: Array, each: int = 0) -> int:
+    """Estimates the bytes of a valid array after expansion, at least ``each`` per value. Exact for
+    common types, an upper bound for run-end-encoded, list-view and union arrays. Returns 0 for what
+    ``nbytes`` counts anyway."""
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _weight(array.storage, each)
+        return _expanded_bytes(array.storage, each)
     if types.is_dictionary(kind):
-        return max(_dictionary(array), len(array) * each)
+        return max(_dictionary_bytes(array), len(array) * each)
     if types.is_run_end_encoded(kind):
-        return len(array) * max(_heaviest(array.values), each)
+        return len(array) * max(_largest_value(array.values), each)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return (pc.sum(_view_lengths(array)).as_py() or 0) + len(array) * each
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         taken = pc.sum(pc.list_value_length(array)).as_py() or 0
-        return taken * max(_heaviest(array.values), each, 1)
+        return taken * max(_largest_value(array.values), each, 1)
     if types.is_map(kind):
-        return _weight(array.keys, _OBJECT) + _weight(array.items, _OBJECT)
+        return _expanded_bytes(array.keys, _OBJECT) + _expanded_bytes(array.items, _OBJECT)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _weight(array.values, max(each, 1))
+        return _expanded_bytes(array.values, max(each, 1))
     if types.is_union(kind):
         inner = [array.field(i) for i in range(kind.num_fields)]
-        apart = sum(_weight(child, _OBJECT) for child in inner)
-        return max(apart, len(array) * max(map(_heaviest, inner), default=0))
+        apart = sum(_expanded_bytes(child, _OBJECT) for child in inner)
+        return max(apart, len(array) * max(map(_largest_value, inner), default=0))
     if types.is_struct(kind):
         inner = [array.field(i) for i in range(kind.num_fields)]
-        return max(sum(_weight(child, each) for child in inner), len(array) * each)
-    return len(array) * each  # beside its buffers, which ``nbytes`` counts
+        return max(sum(_expanded_bytes(child, each) for child in inner), len(array) * each)
+    return len(array) * each  # its buffers are counted by ``nbytes``
 
 
-def _dictionary(array: Array) -> int:
+def _dictionary_bytes(array: Array) -> int:
     values = array.dictionary
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
         return pc.sum(pc.binary_length(values).take(array.indices)).as_py() or 0
-    return len(array) * _heaviest(values)
+    return len(array) * _largest_value(values)
 
 
-def _heaviest(values: Array) -> int:
-    """No value of it is more."""
+def _largest_value(values: Array) -> int:
+    """An upper bound of the bytes of any one value."""
     kind, types = values.type, pa.types
     if types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind):
         return -(-kind.bit_width // 8)
@@ -161,11 +166,12 @@ def _heaviest(values: Array) -> int:
     binary = types.is_binary(kind) or types.is_large_binary(kind)
     if binary or types.is_string(kind) or types.is_large_string(kind):
         return pc.max(pc.binary_length(values)).as_py() or 0
-    return max(values.nbytes, _weight(values, 1))
+    return max(values.nbytes, _expanded_bytes(values, 1))
 
 
 def _view_lengths(array: Array) -> Array:
-    """A view is 16 bytes, and its first four are its length."""
+    """Lengths of the values of a string-view or binary-view array. A view is 16 bytes, of which the
+    first four are the length."""
     quarters = pa.Array.from_buffers(
         pa.int32(), 4 * len(array), [None, array.buffers()[1]], offset=4 * array.offset
     )
@@ -173,52 +179,53 @@ def _view_lengths(array: Array) -> Array:
     return pc.if_else(pc.is_valid(array), lengths, pa.scalar(0, pa.int32()))
 
 
-# -- what its messages claim, before anything is made of it
+# -- the sizes that its messages declare, checked before Arrow allocates them
 
 _DICTIONARY, _RECORDS = 2, 3  # MessageHeader
 
 
-def _claims(frame: Bytes) -> None:
-    """Compressed buffers say how much they will be, and Arrow makes room for that: it is summed up
-    before. Source: Arrow's Message.fbs."""
+def _check_declared_sizes(frame: Bytes) -> None:
+    """Sums the decompressed sizes that compressed buffers declare, since Arrow allocates what they
+    declare. Raises ``ValueError`` above ``MAX_BYTES``. Source: Arrow's Message.fbs."""
     claimed = 0
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(frame)):
         head = memoryview(message.metadata).cast("B")
         table = struct.unpack_from("<I", head)[0]
-        kind = _field(head, table, 1)
-        header = _below(head, table, 2)
+        kind = _field_offset(head, table, 1)
+        header = _target_offset(head, table, 2)
         if kind is None or header is None or head[kind] not in (_DICTIONARY, _RECORDS):
             continue
-        records = _below(head, header, 1) if head[kind] == _DICTIONARY else header
-        if records is None or _field(head, records, 3) is None:
+        records = _target_offset(head, header, 1) if head[kind] == _DICTIONARY else header
+        if records is None or _field_offset(head, records, 3) is None:
             continue  # not compressed
-        claimed += _expanded(head, records, memoryview(message.body).cast("B"))
-        if claimed > MOST_BYTES:
-            raise ValueError(f"uncompressed it claims to be more than {MOST_BYTES} bytes")
+        claimed += _decompressed_bytes(head, records, memoryview(message.body).cast("B"))
+        if claimed > MAX_BYTES:
+            raise ValueError(f"uncompressed it claims to be more than {MAX_BYTES} bytes")
 
 
-def _expanded(head: memoryview, records: int, body: memoryview) -> int:
-    buffers = _below(head, records, 2)
+def _decompressed_bytes(head: memoryview, records: int, body: memoryview) -> int:
+    """The decompressed bytes that the buffers of one record batch declare."""
+    buffers = _target_offset(head, records, 2)
     if buffers is None:
         return 0
     total, count = 0, struct.unpack_from("<I", head, buffers)[0]
     for offset, length in struct.iter_unpack("<qq", head[buffers + 4 : buffers + 4 + 16 * count]):
         if length >= 8:
             size = struct.unpack_from("<q", body, offset)[0]
-            total += length if size < 0 else size  # -1: it is not compressed
+            total += length if size < 0 else size  # -1: this buffer is not compressed
     return total
 
 
-def _field(head: memoryview, table: int, slot: int) -> int | None:
-    """Where a flatbuffer's table has the field; None: it has not."""
+def _field_offset(head: memoryview, table: int, slot: int) -> int | None:
+    """The offset of a field of a flatbuffer table; None: the table does not have the field."""
     vtable = table - struct.unpack_from("<i", head, table)[0]
-    at = 4 + 2 * slot
-    if at >= struct.unpack_from("<H", head, vtable)[0]:
+    entry = 4 + 2 * slot
+    if entry >= struct.unpack_from("<H", head, vtable)[0]:
         return None
-    return table + found if (found := struct.unpack_from("<H", head, vtable + at)[0]) else None
+    return table + offset if (offset := struct.unpack_from("<H", head, vtable + entry)[0]) else None
 
 
-def _below(head: memoryview, table: int, slot: int) -> int | None:
-    """Where the table or vector begins that a field refers to."""
-    at = _field(head, table, slot)
-    return None if at is None else at + struct.unpack_from("<I", head, at)[0]
+def _target_offset(head: memoryview, table: int, slot: int) -> int | None:
+    """The offset of the table or vector that a field refers to; None: there is no such field."""
+    offset = _field_offset(head, table, slot)
+    return None if offset is None else offset + struct.unpack_from("<I", head, offset)[0]

@@ -1,7 +1,7 @@
-"""A connector's own state: keys in three scopes, and what they may be.
+"""Validates the scope and the name of a key of a connector's own state, and gives its owner.
 
-Not here: where they are kept (``state.keys``, the port that hosts call). Source: the protocol,
-section 4.3.
+Not here: storing keys (``state.keys``, the port that hosts call). Source: the protocol, section
+4.3.
 """
 
 from enum import IntEnum
@@ -13,13 +13,16 @@ LONGEST_KEY = 1024  # bytes
 
 
 class Scope(IntEnum):
+    """Who shares a key: the whole pipeline, one stream of it, one position in the pipeline."""
+
     pipeline = 0
     stream = 1
     instance = 2
 
 
-def place(scope: int, key: str, *, stream: str, instance: str) -> Place:
-    """Raises ``Refusal`` (``INVALID_SCOPE``, ``KEY_TOO_LONG``)."""
+def key_place(scope: int, key: str, *, stream: str, instance: str) -> Place:
+    """The address of a key in the store. ``stream``, ``instance``: the owners of keys of those two
+    scopes. Raises ``Refusal`` (``INVALID_SCOPE``, ``KEY_TOO_LONG``)."""
     if scope not in tuple(Scope):
         raise refusal("config", "INVALID_SCOPE", f"invalid state scope: {scope}")
     if len(key.encode()) > LONGEST_KEY:

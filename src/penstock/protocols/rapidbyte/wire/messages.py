@@ -1,8 +1,8 @@
-"""The JSON documents and records that cross between a Rapidbyte v4 connector and its host.
+"""Declares the JSON documents and records that cross between a Rapidbyte v4 connector and its host.
 
-Shapes, spellings and defaults only. Enumerations are snake_case here, as in the documents; the WIT
-names (kebab-case) are made in ``rapidbyte.guest.host_imports``. Unknown keys are ignored, as both
-sides of v4 do. Sources: the protocol, sections 3 to 6; the documents as the v4 host writes them.
+Fields, spellings and defaults only. Enumerations are snake_case, as in the documents; unknown keys
+are ignored, as both sides of v4 do. Not here: the kebab-case names of WIT (``wit_records``).
+Sources: the protocol, sections 3 to 6; the documents as the v4 host writes them.
 """
 
 from typing import Any, Literal, TypeVar
@@ -12,19 +12,19 @@ import msgspec
 K = TypeVar("K")
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base: a key whose value is absent by default is left out."""
+class OmitDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of documents that leave out every key whose value is its default."""
 
 
-class Always(msgspec.Struct, frozen=True, kw_only=True):
-    """Base: every key is written."""
+class WriteAll(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of documents that write every key."""
 
 
 # -- connector-error
 
 
-class Fault(Always, frozen=True, kw_only=True):
-    """Every field of a ``connector-error`` (section 5). ``details_json`` is verbatim."""
+class ConnectorFault(WriteAll, frozen=True, kw_only=True):
+    """A ``connector-error`` with all its fields (section 5). ``details_json`` is verbatim."""
 
     category: str
     code: str
@@ -41,35 +41,36 @@ class Fault(Always, frozen=True, kw_only=True):
         return f"[{self.category}] {self.code}: {self.message}"
 
     def report(self) -> dict[str, Any]:
-        """For the report of a run: all fields, ``details`` as JSON data where it is JSON."""
+        """All fields, for the report of a run; ``details`` is data where it is JSON, else text."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         raw = fields.pop("details_json")
         fields["details"] = None
         if raw is not None:
             try:
-                fields["details"] = decoded(raw.encode(), object)
+                fields["details"] = decode_json(raw.encode(), object)
             except ValueError:
                 fields["details"] = raw
         return fields
 
 
 class Refusal(Exception):
-    """A host function says no: the guest gets this fault."""
+    """Raised by a host function that refuses a call: the guest gets ``fault`` as its result."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ConnectorFault) -> None:
         super().__init__(str(fault))
         self.fault = fault
 
 
 def refusal(category: str, code: str, message: str, **more: Any) -> Refusal:
-    return Refusal(Fault(category=category, code=code, message=message, **more))
+    """Builds a ``Refusal``. ``more``: further fields of its ``ConnectorFault``."""
+    return Refusal(ConnectorFault(category=category, code=code, message=message, **more))
 
 
 # -- open
 
 
 def config_json(config: dict[str, Any]) -> str:
-    """``config-json``: compact, keys sorted."""
+    """Encodes a configuration as the ``config-json`` argument of ``open``: compact, keys sorted."""
     return msgspec.json.encode(config, order="sorted").decode()
 
 
@@ -83,9 +84,9 @@ CursorType = Literal[
 ]
 
 
-class CursorValue(Document, frozen=True, kw_only=True):
-    """``type``: a ``CursorType`` or ``null``, which says what ``value`` is; ``scale``: of a
-    decimal. Raises ``ValueError`` for a value that is not its type's."""
+class CursorValue(OmitDefaults, frozen=True, kw_only=True):
+    """A cursor's value. ``type``: a ``CursorType`` or ``null``, the type of ``value``; ``scale``:
+    of a decimal. Raises ``ValueError`` where ``value`` is not of its type."""
 
     type: str
     value: Any = msgspec.UNSET
@@ -112,7 +113,7 @@ class CursorValue(Document, frozen=True, kw_only=True):
                 return False
 
     def text(self) -> str | None:
-        """As v4 keeps it between runs; None where there is nothing to keep."""
+        """The text that v4 saves between runs; None for a null value."""
         if self.value is None or self.type == "null":
             return None
         if self.type == "json":
@@ -121,29 +122,34 @@ class CursorValue(Document, frozen=True, kw_only=True):
 
 
 class CursorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """``last_value``: unset on the first run."""
+    """The cursor of an incremental or cdc stream. ``last_value``: unset on the first run."""
 
     cursor_field: str
     cursor_type: CursorType = "utf8"
     last_value: CursorValue | msgspec.UnsetType = msgspec.UNSET
 
 
-class ColumnSchema(Always, frozen=True, kw_only=True):
-    """``data_type``: ``Boolean``, ``Int64``, ``Utf8``, ``TimestampMicros``, ..."""
+class ColumnSchema(WriteAll, frozen=True, kw_only=True):
+    """A column as ``discover`` describes it. ``data_type``: ``Boolean``, ``Int64``, ``Utf8``,
+    ``TimestampMicros``, ..."""
 
     name: str
     data_type: str
     nullable: bool = True
 
 
-class SchemaHint(Always, frozen=True, kw_only=True):
-    """``format`` ``columns``: ``data`` is a list of ``ColumnSchema``; ``arrow_ipc``: of bytes."""
+class SchemaHint(WriteAll, frozen=True, kw_only=True):
+    """The schema of a stream. ``data``: a list of ``ColumnSchema`` where ``format`` is ``columns``,
+    a list of bytes where it is ``arrow_ipc``."""
 
     format: str = "columns"
     data: list[Any] = []
 
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of a stream's run. The defaults are v4's; 0 checkpoint rows or seconds: no such
+    interval."""
+
     max_batch_bytes: int = 64 << 20
     max_record_bytes: int = 16 << 20
     max_inflight_batches: int = 16
@@ -154,28 +160,29 @@ class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class SchemaEvolution(Always, frozen=True, kw_only=True):
+class EvolutionPolicies(WriteAll, frozen=True, kw_only=True):
     new_column: Literal["add", "ignore", "fail"] = "add"
     removed_column: Literal["add", "ignore", "fail"] = "ignore"
     type_change: Literal["coerce", "fail", "null"] = "fail"
     nullability_change: Literal["allow", "fail"] = "allow"
 
 
-class Policies(Always, frozen=True, kw_only=True):
+class Policies(WriteAll, frozen=True, kw_only=True):
     on_data_error: Literal["skip", "fail", "dlq"] = "fail"
-    schema_evolution: SchemaEvolution = SchemaEvolution()
+    schema_evolution: EvolutionPolicies = EvolutionPolicies()
 
 
-class WriteMode(Document, frozen=True, kw_only=True):
-    """``primary_key``: for ``upsert``."""
+class WriteMode(OmitDefaults, frozen=True, kw_only=True):
+    """How a destination writes a stream. ``primary_key``: for ``upsert`` only."""
 
     mode: Literal["append", "replace", "upsert"]
     primary_key: list[str] | None = None
 
 
-class StreamContext(Document, frozen=True, kw_only=True):
-    """What a stage is told of its stream; the same for each stage. The last six are hints that
-    change no semantics (section 6.1), and what makes a shard."""
+class StreamContext(OmitDefaults, frozen=True, kw_only=True):
+    """The stream context that every stage gets with ``run``. The ``partition_*`` fields,
+    ``effective_parallelism`` and ``copy_flush_bytes_override`` are hints that change no semantics
+    (section 6.1); ``partition_*`` and ``source_stream_name`` describe a shard."""
 
     stream_name: str
     sync_mode: Literal["full_refresh", "incremental", "cdc"]
@@ -193,8 +200,8 @@ class StreamContext(Document, frozen=True, kw_only=True):
     copy_flush_bytes_override: int | None = None
 
     def text(self) -> str:
-        """``request.stream-context-json``. A guest needs ``schema``, and v4 always sends limits,
-        policies and the parallelism: what is not given is sent with v4's defaults."""
+        """Encodes ``request.stream-context-json``. Guests need ``schema``, and v4 always sends
+        limits, policies and the parallelism: absent ones are sent with v4's defaults."""
         whole = msgspec.structs.replace(
             self,
             schema=self.schema or SchemaHint(),
@@ -208,7 +215,7 @@ class StreamContext(Document, frozen=True, kw_only=True):
 # -- discover
 
 
-class CatalogStream(msgspec.Struct, frozen=True, kw_only=True):
+class DiscoveredStream(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: list[ColumnSchema]
     supported_sync_modes: list[str]
@@ -216,29 +223,31 @@ class CatalogStream(msgspec.Struct, frozen=True, kw_only=True):
     source_defined_primary_key: list[str] | None = None
 
 
-class Catalog(msgspec.Struct, frozen=True, kw_only=True):
-    streams: list[CatalogStream]
+class DiscoveredCatalog(msgspec.Struct, frozen=True, kw_only=True):
+    streams: list[DiscoveredStream]
 
 
-def catalog(text: str) -> Catalog:
-    """Raises ``ValueError`` naming what is wrong and where."""
-    return decoded(text.encode(), Catalog)
+def decode_catalog(text: str) -> DiscoveredCatalog:
+    """Decodes the catalog that ``discover`` returned. Raises ``ValueError``, which names the defect
+    and its path."""
+    return decode_json(text.encode(), DiscoveredCatalog)
 
 
 # -- validate, run
 
 
-class ValidationReport(Always, frozen=True, kw_only=True):
-    """``status``: ``success``, ``failed`` or ``warning``."""
+class ValidationReport(WriteAll, frozen=True, kw_only=True):
+    """The result of ``validate``. ``status``: ``success``, ``failed`` or ``warning``."""
 
     status: str
     message: str
     warnings: list[str] = []
 
 
-class RunRequest(Always, frozen=True, kw_only=True):
-    """v4 always sends ``dry_run`` false and no ``max_records``: there the row cap travels in the
-    stream context alone. Here both say what is so: nothing is kept, so many are wanted."""
+class RunRequest(WriteAll, frozen=True, kw_only=True):
+    """The request of ``run``. ``dry_run``: nothing of this run is kept. ``max_records``: the row
+    cap. v4 always sends ``dry_run`` false and no ``max_records``; its row cap travels in the stream
+    context alone."""
 
     phase: Literal["read", "write", "transform"]
     context: StreamContext
@@ -246,9 +255,9 @@ class RunRequest(Always, frozen=True, kw_only=True):
     max_records: int | None = None
 
 
-class RunSummary(Always, frozen=True, kw_only=True):
-    """``counts``: the record of the connector's own role. A connector's words: ``bytes_written`` of
-    SDK guests counts shared buffers once per column."""
+class RunSummary(WriteAll, frozen=True, kw_only=True):
+    """The result of ``run``. ``counts``: the counters of the connector's role, as the connector
+    reports them: ``bytes_written`` of SDK guests counts shared buffers once per column."""
 
     role: str
     counts: dict[str, int]
@@ -288,25 +297,26 @@ class MetricPayload(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[tuple[str, str]] = []
 
 
-def payload_of(text: str) -> bytes:
-    """The document itself, out of its envelope where it has one. Raises ``ValueError`` where it is
-    no JSON."""
+def unwrap_envelope(text: str) -> bytes:
+    """Unwraps a JSON document: the payload of its envelope, or the document itself where it has no
+    envelope. Raises ``ValueError`` where it is not JSON."""
     raw = text.encode()
-    if not isinstance(decoded(raw, object), dict):
+    if not isinstance(decode_json(raw, object), dict):
         return raw
-    return bytes(decoded(raw, Envelope).payload) or raw
+    return bytes(decode_json(raw, Envelope).payload) or raw
 
 
-def decoded(raw: bytes, kind: type[K]) -> K:
-    """JSON of a connector's, which may be anything. Raises ``ValueError``."""
+def decode_json(raw: bytes, kind: type[K]) -> K:
+    """Decodes JSON that a connector made. Raises ``ValueError``, also for JSON that is nested too
+    deeply."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-class DeadLetter(Always, frozen=True, kw_only=True):
-    """One record that a connector put aside (``emit-dlq-record``). ``record_json``: verbatim.
+class DeadLetter(WriteAll, frozen=True, kw_only=True):
+    """One record that a connector rejects (``emit-dlq-record``). ``record_json``: verbatim.
     ``failed_at``: RFC 3339, UTC."""
 
     stream_name: str

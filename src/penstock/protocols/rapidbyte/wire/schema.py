@@ -1,8 +1,10 @@
-"""Column types of the protocol and of Arrow, as the JSON Schema that catalogs hold, and back.
+"""Converts column types of the protocol and of Arrow into the JSON Schema that catalogs hold, and
+back.
 
-A property says its type twice: in JSON Schema's words for people, and exactly, as ``data_type``.
-What a connector declares is a hint (its SDK sends decimals and JSON as text): the frames decide,
-and :func:`retold` says how. Source: the protocol's ``ColumnSchema``.
+A property has its type twice: as JSON Schema's ``type`` and ``format`` for readers, and exactly,
+under ``data_type``. The types that a connector declares are hints (its SDK sends decimals and JSON
+as text): the frames decide, and :func:`changed_schema` compares. Not here: the values
+(``codec.columns``). Source: the protocol's ``ColumnSchema``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.rapidbyte.wire.messages import ColumnSchema
 
 _EXACT = "data_type"
-_UNKNOWN = "unknown"  # a property whose type nobody has told
+_UNKNOWN = "unknown"  # a property whose type neither the connector nor the pipeline gave
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 _DECLARED: dict[str, DataType] = {
     "Boolean": DataType(Kind.boolean),
@@ -30,7 +32,7 @@ _DECLARED: dict[str, DataType] = {
     ),
     "Json": DataType(Kind.json),
 }
-_TEXT = DataType(Kind.string)  # Utf8, LargeUtf8, Decimal128 (text, says the SDK), what is unknown
+_TEXT = DataType(Kind.string)  # Utf8, LargeUtf8, Decimal128 (the SDK sends text), any other name
 _WORDS: dict[Kind, dict[str, Any]] = {
     Kind.boolean: {"type": "boolean"},
     Kind.integer: {"type": "integer"},
@@ -49,30 +51,33 @@ _WORDS: dict[Kind, dict[str, Any]] = {
 }
 
 
-def declared(schema: Sequence[ColumnSchema]) -> dict[str, Any]:
-    """The JSON Schema of a stream as discovered."""
+def discovered_schema(schema: Sequence[ColumnSchema]) -> dict[str, Any]:
+    """Builds the JSON Schema of a stream from its discovered columns."""
     return _object({c.name: _DECLARED.get(c.data_type, _TEXT) for c in schema})
 
 
-def assumed(columns: Mapping[str, DataType | None]) -> dict[str, Any]:
-    """The JSON Schema of a stream that nobody told of. None: its type shows with the frames."""
-    known = {n: {_UNKNOWN: True} if t is None else _property(t) for n, t in columns.items()}
-    return {"type": "object", "properties": known}
+def undiscovered_schema(columns: Mapping[str, DataType | None]) -> dict[str, Any]:
+    """Builds the JSON Schema of a stream that was not discovered, from the columns that the
+    pipeline names. The frames give a type that is None."""
+    properties = {n: {_UNKNOWN: True} if t is None else _property(t) for n, t in columns.items()}
+    return {"type": "object", "properties": properties}
 
 
-def retold(known: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:
-    """The JSON Schema with which frames of this Arrow schema fit; None: they fit ``known``."""
-    properties = known.get("properties", {})
+def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:
+    """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
+    make, or None where they fit ``current``."""
+    properties = current.get("properties", {})
     types = {name: _exact(p) for name, p in properties.items() if _UNKNOWN not in p}
-    found = {f.name: columns.data_type(f.type) for f in frames}
-    new = {name: t for name, t in found.items() if not _carries(types.get(name), t)}
+    frame_types = {f.name: columns.data_type(f.type) for f in frames}
+    new = {name: t for name, t in frame_types.items() if not _carries(types.get(name), t)}
     return _object({**types, **new}) if new else None
 
 
-def _carries(known: DataType | None, comes: DataType) -> bool:
-    """Text carries JSON; all else must be what it was said to be."""
-    return known == comes or (
-        known is not None and known.kind is Kind.json and comes.kind is Kind.string
+def _carries(declared: DataType | None, actual: DataType) -> bool:
+    """Whether a column of type ``actual`` fits the declared one: text fits JSON, all else must be
+    equal."""
+    return declared == actual or (
+        declared is not None and declared.kind is Kind.json and actual.kind is Kind.string
     )
 
 
@@ -92,20 +97,21 @@ def _exact(schema: Mapping[str, Any]) -> DataType:
 
 
 def _read(schema: Any) -> DataType:
-    def hook(given: Mapping[str, Any]) -> DataType | None:
-        return msgspec.convert(given[_EXACT], DataType) if _EXACT in given else None
+    def exact_type(node: Mapping[str, Any]) -> DataType | None:
+        return msgspec.convert(node[_EXACT], DataType) if _EXACT in node else None
 
-    return json_schema.data_type(schema, hook)
+    return json_schema.data_type(schema, exact_type)
 
 
 class RapidbyteSchema:
-    """``SchemaRole`` of ``protocols.contract``."""
+    """Reads column types out of a catalog's JSON Schema (``SchemaRole`` of
+    ``protocols.contract``)."""
 
     def data_type(self, schema: Any) -> DataType:
         return _read(schema)
 
 
-def names(schema: Mapping[str, Any]) -> list[Field]:
-    """Its columns, as fields by their own names."""
+def schema_fields(schema: Mapping[str, Any]) -> list[Field]:
+    """The columns of a stream's JSON Schema as fields, each under its own name."""
     properties = cast(dict[str, Any], schema.get("properties") or {})
     return [Field(name, name, _read(p)) for name, p in properties.items()]

@@ -1,8 +1,8 @@
-"""Names of the v4 boundary: interfaces, and the host's functions by the shape of their result.
+"""Names the WIT interfaces of v4, and the host's functions grouped by the type of their result.
 
 The WIT text is ``wit/rapidbyte-connector.wit``; a test compares these names with it. Neighbours:
 ``rapidbyte.fastpath.wrap`` and ``rapidbyte.guest.host_imports`` give the functions to a component,
-``rapidbyte.guest.host`` is what they do.
+``rapidbyte.guest.host`` implements them.
 """
 
 PACKAGE_NAME = "rapidbyte:connector"
@@ -12,7 +12,7 @@ PROTOCOL_VERSION = "4"
 HOST = f"{PACKAGE_NAME}/host@{VERSION}"
 TYPES = f"{PACKAGE_NAME}/types@{VERSION}"
 FAST = "penstock:fast/host"
-"""The host as a wrapped component imports it: ``HOST`` and a few functions that carry text."""
+"""The host interface that a wrapped component imports: ``HOST`` and functions that carry text."""
 
 NO_RESULT = ("log", "frame-drop", "socket-close")
 UNIT_RESULT = ("emit-batch", "checkpoint", "metric", "emit-dlq-record", "state-put", "frame-seal")
@@ -23,5 +23,5 @@ FUNCTIONS = NO_RESULT + UNIT_RESULT + VALUE_RESULT + OPTION_RESULT + SOCKET_RESU
 
 
 def interface(role: str) -> str:
-    """The interface that a component of this role exports."""
+    """The name of the interface that a component of this role exports."""
     return f"{PACKAGE_NAME}/{role}@{VERSION}"

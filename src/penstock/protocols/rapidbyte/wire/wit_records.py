@@ -1,12 +1,13 @@
-"""Documents of ours as the records that cross, and back: WIT names are kebab-case, and three
-enumerations have longer names there."""
+"""Converts the structs of ``messages`` into WIT records, and records into structs: WIT names are
+kebab-case, and the values of ``scope`` have longer names there (``per-stream``). Not here: calling
+a component (``rapidbyte.guest.session``)."""
 
 from typing import Any, cast
 
 from wasmtime.component import Record, Variant
 
 from penstock.protocols.rapidbyte.wire.messages import (
-    Fault,
+    ConnectorFault,
     RunRequest,
     RunSummary,
     ValidationReport,
@@ -26,7 +27,7 @@ _COUNTS = {
         "records-in", "records-out", "bytes-in", "bytes-out", "batches-processed",
     ),
 }  # fmt: skip
-# An error is kept in reports: a connector cannot make them as large as it likes.
+# Errors are kept in reports, so their size is bounded, whatever the connector sends (characters).
 _LONGEST_CODE, _LONGEST_MESSAGE, _LONGEST_DETAILS = 256, 16 * 1024, 256 * 1024
 _PART = {"source": "read", "destination": "write", "transform": "transform"}
 
@@ -46,7 +47,8 @@ def _kebab(word: str) -> str:
     return word.replace("_", "-")
 
 
-def fault_record(fault: Fault) -> Record:
+def fault_record(fault: ConnectorFault) -> Record:
+    """The WIT record ``connector-error`` of a fault."""
     return _record(
         category=_kebab(fault.category),
         scope=_SCOPES[fault.scope],
@@ -62,6 +64,7 @@ def fault_record(fault: Fault) -> Record:
 
 
 def request_record(request: RunRequest) -> Record:
+    """The WIT record ``run-request`` of a request."""
     return _record(
         phase=request.phase,
         stream_context_json=request.context.text(),
@@ -70,34 +73,35 @@ def request_record(request: RunRequest) -> Record:
     )
 
 
-def unwrapped(result: Any) -> Any:
-    """The value of a ``result``. Raises :class:`Said` with the fault of an ``err``. wasmtime gives
-    both sides bare where their Python classes differ, else tagged."""
+def unwrap_result(result: Any) -> Any:
+    """The ``ok`` value of a WIT ``result``. Raises :class:`FaultReturned` for an ``err``. wasmtime
+    gives either value bare where their Python classes differ, else in a tagged ``Variant``."""
     if isinstance(result, Variant):
         if result.tag == "err":
-            raise Said(_fault(result.payload))
+            raise FaultReturned(_fault(result.payload))
         return result.payload
     if isinstance(result, Record) and hasattr(result, "backoff-class"):
-        raise Said(_fault(result))
+        raise FaultReturned(_fault(result))
     return result
 
 
-class Said(Exception):
-    """The connector answered with an error of its own."""
+class FaultReturned(Exception):
+    """Raised where the connector returned a ``connector-error``."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ConnectorFault) -> None:
         super().__init__(str(fault))
         self.fault = fault
 
 
-def report(record: Any) -> ValidationReport:
+def validation_report(record: Any) -> ValidationReport:
+    """The struct of a WIT record ``validation-report``."""
     return ValidationReport(
         status=record.status, message=record.message, warnings=list(record.warnings)
     )
 
 
-def summary(record: Any, role: str) -> RunSummary | None:
-    """None where the part of this role is missing."""
+def run_summary(record: Any, role: str) -> RunSummary | None:
+    """The struct of a WIT record ``run-summary``; None where it lacks the counters of ``role``."""
     part = _PART[role]
     counts = getattr(record, part)
     if counts is None:
@@ -108,12 +112,12 @@ def summary(record: Any, role: str) -> RunSummary | None:
     )
 
 
-def _fault(record: Any) -> Fault:
+def _fault(record: Any) -> ConnectorFault:
     def of(name: str) -> Any:
         return getattr(record, name)
 
     commit_state, details = of("commit-state"), of("details-json")
-    return Fault(
+    return ConnectorFault(
         category=_snake(of("category")),
         scope=_SCOPES_BACK[of("scope")],
         code=_short(of("code"), _LONGEST_CODE),

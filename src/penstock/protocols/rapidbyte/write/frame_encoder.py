@@ -16,7 +16,7 @@ from penstock.codec.arrow import arrow_type
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind, RowSchema
-from penstock.protocols.rapidbyte.wire.arrow_ipc import fitting, frame_of
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 
 _LONGEST_TEXT = 64 << 20  # of columns made JSON in one go: their text is held twice
@@ -37,7 +37,7 @@ class Frames:
             yield from self.of(batch.slice(middle))
             return
         columns = [self._column(batch.column(f.name), f.type) for f in self._fields]
-        yield from fitting([self._frame(columns)], self._limit)
+        yield from split_frames([self._frame(columns)], self._limit)
 
     def empty(self) -> Bytes:
         """A frame of no rows: it tells the columns of a stream that has none."""
