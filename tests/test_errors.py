@@ -16,7 +16,7 @@ from penstock.errors import (
     SourceError,
     StateError,
 )
-from penstock.tables.contract import Ahead, Behind
+from penstock.tables.contract import TableAhead, TableBehind
 
 
 def tree(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:
@@ -48,7 +48,7 @@ def test_every_class_comes_back_as_itself_with_all_of_its_fields(kind: type[Pens
 
 def test_no_two_classes_have_one_name() -> None:
     names = [kind.__name__ for kind in CLASSES]
-    assert len(set(names)) == len(names) and {Ahead, Behind, Refused} < set(CLASSES)
+    assert len(set(names)) == len(names) and {TableAhead, TableBehind, Refused} < set(CLASSES)
 
 
 def test_a_log_error_is_not_taken_for_a_state_error() -> None:

@@ -36,7 +36,7 @@ from penstock.protocols.contract import StateRole
 from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.state.contract import Holder, Lease
 from penstock.state.memory import MemoryStore
-from penstock.tables.contract import Held, LoadResult, judge
+from penstock.tables.contract import LastLoad, LoadResult, already_committed
 
 
 class Crash(BaseException):
@@ -138,7 +138,7 @@ class Table:
     """Rows by arrival, and what it remembers of each key, as every format does."""
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)  # id, version, seq
-    applied: dict[str, Held] = field(default_factory=dict)
+    applied: dict[str, LastLoad] = field(default_factory=dict)
 
 
 class SimLoader:
@@ -175,10 +175,10 @@ class SimLoader:
         assert world.loads.setdefault((load.key, load.number), load) == load  # L3
         world.step("table.commit.before")
         table = world.tables.setdefault(load.stream, Table())
-        known = judge(load, table.applied.get(load.key))
+        known = already_committed(load, table.applied.get(load.key))
         if known is not None:
             return known
-        table.applied[load.key] = Held(load.number, load.token)
+        table.applied[load.key] = LastLoad(load.number, load.token)
         kept = [] if load.replaces else table.rows
         if load.mode is DestinationSyncMode.append_dedup:
             best: dict[int, tuple[int, int, int]] = {r[0]: r for r in kept}

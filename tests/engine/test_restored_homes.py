@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
 from penstock.state.contract import Holder, Lease, Reset
-from penstock.tables.contract import Ahead, Behind
+from penstock.tables.contract import TableAhead, TableBehind
 
 APPEND, DEDUP, OVERWRITE = (
     DestinationSyncMode.append,
@@ -91,7 +91,7 @@ def test_L3_a_restored_home_is_told_and_marks_nothing(name: str) -> None:
     full = reading(scenario, 10)
     for _ in range(2):
         outcome = run(restored, full)
-        assert outcome.errors and all(isinstance(e, Ahead) for e in outcome.errors)
+        assert outcome.errors and all(isinstance(e, TableAhead) for e in outcome.errors)
         assert all(e.exit_code == 6 and "adopt sim" in (e.hint or "") for e in outcome.errors)
         assert not outcome.complete
         assert saved_positions(restored) == before
@@ -108,7 +108,7 @@ def test_L3_a_restored_home_is_told_and_marks_nothing(name: str) -> None:
     assert not run(restored, reading(scenario, 12)).errors
     assert set(ids(restored, "a")) == set(rows(12)["a"])
     # and now the first home is the one that was left behind
-    assert any(isinstance(e, Ahead) for e in run(world, reading(scenario, 14)).errors)
+    assert any(isinstance(e, TableAhead) for e in run(world, reading(scenario, 14)).errors)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -129,7 +129,7 @@ def test_L3_a_home_copied_at_any_step_loses_nothing(name: str) -> None:
         assert set(ids(world, "a")) == set(rows(5)["a"])
         full = reading(scenario, 7)
         outcome = run(other, full)
-        assert outcome.errors and all(isinstance(e, Ahead) for e in outcome.errors), (name, at)
+        assert outcome.errors and all(isinstance(e, TableAhead) for e in outcome.errors), (name, at)
         check_true(other, full)
         adopt(other)
         again = run(other, full)
@@ -182,7 +182,11 @@ def test_L3_a_table_that_lacks_loads_is_noticed(name: str, lost: str) -> None:
         world.tables[A] = earlier
     outcome = run(world, reading(scenario, 6))
     (error,) = outcome.errors
-    assert isinstance(error, Behind) and error.exit_code == 5 and "--recreate" in (error.hint or "")
+    assert (
+        isinstance(error, TableBehind)
+        and error.exit_code == 5
+        and "--recreate" in (error.hint or "")
+    )
     assert saved_positions(world)["a"] == before["a"]
     # taken as it is: only what is new comes
     kept = home_of(world)
@@ -245,4 +249,4 @@ def test_L3_after_a_reset_the_table_may_be_gone() -> None:
 
 
 def test_errors_are_told_apart() -> None:
-    assert issubclass(Ahead, PenstockError) and not issubclass(Ahead, Behind)
+    assert issubclass(TableAhead, PenstockError) and not issubclass(TableAhead, TableBehind)

@@ -73,7 +73,7 @@ class FuzzDestination(Destination):
     def needs(self) -> SessionNeeds:
         return SessionNeeds()
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         del mode
         return None
 

@@ -81,7 +81,7 @@ def _known_number_is_done(stack: ExitStack) -> None:
         known = held is not None and held.number >= load.number
         return LoadResult(0, repeated=True) if known else None
 
-    stack.enter_context(mock.patch.object(memory, "judge", judge))
+    stack.enter_context(mock.patch.object(memory, "already_committed", judge))
 
 
 def _rejects_are_no_failure(stack: ExitStack) -> None:

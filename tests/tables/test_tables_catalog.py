@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError, DestinationError, PenstockError
-from penstock.tables.contract import Ahead, LoadResult, TableName
+from penstock.tables.contract import LoadResult, TableAhead, TableName
 from penstock.tables.delta import DeltaTables
-from penstock.tables.delta_places import table_name
+from penstock.tables.delta_locations import table_name
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_overwrite_by_name_is_one_commit_and_repeats_safely_L6(
         LoadResult(1)
     ]
     (told,) = tables.commit(spark, [new])
-    assert isinstance(told, Ahead)  # or 8 were gone
+    assert isinstance(told, TableAhead)  # or 8 were gone
     assert ids(tables, spark) == [("8", None), ("9", 1.5)]
     history = spark.sql(f"DESCRIBE HISTORY {tables.location(TableName(None, 't'))}")
     assert history.count() == 3
@@ -117,9 +117,9 @@ def test_a_catalog_that_ends_with_the_session_is_refused(
     spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tables would be lost with exit 0 (L1)."""
-    from penstock.tables import delta_places
+    from penstock.tables import delta_locations
 
-    monkeypatch.setattr(delta_places, "SCRATCH_WAREHOUSE", "lasting warehouse")
+    monkeypatch.setattr(delta_locations, "SCRATCH_WAREHOUSE", "lasting warehouse")
     outcome = DeltaTables("catalog:spark_catalog.gone").commit(spark, [loads.load(1, [{"id": 1}])])
     assert isinstance(outcome[0], ConfigError)
     assert outcome[0].code == "destination.catalog_in_memory"

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.tables import delta
-from penstock.tables.contract import Ahead, Behind, LoadResult, TableLoad, TableName
+from penstock.tables.contract import LoadResult, TableAhead, TableBehind, TableLoad, TableName
 from penstock.tables.open import open_table
 
 pytestmark = pytest.mark.spark
@@ -51,11 +51,11 @@ def test_L3_copies_and_lost_tables_are_told(tables: Any, spark: Any, loads: Any)
     assert one(2, "b", 1) == LoadResult(0, repeated=True)
     for number, token, follows in ((2, "x", 1), (1, "a", 0), (4, "x", 1), (2, "x", None)):
         told = one(number, token, follows)
-        assert isinstance(told, Ahead) and told.number == 2, (number, token, follows, told)
+        assert isinstance(told, TableAhead) and told.number == 2, (number, token, follows, told)
         told = one(number, token, follows, "append_dedup")
-        assert isinstance(told, Ahead), (number, token, follows, told)
+        assert isinstance(told, TableAhead), (number, token, follows, told)
     told = one(5, "x", 4)
-    assert isinstance(told, Behind) and told.number == 2
+    assert isinstance(told, TableBehind) and told.number == 2
     assert ids(tables, spark) == [1, 2]
     assert one(5, "c", None, "append_dedup") == LoadResult(1)  # adopted
     assert one(6, "d", 5) == LoadResult(1)
@@ -67,13 +67,13 @@ def test_L3_copies_and_lost_tables_are_told(tables: Any, spark: Any, loads: Any)
             entry.write_text("\n".join(kept))
         for checksum in log.glob("*.crc"):
             checksum.unlink()
-        assert isinstance(one(8, "x", 7), Behind)
+        assert isinstance(one(8, "x", 7), TableBehind)
         assert one(7, "e", 6) == LoadResult(1)
         spark.sql(f"RESTORE TABLE delta.`{log.parent}` TO VERSION AS OF 1").collect()
         told = one(8, "f", 7)
-        assert isinstance(told, Behind) and "rolled back" in told.message
+        assert isinstance(told, TableBehind) and "rolled back" in told.message
     shutil.rmtree(tables.location(TableName(None, "t")))
-    assert isinstance(one(9, "f", 7), Behind)
+    assert isinstance(one(9, "f", 7), TableBehind)
     assert one(9, "g", None) == LoadResult(1)
     assert ids(tables, spark) == [9]
 
@@ -118,7 +118,7 @@ def test_L3_a_conflict_is_told_in_a_line(
     spark: Any, loads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = open_table("delta", str(tmp_path / "lake"))
-    real, tries = delta._Commit._write, []
+    real, tries = delta._LoadCommit._write, []
 
     def held_up(self: Any, *args: Any, **more: Any) -> Any:
         tries.append(1)
@@ -128,7 +128,7 @@ def test_L3_a_conflict_is_told_in_a_line(
             )
         return real(self, *args, **more)
 
-    monkeypatch.setattr(delta._Commit, "_write", held_up)
+    monkeypatch.setattr(delta._LoadCommit, "_write", held_up)
     load = given(loads.load(1, [{"id": 1, "v": "a"}]), "a", 0)
     (told,) = tables.commit(spark, [load])
     assert isinstance(told, LoadResult) and told.written == 1
@@ -137,7 +137,7 @@ def test_L3_a_conflict_is_told_in_a_line(
     def never(self: Any, *args: Any, **more: Any) -> Any:
         raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException ...")
 
-    monkeypatch.setattr(delta._Commit, "_write", never)
+    monkeypatch.setattr(delta._LoadCommit, "_write", never)
     monkeypatch.setattr(delta.time, "sleep", lambda seconds: None)
     (failed,) = tables.commit(spark, [given(loads.load(2, [{"id": 2}]), "b", 1)])
     assert isinstance(failed, PenstockError) and failed.code == "destination.conflict"

@@ -9,7 +9,7 @@ from penstock.errors import LeaseLost
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Load, Shape
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
-from penstock.tables.contract import Ahead, LoadResult, TableLoad, TableName
+from penstock.tables.contract import LoadResult, TableAhead, TableLoad, TableName
 from penstock.tables.memory import MemoryTables
 
 
@@ -44,7 +44,7 @@ def test_append_replace_and_repetition_L3() -> None:
     assert tables.commit(None, [load(1, "a")]) == [LoadResult(2)]
     assert tables.commit(None, [load(1, "a")]) == [LoadResult(0, repeated=True)]
     (other,) = tables.commit(None, [load(0, "b")])
-    assert isinstance(other, Ahead)
+    assert isinstance(other, TableAhead)
     assert tables.commit(None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
     assert held(tables) == [(2, 1, 3)]
 

@@ -19,7 +19,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import SavedState
-from penstock.tables.contract import LoadResult, Place
+from penstock.tables.contract import DestinationEndpoint, LoadResult
 
 _SHOWN = 10
 
@@ -57,7 +57,7 @@ class Accounting:
             self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
         return self.streams[stream]
 
-    def place(self, stream: PlannedStream, place: Place) -> None:
+    def place(self, stream: PlannedStream, place: DestinationEndpoint) -> None:
         """Where its rows go."""
         line = self.stream(stream.id)
         if stream.configured.fills_generation:

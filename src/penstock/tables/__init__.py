@@ -1,2 +1,3 @@
-"""Built-in destinations that Spark writes, one module a format. ``contract`` is what the engine
-knows; ``parquet`` and ``delta`` implement it; ``memory`` is the in-memory twin."""
+"""Built-in destinations that Spark writes, one module a format. The engine imports ``contract`` and
+``open`` only; ``parquet`` and ``delta`` implement the contract, ``memory`` is its in-memory twin
+for tests."""

@@ -1,7 +1,9 @@
-"""Casts between two types of one column: the value where nothing of it is lost, else NULL.
+"""Casts a column from one type to another: keeps each value that fits exactly, else gives NULL.
 
-Built once per column and applied to a Spark column; nested types cast field by field, and each
-field that can lose a value says so, so that the row's changes can name it (L9).
+A :class:`Cast` is built once per column from two types and applied to Spark columns. Nested types
+are cast field by field. For each field whose value can be lost, the cast has a test for it, so that
+the row's change list can name the field (L9). Not here: which type a table's column gets
+(``schema_evolution``), the change list (``load_frame``).
 """
 
 import functools
@@ -23,17 +25,18 @@ _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
 
 
 class Cast(NamedTuple):
-    """``value`` gives the value in its new type; ``misfits``: the path of a field, and whether its
-    value was lost."""
+    """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
+    can lose, its path and a map from the column to whether the value was lost."""
 
     value: Apply
-    misfits: tuple[tuple[str, Apply], ...]
+    failures: tuple[tuple[str, Apply], ...]
 
 
 def casts_between(
     source: Sequence[Field], target: Sequence[Field], change: TypeChange
 ) -> dict[str, Cast]:
-    """A cast for each column that both sides have."""
+    """A cast, by name, for each column that both sides have. ``change``: ``null`` gives NULL for
+    every value whose type differs."""
     wanted = {f.name: f.type for f in target}
     return {
         f.name: _cast(f.type, wanted[f.name], f.name, change) for f in source if f.name in wanted
@@ -51,15 +54,15 @@ def _cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast
         inner = _cast(have.item, want.item, path, change)
 
         def any_lost(c: "Column") -> "Column":
-            found = F.exists(
-                c, lambda x: functools.reduce(operator.or_, (m(x) for _, m in inner.misfits))
+            lost = F.exists(
+                c, lambda x: functools.reduce(operator.or_, (m(x) for _, m in inner.failures))
             )
-            return F.coalesce(found, F.lit(False))
+            return F.coalesce(lost, F.lit(False))
 
         def each(c: "Column") -> "Column":
             return F.transform(c, inner.value)
 
-        return Cast(each, ((path, any_lost),) if inner.misfits else ())
+        return Cast(each, ((path, any_lost),) if inner.failures else ())
     return _scalar_cast(have, want, path, change)
 
 
@@ -96,27 +99,27 @@ def _struct_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
         ]
         return F.when(c.isNotNull(), F.struct(*fields))
 
-    def reach(name: str, lost: Apply) -> Apply:
-        def at_field(c: "Column") -> "Column":
+    def of_field(name: str, lost: Apply) -> Apply:
+        def field_lost(c: "Column") -> "Column":
             return lost(c.getField(name))
 
-        return at_field
+        return field_lost
 
-    misfits = tuple(
-        (at, reach(name, lost)) for name, cast in inner.items() for at, lost in cast.misfits
+    failures = tuple(
+        (at, of_field(name, lost)) for name, cast in inner.items() for at, lost in cast.failures
     )
-    return Cast(value, misfits)
+    return Cast(value, failures)
 
 
 def null_of(kind: DataType) -> "Column":
-    """A NULL of that type."""
+    """A Spark literal: NULL of type ``kind``."""
     from pyspark.sql import functions as F
 
     return F.lit(None).cast(ddl(kind))
 
 
 def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
-    """The value as ``want`` where nothing of it is lost, else NULL."""
+    """``c`` cast to ``want``, NULL where the cast would lose part of the value."""
     from pyspark.sql import functions as F
 
     if want.kind is Kind.string:
@@ -127,23 +130,23 @@ def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
         return _from_text(c, want)
     numbers = have.kind in _NUMERIC and want.kind in _NUMERIC
     if numbers or (have.kind in _TEMPORAL and want.kind in _TEMPORAL):
-        there = c.try_cast(ddl(want))
-        return F.when(there.try_cast(ddl(have)).eqNullSafe(c), there)
+        cast = c.try_cast(ddl(want))
+        return F.when(cast.try_cast(ddl(have)).eqNullSafe(c), cast)
     return null_of(want)
 
 
 def _from_text(c: "Column", want: DataType) -> "Column":
     from pyspark.sql import functions as F
 
-    there = c.try_cast(ddl(want))
+    cast = c.try_cast(ddl(want))
     if want.kind in (Kind.integer, Kind.date):
-        return F.when(there.cast("string") == c, there)
+        return F.when(cast.cast("string") == c, cast)
     if want.kind is Kind.boolean:
-        return F.when(F.lower(c).isin("true", "false"), there)
+        return F.when(F.lower(c).isin("true", "false"), cast)
     if want.kind is Kind.decimal:
-        return F.when(there == c.try_cast("decimal(38,18)"), there)
+        return F.when(cast == c.try_cast("decimal(38,18)"), cast)
     if want.kind is Kind.timestamp_ntz:
-        return F.when(~c.rlike(r"(Z|[+-]\d\d:?\d\d)$"), there)
+        return F.when(~c.rlike(r"(Z|[+-]\d\d:?\d\d)$"), cast)
     if want.kind in (Kind.number, Kind.timestamp):
-        return there
+        return cast
     return null_of(want)

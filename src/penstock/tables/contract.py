@@ -1,10 +1,10 @@
-"""The contract of a table format.
+"""Defines what the engine may ask of a table format, and the structs that both exchange.
 
-Neighbours: ``engine.deliver.table_loader`` gives :class:`TableLoad` and gets a result per load;
-``spark`` gives the session. A format knows nothing of logs, ledgers or sources. Every commit is
-idempotent by (``load.key``, ``load.number``) (L3), and every format asks :func:`judge` whether the
-table stands where the load expects it.
-"""
+The engine passes :class:`TableLoad` values to :meth:`TableFormat.commit` and gets one
+:class:`LoadResult` or error per load. Every commit is idempotent by (``load.key``, ``load.number``)
+(L3); before it commits, each format calls :func:`already_committed`, which compares the load with
+the last load of its key that the table has. Not here: the event log, the ledger, sources.
+Neighbours: ``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens the session."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -27,35 +27,46 @@ if TYPE_CHECKING:
 
 
 class TableName(msgspec.Struct, frozen=True):
-    """Cleaned names; ``namespace`` None: the destination's root."""
+    """Names a table by cleaned names (``model.names``). ``namespace`` None: the table lies at the
+    destination's root."""
 
     namespace: str | None
     name: str
 
 
 class NewColumn(StrEnum):
+    """What to do with a column that a load has and the table has not."""
+
     add = "add"
     ignore = "ignore"
     fail = "fail"
 
 
 class RemovedColumn(StrEnum):
+    """What to do with a column that the table has and a load has not."""
+
     ignore = "ignore"
     fail = "fail"
 
 
 class TypeChange(StrEnum):
+    """What to do where a column's type differs between a load and the table."""
+
     coerce = "coerce"
     fail = "fail"
     null = "null"
 
 
 class NullabilityChange(StrEnum):
+    """What to do where a load may hold NULL in a column that could not be NULL before."""
+
     allow = "allow"
     fail = "fail"
 
 
 class SchemaEvolution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pipeline file's ``schema_evolution``: one policy per kind of change."""
+
     new_column: NewColumn = NewColumn.add
     removed_column: RemovedColumn = RemovedColumn.ignore
     type_change: TypeChange = TypeChange.coerce
@@ -63,19 +74,21 @@ class SchemaEvolution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Deletes(StrEnum):
+    """``hard``: a deleted key leaves the table; ``soft``: its row stays, with the deletion time."""
+
     hard = "hard"
     soft = "soft"
 
 
 class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one commit needs. ``parts``: absolute paths of Parquet files that carry the
+    """Describes one commit into one table. ``parts``: absolute paths of Parquet files that hold the
     columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
     CHANGES).
 
     ``load.shape`` says how rows join the table: mode, primary key, cursor (paths of cleaned column
     names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null value
-    deletes its key under append_dedup) and sync id; ``load.replaces``: the rows replace what the
-    table holds.
+    deletes its key under append_dedup) and sync id; ``load.replaces``: the load's rows replace all
+    rows of the table.
     ``metadata`` None: no metadata columns. ``change_words``: of a value that a cast loses."""
 
     load: Load
@@ -117,26 +130,28 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """``written``: rows that came out (appended, or inserted, updated and deleted by a dedup).
-    ``repeated``: the table had this load already."""
+    """Reports one committed load. ``written``: rows appended, or inserted, updated and deleted by a
+    dedup. ``repeated``: the table had this load before, and nothing was written. ``notes``: lines
+    for the report."""
 
     written: int
     repeated: bool = False
     notes: tuple[str, ...] = ()
 
 
-class Held(msgspec.Struct, frozen=True):
-    """What a table remembers of a load key: the highest number committed, and that load's token
-    (None: an earlier version's). ``undone``: the table was rolled back to a version before it."""
+class LastLoad(msgspec.Struct, frozen=True):
+    """The last load of one key that a table has: the highest number committed, and that load's
+    token (None: committed by an earlier version of Penstock). ``undone``: the table was rolled back
+    to a version before that load."""
 
     number: int
     token: str | None = None
     undone: bool = False
 
 
-class Ahead(StateError):
-    """The table has the load's number, or a higher one, of another load. ``number``: the table's
-    highest."""
+class TableAhead(StateError):
+    """Raised where the table has the load's number, or a higher one, from a different load.
+    ``number``: the table's highest."""
 
     default_code = "state.table_ahead"
     fields = (*StateError.fields, "number")
@@ -150,8 +165,8 @@ class Ahead(StateError):
         )
         self.number = number
 
-    def tell(self, pipeline: str) -> None:
-        """Give the hint its way out."""
+    def add_hint(self, pipeline: str) -> None:
+        """Sets the hint, whose commands name ``pipeline``."""
         self.hint = (
             "nothing was loaded or marked. Go on with the newer home; or `penstock state adopt "
             f"{pipeline}` takes the tables as they are, and what they have beyond this home's "
@@ -160,8 +175,9 @@ class Ahead(StateError):
         )
 
 
-class Behind(DestinationError):
-    """The table lacks a load that the ledger knows to be committed. ``number``: the table's."""
+class TableBehind(DestinationError):
+    """Raised where the table lacks a load that the ledger records as committed. ``number``: the
+    table's highest; 0: it has no load of this key."""
 
     default_code = "destination.table_behind"
     fields = (*DestinationError.fields, "number")
@@ -177,8 +193,8 @@ class Behind(DestinationError):
         )
         self.number = number
 
-    def tell(self, pipeline: str) -> None:
-        """Give the hint its way out."""
+    def add_hint(self, pipeline: str) -> None:
+        """Sets the hint, whose commands name ``pipeline``."""
         self.hint = (
             "nothing was loaded or marked, since the rows before would be missing. `penstock run "
             "--recreate` reads the streams from the start and makes their tables anew; `penstock "
@@ -186,65 +202,72 @@ class Behind(DestinationError):
         )
 
 
-def judge(load: Load, held: Held | None) -> LoadResult | None:
-    """May this load be committed into a table that remembers ``held`` of its key? None: yes; a
-    result: it is committed already. Raises :class:`Ahead`, and :class:`Behind` unless the load
-    replaces all rows (L3: what is skipped or missing is never taken for done)."""
-    number = 0 if held is None else held.number
-    if held is not None and number >= load.number:
-        same = (held.token or "") == load.token and not held.undone
+def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
+    """Compares ``load`` with ``last``, the last load of its key that the table has.
+
+    Returns None where the load must be committed now, a result with ``repeated`` where the table
+    has it already. Raises :class:`TableAhead`, and :class:`TableBehind` unless the load replaces
+    all rows (L3: a skipped or missing load is never taken for committed)."""
+    number = 0 if last is None else last.number
+    if last is not None and number >= load.number:
+        same = (last.token or "") == load.token and not last.undone
         if number == load.number and same:
             return LoadResult(0, repeated=True)
-        raise Ahead(load, number)
+        raise TableAhead(load, number)
     if load.follows is None or load.replaces:
         return None
     if number > load.follows:
-        raise Ahead(load, number)
-    if number < load.follows or (held is not None and held.undone):
-        raise Behind(load, number, undone=number == load.follows)
+        raise TableAhead(load, number)
+    if number < load.follows or (last is not None and last.undone):
+        raise TableBehind(load, number, undone=number == load.follows)
     return None
 
 
 class SessionNeeds(msgspec.Struct, frozen=True):
-    """What must be known before the Spark session exists. ``packages``: Maven coordinates."""
+    """What a destination needs of a Spark session that is not open yet. ``packages``: Maven
+    coordinates of jars; ``conf``: session settings."""
 
     packages: tuple[str, ...] = ()
     conf: dict[str, str] = {}
 
 
-class Place(Protocol):
-    """Where a pipeline's rows go, as far as its plan and its report need to know."""
+class DestinationEndpoint(Protocol):
+    """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
+    connector (``engine.plan.endpoints.Destination``). ``name``: as ``destination.use`` names it."""
 
     name: str
 
-    def needs(self) -> SessionNeeds: ...
+    def needs(self) -> SessionNeeds:
+        """Jars and settings that the Spark session must start with."""
+        ...
 
     def check(self) -> None:
-        """Without Spark: is the place writable? Raises ``DestinationError``."""
+        """Proves, without Spark, that the destination can be written to. Raises
+        ``DestinationError``; a connector ``ConfigError``."""
         ...
 
     def location(self, table: TableName) -> str:
-        """What the report shows and what readers open."""
+        """The path, URI or name under which a reader opens ``table``; the report shows it."""
         ...
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
-        """Why loads of this mode must wait for the end of the sync (a sentence for ``plan``), or
-        None where they may be committed while the source still reads."""
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
+        """A sentence for ``plan``: why loads of this mode are committed once, at the end of the
+        sync. None where they may be committed while the source still reads."""
         ...
 
-    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
-        """Why it cannot take this stream, which is configured to append_dedup by default (a clause
-        for ``plan``), or None. Nothing is left behind."""
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        """A clause for ``plan``: why the destination cannot take ``stream``, which is configured to
+        append_dedup by default. None where it can. Leaves no file behind."""
         ...
 
 
-class TableFormat(Place, Protocol):
-    """One destination of one format, at one place."""
+class TableFormat(DestinationEndpoint, Protocol):
+    """A destination of one table format, at one path or in one database; holds all its tables."""
 
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
-        """One outcome per load, in order; a load that fails does not stop the others. A process
-        that dies inside leaves each load either invisible, visible, or (files of one Parquet load)
-        partly visible until it is repeated."""
+        """Commits ``loads`` and returns one outcome per load, in order; a load that fails does not
+        stop the others. A process that dies during the call leaves each load either invisible,
+        visible, or (files of one Parquet load) partly visible until it is repeated."""
         ...

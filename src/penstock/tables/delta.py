@@ -1,13 +1,13 @@
-"""Tables in Delta Lake, spoken in SQL and by the DataFrame writer; the jar is enough.
+"""Writes loads into Delta Lake tables by SQL and the DataFrame writer; needs Delta's jar only.
 
-Every load is one commit that carries (key, number) as Delta's transaction id: a load whose number
-the table has is skipped by Delta itself (L3). It takes the id from two settings that it never
-resets, so they are set around the one statement, under a lock that every write of this process
-holds. The commit's userMetadata has the same and the load's token, by which the table's history
-tells a repeated load from another home's, and where the table stands. Widening a column is a commit
-of its own before the load's. A commit that another writer got in the way of is tried again.
-Neighbours: ``delta_places`` says where a table is, ``load_frame``
-gives the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
+Every load is one commit that carries (key, number) as Delta's transaction id: Delta itself skips a
+load whose number the table has (L3). Delta reads the id from two session settings that it never
+resets, so they are set for one statement, under a lock that every write of this process takes. The
+commit's userMetadata holds key, number and the load's token (:class:`_CommitNote`): by the token a
+repeated load is told from another home's load of the same number. Widening a column is a commit of
+its own before the load's. A commit that conflicts with another writer's is tried again.
+Neighbours: ``delta_locations`` reads and writes one table by path or by name, ``load_frame``
+builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
 
 import importlib.metadata
@@ -33,21 +33,21 @@ from penstock.spark.error_text import table_failure
 from penstock.spark.types import ddl, quoted, row_schema
 from penstock.tables import load_frame
 from penstock.tables.contract import (
-    Ahead,
-    Held,
+    LastLoad,
     LoadResult,
     SessionNeeds,
+    TableAhead,
     TableLoad,
     TableName,
-    judge,
+    already_committed,
 )
-from penstock.tables.delta_places import (
+from penstock.tables.delta_locations import (
     PREFIX,
-    Commit,
-    Database,
-    InCatalog,
-    InFolder,
-    Place,
+    CatalogDatabase,
+    CatalogLocation,
+    FolderLocation,
+    HistoryEntry,
+    TableLocation,
     is_missing,
 )
 from penstock.tables.parquet_folders import make_writable, prove_writable
@@ -59,12 +59,12 @@ ARTIFACTS = {  # by Spark's minor version
     "4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"),
     "4.2": ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"),
 }
-TYPE_WIDENING = "type_widening"  # option: Delta's own, which locks some other readers out
+TYPE_WIDENING = "type_widening"  # option: use Delta's type widening, which some readers cannot read
 _CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # the artifact asks for 33 files, of which Spark has most and Delta needs none
+    # the artifact depends on 33 files: Spark has most of them, Delta needs none of the others
     "spark.jars.excludes": "org.*:*,com.*:*,io.unitycatalog:*,io.delta:delta-kernel*",
 }
 _TXN = "spark.databricks.delta.write.txn"
@@ -78,12 +78,12 @@ CONFLICT_TRIES = 8
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 _write_lock = threading.RLock()
-_views = itertools.count()
+_view_ids = itertools.count()
 
 
 class DeltaTables:
-    """The destination ``delta:PATH``: PATH local or any URI that Spark writes to, or
-    ``catalog:CATALOG.DATABASE`` of the Spark session."""
+    """The destination ``delta:PATH``. PATH is a local path, a URI that Spark writes to, or
+    ``catalog:CATALOG.DATABASE`` for tables in a catalog of the Spark session."""
 
     name = "delta"
 
@@ -96,7 +96,7 @@ class DeltaTables:
                 code="config.unknown_option",
                 hint=f"its only option is {TYPE_WIDENING}: true | false",
             )
-        self._database = Database(path) if path.startswith(PREFIX) else None
+        self._database = CatalogDatabase(path) if path.startswith(PREFIX) else None
         if self._database is not None:
             self._local, self._root = None, path
             return
@@ -127,10 +127,10 @@ class DeltaTables:
             return ".".join(self._database.name(table))
         return "/".join(p for p in (self._root, table.namespace, table.name) if p)
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return None
 
-    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
 
     def commit(
@@ -154,12 +154,14 @@ class DeltaTables:
         return outcomes
 
     def _commit(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
-        """Under the same number until no other writer gets in the way, a few times."""
+        """Commits one load; tries again under the same number after a conflict with another writer,
+        at most :data:`CONFLICT_TRIES` times. Raises ``DestinationError``
+        (``destination.conflict``)."""
         for attempt in itertools.count(1):
             try:
                 with _write_lock:
-                    place = self._place(spark, load.table)
-                    done = _Commit(spark, place, load, self._widens).run()
+                    location = self._location(spark, load.table)
+                    done = _LoadCommit(spark, location, load, self._widens).run()
             except Exception as failure:
                 if isinstance(failure, PenstockError) or not _CONFLICT.search(str(failure)):
                     raise
@@ -173,10 +175,10 @@ class DeltaTables:
                 return msgspec.structs.replace(done, notes=(*done.notes, note))
         raise AssertionError("unreachable")
 
-    def _place(self, spark: "SparkSession", table: TableName) -> Place:
+    def _location(self, spark: "SparkSession", table: TableName) -> TableLocation:
         if self._database is not None:
-            return InCatalog(spark, self._database.name(table))
-        return InFolder(spark, self.location(table), self._local is not None)
+            return CatalogLocation(spark, self._database.name(table))
+        return FolderLocation(spark, self.location(table), self._local is not None)
 
 
 def _conflict(load: TableLoad, tries: int) -> DestinationError:
@@ -190,115 +192,126 @@ def _conflict(load: TableLoad, tries: int) -> DestinationError:
     )
 
 
-class _Mark(msgspec.Struct, frozen=True):
-    """Our part of a commit's userMetadata. ``user``: what the session would have written."""
+class _CommitNote(msgspec.Struct, frozen=True):
+    """The JSON that Penstock writes as a commit's userMetadata: the load's key, number and token.
+    ``user``: the userMetadata that the session was set to write."""
 
-    penstock: str  # the load's key
+    penstock: str  # the load's key; the field's name is stored in tables
     number: int
     token: str
     user: str | None = None
 
 
-class _Commit:
-    """One load into one table."""
+class _LoadCommit:
+    """Commits one load into one table, once (:meth:`run`). Raises ``TableAhead``, ``TableBehind``,
+    ``SchemaError`` and what Spark raises. ``widens``: widen columns by Delta's type widening."""
 
-    def __init__(self, spark: "SparkSession", place: Place, load: TableLoad, widens: bool) -> None:
+    def __init__(
+        self, spark: "SparkSession", location: TableLocation, load: TableLoad, widens: bool
+    ) -> None:
         self.spark = spark
-        self.place = place
+        self.location = location
         self.load = load
         self.widens = widens
 
     def run(self) -> LoadResult:
         load = self.load
         old = self._columns()
-        known = judge(load.load, self._held() if old is not None else None)
-        if known is not None:
-            return known
-        columns = load_frame.target_columns(load, old, self.place.held)
+        result = already_committed(load.load, self._last_load() if old is not None else None)
+        if result is not None:
+            return result
+        columns = load_frame.target_columns(load, old, self.location.rows)
         if old is not None and columns.widened and not load.load.replaces:
             old = self._widen(old, columns.fields)
         dedups = load.mode is DestinationSyncMode.append_dedup
         fresh = load_frame.read_parts(self.spark, load)
         if not dedups:
-            return self._write(load_frame.in_shape(fresh, load, columns.fields), columns.fields)
+            return self._write(load_frame.load_rows_as(fresh, load, columns.fields), columns.fields)
         load_frame.key_sql(load, columns.fields)
-        shaped = load_frame.in_shape(fresh, load, columns.fields, keep=load_frame.ORDER)
+        shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=load_frame.ORDER)
         newest = load_frame.newest(shaped, load, columns.fields).drop(*load_frame.ORDER)
         if old is not None and not load.load.replaces:
             return self._merge(newest, old, columns.fields)
-        kept = newest.filter(f"NOT ({load_frame.gone_sql(load, columns.fields)})")
+        kept = newest.filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
         return self._write(kept, columns.fields, count=True)
 
-    # -- what is there
+    # -- the table as it is
 
     def _columns(self) -> tuple[Field, ...] | None:
         from pyspark.errors import AnalysisException
 
         try:
-            found = row_schema(self.place.held().schema).fields
+            columns = row_schema(self.location.rows().schema).fields
         except AnalysisException as failure:
             if is_missing(failure):
                 return None
             raise
-        if isinstance(self.place, InCatalog):
-            self.place.prove_delta()
-        return found
+        if isinstance(self.location, CatalogLocation):
+            self.location.prove_delta()
+        return columns
 
-    def _held(self) -> Held | None:
-        """What the table remembers of the load's key. Where the load follows none, Delta itself
-        tells whether the table has its number (:meth:`_skipped`)."""
-        return self._newest_mark() if self.load.load.follows else None
+    def _last_load(self) -> LastLoad | None:
+        """The last load of this key in the table. None, unread, for a load that follows none: Delta
+        itself skips it where the table has its number (:meth:`_skipped`)."""
+        return self._last_load_in_history() if self.load.load.follows else None
 
-    def _newest_mark(self) -> Held | None:
-        back: int | None = None  # the lowest version that the table was restored to since
-        for commit in self.place.history():
-            mark = _mark(commit.note)
-            if mark is not None and mark.penstock == self.load.load.key:
-                return Held(mark.number, mark.token, back is not None and back < commit.version)
+    def _last_load_in_history(self) -> LastLoad | None:
+        restored_to: int | None = None  # the lowest version that the table was restored to since
+        for commit in self.location.history():
+            note = _parse_note(commit.note)
+            if note is not None and note.penstock == self.load.load.key:
+                return LastLoad(
+                    note.number,
+                    note.token,
+                    restored_to is not None and restored_to < commit.version,
+                )
             if commit.restored is not None:
-                back = commit.restored if back is None else min(back, commit.restored)
-        return self._in_log()
+                restored_to = (
+                    commit.restored if restored_to is None else min(restored_to, commit.restored)
+                )
+        return self._last_load_in_log()
 
-    def _in_log(self) -> Held | None:
-        """From the transaction ids in checkpoints and in the commits of earlier versions: the
-        history begins after them."""
+    def _last_load_in_log(self) -> LastLoad | None:
+        """Reads the highest number of this key from the transaction ids in the table's log and its
+        checkpoints, which outlive the history's entries. It has no token."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
         numbers: list[int] = []
-        shape, log = "txn STRUCT<appId: STRING, version: BIGINT>", self.place.log_path()
+        schema, log = "txn STRUCT<appId: STRING, version: BIGINT>", self.location.log_path()
         for kind, files in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
-            reader = self.spark.read.format(kind).schema(shape)
+            reader = self.spark.read.format(kind).schema(schema)
             try:
-                found = reader.load(f"{load_frame.literal_path(log)}/{files}")
-                mine = found.where(F.col("txn.appId") == self.load.load.key)
-                newest = mine.agg(F.max("txn.version")).collect()[0][0]
+                actions = reader.load(f"{load_frame.literal_path(log)}/{files}")
+                of_key = actions.where(F.col("txn.appId") == self.load.load.key)
+                newest = of_key.agg(F.max("txn.version")).collect()[0][0]
             except AnalysisException as failure:
                 if not is_missing(failure):
                     raise
                 continue
             if newest is not None:
                 numbers.append(int(newest))
-        return Held(max(numbers)) if numbers else None
+        return LastLoad(max(numbers)) if numbers else None
 
     def _skipped(self) -> LoadResult:
-        """Delta has the number already, or a higher one: of this very load? Raises ``Ahead``."""
+        """The result of a load that Delta skipped since the table has its number or a higher one:
+        ``repeated`` where it was this load. Raises ``TableAhead`` where it was another."""
         number = self.load.load.number
-        known = judge(self.load.load, self._newest_mark() or Held(number))
-        if known is None:
-            raise Ahead(self.load.load, number)
-        return known
+        result = already_committed(self.load.load, self._last_load_in_history() or LastLoad(number))
+        if result is None:
+            raise TableAhead(self.load.load, number)
+        return result
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        """Settings that give the one statement inside its transaction id and its mark."""
+        """Sets transaction id and userMetadata for the one statement run inside; restores both."""
         conf, load = self.spark.conf, self.load.load
         user = conf.get(_NOTE, None)
-        mark = _Mark(load.key, load.number, load.token, user)
+        note = _CommitNote(load.key, load.number, load.token, user)
         try:
             conf.set(f"{_TXN}AppId", load.key)
             conf.set(f"{_TXN}Version", str(load.number))
-            conf.set(_NOTE, msgspec.json.encode(mark).decode())
+            conf.set(_NOTE, msgspec.json.encode(note).decode())
             yield
         finally:
             conf.unset(f"{_TXN}AppId")
@@ -308,15 +321,15 @@ class _Commit:
             else:
                 conf.set(_NOTE, user)
 
-    def _is_in(self, after: int) -> bool:
-        """Is this load among the commits after this version?"""
-        for commit in self.place.history():
+    def _committed_since(self, after: int) -> bool:
+        """Whether this load is among the table's commits after version ``after``."""
+        for commit in self.location.history():
             if commit.version <= after:
                 return False
-            mark = _mark(commit.note)
-            ours = self.load.load
-            if mark is not None and (mark.penstock, mark.number, mark.token) == (
-                ours.key, ours.number, ours.token
+            note = _parse_note(commit.note)
+            own = self.load.load
+            if note is not None and (note.penstock, note.number, note.token) == (
+                own.key, own.number, own.token
             ):  # fmt: skip
                 return True
         return False
@@ -330,24 +343,28 @@ class _Commit:
         from pyspark.sql import functions as F
 
         load = self.load.load
-        seen = Observation()
-        named = self.place if isinstance(self.place, InCatalog) else None
-        if count and named is None:  # Spark cannot create a table by name from an observed query
-            content = content.observe(seen, F.count(F.lit(1)).alias("written"))
+        observation = Observation()
+        catalog_table = self.location if isinstance(self.location, CatalogLocation) else None
+        # Spark cannot create a table by name from an observed query
+        observed = count and catalog_table is None
+        if observed:
+            content = content.observe(observation, F.count(F.lit(1)).alias("written"))
         writer = content.write.format("delta").mode("overwrite" if load.replaces else "append")
         writer = writer.option("overwriteSchema" if load.replaces else "mergeSchema", "true")
         if any(_NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
-        before = next(self.place.history(), Commit(-1)).version
+        before = next(self.location.history(), HistoryEntry(-1)).version
         with self._transaction():
-            self.place.save(writer)
-        if not self._is_in(before):
+            self.location.save(writer)
+        if not self._committed_since(before):
             return self._skipped()
-        if count:
-            return LoadResult(named.written() if named else int(seen.get.get("written") or 0))
-        return LoadResult(load.rows)
+        if not count:
+            return LoadResult(load.rows)
+        if catalog_table is not None:
+            return LoadResult(catalog_table.written())
+        return LoadResult(int(observation.get.get("written") or 0))
 
-    # -- append_dedup into a table that is there
+    # -- append_dedup into an existing table
 
     def _merge(
         self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
@@ -356,15 +373,15 @@ class _Commit:
         keys = zip(
             load_frame.key_sql(load, target, "s"), load_frame.key_sql(load, old, "t"), strict=True
         )
-        gone = load_frame.gone_sql(load, target, "s")
+        deleted = load_frame.deleted_sql(load, target, "s")
         newer = self._newer_sql(old, target)
-        view = f"_penstock_load_{os.getpid()}_{next(_views)}"
+        view = f"_penstock_load_{os.getpid()}_{next(_view_ids)}"
         statement = (
-            f"MERGE WITH SCHEMA EVOLUTION INTO {self.place.sql_name} t USING {view} s "
+            f"MERGE WITH SCHEMA EVOLUTION INTO {self.location.sql_name} t USING {view} s "
             f"ON {' AND '.join(f'{s} <=> {t}' for s, t in keys)} "
-            f"WHEN MATCHED AND ({newer}) AND ({gone}) THEN DELETE "
+            f"WHEN MATCHED AND ({newer}) AND ({deleted}) THEN DELETE "
             f"WHEN MATCHED AND ({newer}) THEN UPDATE SET * "
-            f"WHEN NOT MATCHED AND NOT ({gone}) THEN INSERT *"
+            f"WHEN NOT MATCHED AND NOT ({deleted}) THEN INSERT *"
         )
         newest.createOrReplaceTempView(view)
         try:
@@ -372,12 +389,12 @@ class _Commit:
                 metrics = self.spark.sql(statement).collect()
         finally:
             self.spark.catalog.dropTempView(view)
-        if not metrics:  # Delta answers nothing where it skipped the statement
+        if not metrics:  # no row: Delta skipped the statement
             return self._skipped()
         return LoadResult(int(metrics[0]["num_affected_rows"]))
 
     def _newer_sql(self, old: Sequence[Field], target: Sequence[Field]) -> str:
-        """Whether the load's row ``s`` is not older than the table's row ``t``."""
+        """A SQL condition: the load's row ``s`` is not older than the table's row ``t``."""
         load = self.load
         if load.arrival:
             return "true"
@@ -385,28 +402,29 @@ class _Commit:
         tie = "true"
         if any(f.name == at for f in old):
             tie = f"t.{quoted(at)} IS NULL OR s.{quoted(at)} >= t.{quoted(at)}"
-        ours = load_frame.cursor_sql(target, load.cursor, "s")
-        theirs = load_frame.cursor_sql(old, load.cursor, "t")
-        if ours is None or theirs is None:
+        load_cursor = load_frame.cursor_sql(target, load.cursor, "s")
+        table_cursor = load_frame.cursor_sql(old, load.cursor, "t")
+        if load_cursor is None or table_cursor is None:
             return tie
         newer = (
-            f"{ours} > {theirs} OR ({theirs} IS NULL AND {ours} IS NOT NULL) "
-            f"OR ({ours} <=> {theirs} AND ({tie}))"
+            f"{load_cursor} > {table_cursor} "
+            f"OR ({table_cursor} IS NULL AND {load_cursor} IS NOT NULL) "
+            f"OR ({load_cursor} <=> {table_cursor} AND ({tie}))"
         )
-        bare = load_frame.bare_delete_sql(load, target, "s")
-        return f"{newer} OR ({bare} AND ({tie}))"
+        cursorless = load_frame.cursorless_delete_sql(load, target, "s")
+        return f"{newer} OR ({cursorless} AND ({tie}))"
 
     # -- columns that become wider
 
     def _widen(self, old: tuple[Field, ...], target: Sequence[Field]) -> tuple[Field, ...]:
-        """Give the table's columns their new types, in a commit of its own; the same again if that
-        was done before."""
+        """Gives the table's columns the types of ``target`` in a commit of its own, and returns its
+        columns then. Safe to repeat."""
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         if not (self.widens and self._alter(old, after)):
-            content = load_frame.old_in_shape(self.place.held(), old, self.load, after)
+            content = load_frame.table_rows_as(self.location.rows(), old, self.load, after)
             writer = content.write.format("delta").mode("overwrite")
-            self.place.save(writer.option("overwriteSchema", "true"))
+            self.location.save(writer.option("overwriteSchema", "true"))
         return after
 
     def _alter(self, old: Sequence[Field], after: Sequence[Field]) -> bool:
@@ -415,23 +433,23 @@ class _Commit:
         changed = [new for was, new in zip(old, after, strict=True) if was.type != new.type]
         try:
             self.spark.sql(
-                f"ALTER TABLE {self.place.sql_name} "
+                f"ALTER TABLE {self.location.sql_name} "
                 "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
             )
             for field in changed:
                 self.spark.sql(
-                    f"ALTER TABLE {self.place.sql_name} ALTER COLUMN {quoted(field.name)} "
+                    f"ALTER TABLE {self.location.sql_name} ALTER COLUMN {quoted(field.name)} "
                     f"TYPE {ddl(field.type)}"
                 )
         except PySparkException:
-            return False  # not one of the widenings that Delta has
+            return False  # Delta lacks this widening: the caller rewrites the table
         return True
 
 
-def _mark(note: str) -> _Mark | None:
+def _parse_note(note: str) -> _CommitNote | None:
     if '"penstock"' not in note:
         return None
     try:
-        return msgspec.json.decode(note, type=_Mark)
+        return msgspec.json.decode(note, type=_CommitNote)
     except msgspec.DecodeError:
         return None

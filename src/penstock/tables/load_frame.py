@@ -1,9 +1,9 @@
-"""Rows of a load as a DataFrame in the shape of its table; shared by the formats.
+"""Builds the DataFrame of a load with the columns of its table; the formats share it.
 
-Reads parts with a given schema (nothing is inferred, nothing collected), casts what differs from
-the table's columns (a value that does not fit becomes NULL and an entry in the row's changes, L9),
-adds the metadata columns, and keeps the newest row per key. Not here: what the table's columns are
-(``schema_evolution``), how rows are committed (the formats).
+Reads parts with a given schema (Spark infers none and collects no row), casts columns whose type
+differs from the table's (a value that does not fit becomes NULL and an entry in the row's change
+list, L9), adds the metadata columns, and keeps the newest row per key. Not here: which columns the
+table gets (``schema_evolution``), how rows are committed (the formats).
 """
 
 import functools
@@ -38,50 +38,56 @@ from penstock.spark.types import (
 )
 from penstock.tables.casts import Cast, casts_between, null_of
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
-from penstock.tables.schema_evolution import Columns, evolve
+from penstock.tables.schema_evolution import EvolvedColumns, evolve
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, beside the part's columns
 ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
-LOAD = "_penstock_load"  # which of several loads a row belongs to
+LOAD = "_penstock_load"  # the index of the row's load among several
 ORDER = ("_penstock_at", "_penstock_arrival")  # EXTRACTED_AT and SEQ, apart from metadata columns
-KNOWN = "_penstock_known"  # whether the table had a row of this key
-_CURSOR = "_penstock_cursor"  # what a row's cursor counts as
+IN_TABLE = "_penstock_known"  # whether the table had a row of this key
+_CURSOR = "_penstock_cursor"  # the value by which rows of a key are compared
+_RANK = "_penstock_rank"  # 1: the newest row of its key
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
 
 
 def load_fields(load: TableLoad) -> tuple[Field, ...]:
-    """The columns that the load brings: its data, then its metadata columns."""
+    """The columns of the load's rows: data columns, then metadata columns."""
     data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
     return data + (metadata_fields(load.metadata) if load.metadata else ())
 
 
-def own_columns(load: TableLoad) -> frozenset[str]:
+def metadata_columns(load: TableLoad) -> frozenset[str]:
+    """The names of the load's metadata columns; empty where it has none."""
     return (
         frozenset(f.name for f in metadata_fields(load.metadata)) if load.metadata else frozenset()
     )
 
 
 def target_columns(
-    load: TableLoad, old: Sequence[Field] | None, held: "Callable[[], DataFrame | None]"
-) -> Columns:
-    """The table's columns after ``load``. ``held`` gives the table's rows: they are scanned only
-    where a column would become a double, which it may not if an old number lost digits by it."""
+    load: TableLoad, old: Sequence[Field] | None, table_rows: "Callable[[], DataFrame | None]"
+) -> EvolvedColumns:
+    """The table's columns after ``load``. ``old``: its columns before; None: there is no table.
+    ``table_rows`` reads the table; it is called only where a column becomes wider, to prove that no
+    old number loses digits as a double. Raises ``SchemaError`` (``schema_evolution.evolve``)."""
     before = tuple(old) if old is not None else None
-    name, new, own = load.table.name, load_fields(load), own_columns(load)
-    columns = evolve(name, before, new, load.evolution, replaces=load.load.replaces, own=own)
+    name, new, metadata = load.table.name, load_fields(load), metadata_columns(load)
+    columns = evolve(
+        name, before, new, load.evolution, replaces=load.load.replaces, metadata=metadata
+    )
     if before and columns.widened:
-        rows = held()
+        rows = table_rows()
         if rows is not None and loses_digits(rows, before, columns.fields):
-            return evolve(name, before, new, load.evolution, own=own, to_double=False)
+            return evolve(name, before, new, load.evolution, metadata=metadata, to_double=False)
     return columns
 
 
-def gone_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> str:
-    """SQL for whether a row stands for a deletion that must not stay in the table."""
+def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> str:
+    """A SQL condition: the row deletes its key and, under hard deletes, must not be in the
+    table."""
     column = load.deleted_column
     if column is None or load.deletes is Deletes.soft or all(f.name != column for f in target):
         return "false"
@@ -89,8 +95,8 @@ def gone_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> str:
 
 
 def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
-    """Every row of the load's parts, with the internal columns, its sync and its generation, and
-    :data:`ORDER`."""
+    """Every row of the load's parts: its data and internal columns, :data:`ORDER`, :data:`SYNC` and
+    :data:`GENERATION`."""
     from pyspark.sql import functions as F
 
     schema = part_schema(load.schema)
@@ -108,8 +114,9 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
 
 
 def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) -> "DataFrame":
-    """The same for several loads of equal columns at once, with :data:`LOAD`, the load's place in
-    ``loads``. ``listing``: a file that is written to say which part belongs to which load."""
+    """As :func:`read_parts`, for several loads of equal columns in one DataFrame, without
+    :data:`ORDER` and with :data:`LOAD`, the load's index in ``loads``. ``listing``: a JSON-lines
+    file that is written here and maps each part to its load."""
     from pyspark.sql import functions as F
 
     lines = [
@@ -126,22 +133,23 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
     paths = [literal_path(part) for load in loads for part in load.parts]
     escaped = F.regexp_replace("_metadata.file_path", r"\+", "%2B")
     part = F.regexp_replace(F.url_decode(escaped), "^file:/+", "/")
-    found = spark.read.schema(part_schema(loads[0].schema)).parquet(*paths)
-    owned = found.withColumn("part", part).join(F.broadcast(owners), "part", "left")
-    lost = F.concat(F.lit("a part belongs to no load: "), F.col("part"))
-    sure = F.when(F.col(LOAD).isNull(), F.raise_error(lost).cast("int")).otherwise(F.col(LOAD))
-    return owned.withColumn(LOAD, sure)
+    rows = spark.read.schema(part_schema(loads[0].schema)).parquet(*paths)
+    owned = rows.withColumn("part", part).join(F.broadcast(owners), "part", "left")
+    reason = F.concat(F.lit("a part belongs to no load: "), F.col("part"))
+    checked = F.when(F.col(LOAD).isNull(), F.raise_error(reason).cast("int"))
+    return owned.withColumn(LOAD, checked.otherwise(F.col(LOAD)))
 
 
-def as_held(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """Rows that the table has, with what :func:`newest` compares them by."""
+def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
+    """The table's rows (columns ``fields``) with the columns by which :func:`newest` compares them:
+    :data:`ORDER` and :data:`ORIGIN` 0."""
     from pyspark.sql import functions as F
 
     at = load.metadata.extracted_at if load.metadata else None
-    known = at is not None and any(f.name == at for f in fields)
+    has_time = at is not None and any(f.name == at for f in fields)
     return rows.withColumns(
         {
-            ORDER[0]: F.col(quoted(at)) if known and at else F.lit(None).cast("timestamp"),
+            ORDER[0]: F.col(quoted(at)) if has_time and at else F.lit(None).cast("timestamp"),
             ORDER[1]: F.lit(None).cast("bigint"),
             ORIGIN: F.lit(0),
         }
@@ -149,14 +157,15 @@ def as_held(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Dat
 
 
 def literal_path(path: str) -> str:
-    """A path that Spark does not read as a pattern."""
+    """``path`` with its glob characters escaped, so that Spark reads it literally."""
     return _GLOB.sub(r"\\\1", path)
 
 
-def in_shape(
+def load_rows_as(
     rows: "DataFrame", load: TableLoad, target: Sequence[Field], keep: Sequence[str] = ()
 ) -> "DataFrame":
-    """``rows`` of :func:`read_parts` as ``target`` columns, followed by ``keep`` as they are."""
+    """Casts ``rows`` of :func:`read_parts` to the ``target`` columns and adds the metadata columns;
+    the columns ``keep`` follow unchanged."""
     from pyspark.sql import functions as F
 
     casts = casts_between(
@@ -164,42 +173,44 @@ def in_shape(
     )
     changes = F.coalesce(F.col(CHANGES), _no_changes())
     changes = _with_entries(changes, casts, load.change_words)
-    own = _metadata_values(load.metadata, changes) if load.metadata else {}
-    return rows.select(*_columns(casts, target, own), *keep)
+    metadata = _metadata_values(load.metadata, changes) if load.metadata else {}
+    return rows.select(*_columns(casts, target, metadata), *keep)
 
 
-def old_in_shape(
+def table_rows_as(
     rows: "DataFrame", old: Sequence[Field], load: TableLoad, target: Sequence[Field]
 ) -> "DataFrame":
-    """The table's rows, whose columns are ``old``, as ``target`` columns."""
+    """Casts ``rows`` of the table, whose columns are ``old``, to the ``target`` columns. A value
+    lost by it gets an entry in the change list where the table has metadata columns."""
     from pyspark.sql import functions as F
 
     casts = casts_between(old, target, TypeChange.coerce)
-    own: dict[str, Column] = {}
+    metadata: dict[str, Column] = {}
     if load.metadata and any(f.name == load.metadata.meta for f in old):
         meta = F.col(quoted(load.metadata.meta))
         changes = F.coalesce(meta.getField("changes"), _no_changes())
         changes = _with_entries(changes, casts, load.change_words)
-        own[load.metadata.meta] = F.struct(
+        metadata[load.metadata.meta] = F.struct(
             meta.getField("sync_id").alias("sync_id"), changes.alias("changes")
         )
-    return rows.select(*_columns(casts, target, own))
+    return rows.select(*_columns(casts, target, metadata))
 
 
 def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field]) -> bool:
-    """Whether a row the table has would lose a value on its way to ``target`` (one scan)."""
-    misfits = _misfits(casts_between(old, target, TypeChange.coerce))
-    if not misfits:
+    """Whether casting the table's ``rows`` to ``target`` would lose a value in any row (one
+    scan)."""
+    failures = _cast_failures(casts_between(old, target, TypeChange.coerce))
+    if not failures:
         return False
-    return not rows.filter(functools.reduce(operator.or_, (m for _, m in misfits))).isEmpty()
+    return not rows.filter(functools.reduce(operator.or_, (m for _, m in failures))).isEmpty()
 
 
 def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """One row per primary key: newest by cursor (:func:`cursor_sql`), then extraction time, then
-    (where ``rows`` have :data:`ORIGIN`) the load before the table, then arrival. Under
-    ``load.arrival`` the first two say nothing. A delete without a cursor has that of the newest row
-    that came before it. Keys compare null-safe. ``rows`` must carry :data:`ORDER`; with ORIGIN the
-    answer has :data:`KNOWN`."""
+    """Keeps one row per primary key: the newest by cursor (:func:`cursor_sql`), then extraction
+    time, then (where ``rows`` have :data:`ORIGIN`) the load's before the table's, then arrival.
+    Under ``load.arrival`` cursor and extraction time are not compared. A delete without a cursor is
+    given the highest cursor among the rows of its key that arrived before it. Keys compare
+    null-safe. ``rows`` must have :data:`ORDER`; with ORIGIN the result has :data:`IN_TABLE`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -208,32 +219,28 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     arrival = [ORDER[1]]
     if ORIGIN in rows.columns:
         arrival = [ORIGIN, ORDER[1]]
-        rows = rows.withColumn(KNOWN, F.min(ORIGIN).over(same_key) == 0)
+        rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
     order: list[Column] = []
     cursor = cursor_sql(fields, load.cursor)
     if cursor and not load.arrival:
-        own, bare = F.expr(cursor), bare_delete_sql(load, fields)
-        if bare != "false":
+        value, cursorless = F.expr(cursor), cursorless_delete_sql(load, fields)
+        if cursorless != "false":
             before = same_key.orderBy(*(F.col(c).asc_nulls_first() for c in arrival))
             until = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-            own = F.when(F.expr(bare), F.max(own).over(until)).otherwise(own)
-        rows = rows.withColumn(_CURSOR, own)
+            value = F.when(F.expr(cursorless), F.max(value).over(until)).otherwise(value)
+        rows = rows.withColumn(_CURSOR, value)
         order.append(F.col(_CURSOR).desc_nulls_last())
     if not load.arrival:
         order.append(F.col(ORDER[0]).desc_nulls_last())
     order += [F.col(c).desc_nulls_last() for c in arrival]
-    place = F.row_number().over(same_key.orderBy(*order))
-    return (
-        rows.withColumn("_penstock_place", place)
-        .filter("_penstock_place = 1")
-        .drop("_penstock_place", _CURSOR)
-    )
+    rank = F.row_number().over(same_key.orderBy(*order))
+    return rows.withColumn(_RANK, rank).filter(f"{_RANK} = 1").drop(_RANK, _CURSOR)
 
 
 def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
-    """SQL for what a cursor compares by; None where the columns do not have it. Text compares as
-    text, as times in ISO 8601 should, unless it is a number: then it compares by its value, and
-    is older than all text that is none. Blank text is no cursor."""
+    """A SQL expression for the value by which cursors at ``path`` are compared; None where
+    ``fields`` lack the path. Text is compared as text (right for times in ISO 8601), unless it is a
+    number: numbers are compared by value, and sort before all other text. Blank text is NULL."""
     sql = path_sql(fields, path, alias)
     if sql is None or not _is_text(fields, path):
         return sql
@@ -245,7 +252,7 @@ def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str
 
 
 def _is_text(fields: Sequence[Field], path: FieldPath) -> bool:
-    """True of a path that ends in a text column, or goes on inside JSON text."""
+    """Whether ``path`` ends in a text column, or continues inside JSON text."""
     kind, inside = None, tuple(fields)
     for name in path:
         if kind is Kind.string:
@@ -255,8 +262,8 @@ def _is_text(fields: Sequence[Field], path: FieldPath) -> bool:
     return kind is Kind.string
 
 
-def bare_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
-    """SQL for whether a row is a delete that carries no cursor, as one that has only its key."""
+def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
+    """A SQL condition: the row is a delete without a cursor value (often it has its key only)."""
     cursor = path_sql(fields, load.cursor, alias)
     column = load.deleted_column
     if cursor is None or column is None or all(f.name != column for f in fields):
@@ -266,24 +273,29 @@ def bare_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -
 
 
 def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[str]:
-    """The primary key's columns in SQL. Raises ``SchemaError`` (``schema.primary_key``)."""
-    found = [path_sql(fields, path, alias) for path in load.primary_key]
-    if not found or None in found:
-        lost = [".".join(p) for p, sql in zip(load.primary_key, found, strict=True) if not sql]
+    """A SQL expression per field of the primary key. Raises ``SchemaError``
+    (``schema.primary_key``) where there is no key or the table lacks a field of it."""
+    keys = [path_sql(fields, path, alias) for path in load.primary_key]
+    if not keys or None in keys:
+        missing = [".".join(p) for p, sql in zip(load.primary_key, keys, strict=True) if not sql]
         raise SchemaError(
             f"table {load.table.name}: append_dedup needs a primary key, and "
-            + (f"the table has no column {', '.join(lost)}" if lost else "the stream has none"),
+            + (
+                f"the table has no column {', '.join(missing)}"
+                if missing
+                else "the stream has none"
+            ),
             code="schema.primary_key",
             where=load.table.name,
             stream=str(load.stream),
             hint="set primary_key to columns that the stream has, or use append",
         )
-    return [sql for sql in found if sql]
+    return [sql for sql in keys if sql]
 
 
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
-    """SQL for a path of column names; None where the columns do not have it. A path that goes on
-    inside JSON text reads it there."""
+    """A SQL expression for a path of column names; None where ``fields`` lack it. A path that
+    continues below a text column reads that column as JSON."""
     sql, inside = (f"{alias}." if alias else ""), tuple(fields)
     for depth, name in enumerate(path):
         field = next((f for f in inside if f.name == name), None)
@@ -303,13 +315,13 @@ def _text(value: str, quote: str = "'") -> str:
 
 
 def _columns(
-    casts: dict[str, Cast], target: Sequence[Field], own: "dict[str, Column]"
+    casts: dict[str, Cast], target: Sequence[Field], metadata: "dict[str, Column]"
 ) -> "list[Column]":
     from pyspark.sql import functions as F
 
     columns: list[Column] = []
     for field in target:
-        value = own.get(field.name)
+        value = metadata.get(field.name)
         if value is None and field.name in casts:
             value = casts[field.name].value(F.col(quoted(field.name)))
         if value is None:
@@ -336,7 +348,7 @@ def _no_changes() -> "Column":
 
 
 def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords) -> "Column":
-    """``changes`` and one entry for every value that a cast loses."""
+    """Appends to the change list ``changes`` one entry for every value that a cast loses."""
     from pyspark.sql import functions as F
 
     entries = [
@@ -348,16 +360,16 @@ def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords)
                 F.lit(words.reason).alias("reason"),
             ),
         )
-        for path, lost in _misfits(casts)
+        for path, lost in _cast_failures(casts)
     ]
     return F.concat(changes, F.array_compact(F.array(*entries))) if entries else changes
 
 
-def _misfits(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
+def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
     from pyspark.sql import functions as F
 
     return [
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
-        for path, lost in cast.misfits
+        for path, lost in cast.failures
     ]

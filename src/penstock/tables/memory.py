@@ -1,10 +1,10 @@
-"""The in-memory twin of a table: the same commits, for crash schedules by the thousand.
+"""Implements the table contract in memory, for tests that run thousands of crash schedules.
 
-Rows are the dictionaries that ``resolve`` gives for a part, internal columns included; what a table
-keeps of a load is decided as the real formats decide it (append, replace, newest per key, deletes,
-idempotence by key and number). No Spark, no types, no schema evolution. A commit is one step;
-``on_step`` is called with ``table.commit.before`` and ``table.commit.after`` around it and may
-raise, as a process that dies there would.
+Rows are the dictionaries that ``resolve`` returns for a part, internal columns included. Which rows
+a table keeps follows the same rules as in the real formats (append, replace, newest per key,
+deletes, idempotence by key and number). A commit is atomic; ``on_step`` is called with
+``table.commit.before`` and ``table.commit.after`` around it and may raise, as if the process died
+there. Not here: Spark, column types, schema evolution. Neighbours: ``contract``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldP
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
 from penstock.tables.contract import (
     Deletes,
-    Held,
+    LastLoad,
     LoadResult,
     SessionNeeds,
     TableLoad,
     TableName,
-    judge,
+    already_committed,
 )
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ Row = Mapping[str, Any]
 
 
 class MemoryTables:
-    """``rows``: what each table holds, in order. ``applied``: per table and load key, what it
-    remembers of the key. Both outlive a run, as a real destination does."""
+    """A destination whose tables are lists. ``rows``: each table's rows, in order. ``applied``: the
+    last load per table and load key. Both outlive a run, as a real destination does. ``waits``:
+    the answers of :meth:`single_load_reason`."""
 
     name = "memory"
 
@@ -43,7 +44,7 @@ class MemoryTables:
         waits: Mapping[DestinationSyncMode, str] | None = None,
     ) -> None:
         self.rows: dict[TableName, list[Row]] = {}
-        self.applied: dict[tuple[TableName, str], Held] = {}
+        self.applied: dict[tuple[TableName, str], LastLoad] = {}
         self._resolve = resolve
         self._on_step = on_step
         self._waits = dict(waits or {})
@@ -57,17 +58,17 @@ class MemoryTables:
     def location(self, table: TableName) -> str:
         return f"memory:{table.namespace or ''}/{table.name}"
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return self._waits.get(mode)
 
-    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
 
     def commit(
         self, spark: "SparkSession | None", loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
-        """``spark`` is not used. What ``on_step`` raises passes through, unless it is one of our
-        errors: then it is that load's outcome."""
+        """As ``TableFormat.commit``; ``spark`` is not used. An exception of ``on_step`` passes
+        through, except a ``PenstockError``, which becomes that load's outcome."""
         outcomes: list[LoadResult | PenstockError] = []
         for load in loads:
             try:
@@ -77,26 +78,26 @@ class MemoryTables:
         return outcomes
 
     def _commit(self, load: TableLoad) -> LoadResult:
-        mark = (load.table, load.load.key)
-        known = judge(load.load, self.applied.get(mark))
-        if known is not None:
-            return known
+        key = (load.table, load.load.key)
+        result = already_committed(load.load, self.applied.get(key))
+        if result is not None:
+            return result
         fresh = [row for part in load.parts for row in self._resolve(part)]
-        held = [] if load.load.replaces else self.rows.get(load.table, [])
+        old = [] if load.load.replaces else self.rows.get(load.table, [])
         if load.mode is DestinationSyncMode.append_dedup:
-            content, written = _newest(held, fresh, load)
+            content, written = _newest(old, fresh, load)
         else:
-            content, written = [*held, *fresh], len(fresh)
+            content, written = [*old, *fresh], len(fresh)
         self._on_step("table.commit.before")
         self.rows[load.table] = content
-        self.applied[mark] = Held(load.load.number, load.load.token)
+        self.applied[key] = LastLoad(load.load.number, load.load.token)
         self._on_step("table.commit.after")
         return LoadResult(written)
 
 
-def _newest(held: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[list[Row], int]:
-    """One row per key, and how many rows came out of the load."""
-    table = {_key(row, load): row for row in held}
+def _newest(old: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[list[Row], int]:
+    """The table's rows after an append_dedup load, one per key, and how many rows it wrote."""
+    table = {_key(row, load): row for row in old}
     newest = {key: _age(row, load) for key, row in table.items()}
     cursors = {key: age[:2] for key, age in newest.items()}  # the highest so far
     best: dict[tuple[Any, ...], Row] = {}
@@ -134,7 +135,8 @@ def _age(row: Row, load: TableLoad) -> tuple[Any, ...]:
 
 
 def _by_value(text: str) -> tuple[bool, Decimal, str] | None:
-    """As ``tables.load_frame.cursor_sql``: numbers by their value, before all other text."""
+    """The value by which a text cursor is compared, as in ``tables.load_frame.cursor_sql``: numbers
+    by value, before all other text; None for blank text."""
     if not text.strip():
         return None
     try:

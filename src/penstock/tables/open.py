@@ -1,4 +1,5 @@
-"""From a name to a table format: ``parquet``, ``delta``; each imported when it is asked for."""
+"""Opens a table format by its name (``parquet``, ``delta``). Each format is imported on first
+use."""
 
 from collections.abc import Mapping
 
@@ -9,9 +10,10 @@ KINDS = ("parquet", "delta")
 
 
 def open_table(kind: str, path: str, options: Mapping[str, str] | None = None) -> TableFormat:
-    """The destination ``kind`` at ``path``. ``options`` are the format's own, as text.
+    """Returns the destination of format ``kind`` at ``path``. ``options``: the format's own, as
+    text.
 
-    Imports no Spark and touches no file. Raises ``ConfigError``: ``config.unknown_table``,
+    Imports no Spark and reads no file. Raises ``ConfigError``: ``config.unknown_table``,
     ``config.unknown_option``, ``destination.not_local``."""
     if kind == "parquet":
         from penstock.tables.parquet import ParquetTables

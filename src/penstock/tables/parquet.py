@@ -1,12 +1,12 @@
-"""Tables as folders of Parquet files, without any jar.
+"""Writes loads into tables that are folders of Parquet files; needs no jar.
 
-``ROOT/namespace/name`` (or ``ROOT/name``) is read by plain ``spark.read.parquet``, DuckDB and
+``ROOT/namespace/name`` (or ``ROOT/name``) can be read by plain ``spark.read.parquet``, DuckDB and
 pandas: all files of a table have the same columns. A plain append stages its files and renames them
-into the folder (a reader may see a load file by file); whatever replaces rows, keeps the newest per
-key or changes columns writes a new complete folder and exchanges the two in one step. Appends of
-many tables with equal columns share one Spark job (``small_loads``). Neighbours:
-``parquet_folders`` knows what lies on the disk, ``load_frame`` what the rows are,
-``schema_evolution`` what the columns become.
+into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
+per key or changes columns writes a complete new folder and exchanges the two in one step. Appends
+to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
+``parquet_folders`` reads and changes the folders, ``load_frame`` builds the rows,
+``schema_evolution`` the columns.
 """
 
 import shutil
@@ -25,7 +25,13 @@ from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.types import struct_type
 from penstock.tables import load_frame
-from penstock.tables.contract import LoadResult, SessionNeeds, TableLoad, TableName, judge
+from penstock.tables.contract import (
+    LoadResult,
+    SessionNeeds,
+    TableLoad,
+    TableName,
+    already_committed,
+)
 from penstock.tables.parquet_folders import (
     Marker,
     Root,
@@ -44,8 +50,8 @@ from penstock.tables.small_loads import write_each
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-BATCH_LOADS = 2000  # loads of one shape in one Spark job
-BATCH_BYTES = 64 << 20  # and of their records as the source sent them: more goes alone
+BATCH_LOADS = 2000  # at most so many loads of equal columns in one Spark job
+BATCH_BYTES = 64 << 20  # of source records in one such job; a larger load has a job of its own
 PARALLEL_JOBS = 4
 _WRITTEN = "written"
 _REWRITES = (
@@ -56,8 +62,9 @@ _REWRITES = (
 Outcome = LoadResult | PenstockError
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """What one load does to its table, from the marker as it was read."""
+class _LoadPlan(msgspec.Struct, frozen=True):
+    """How one load changes its table. ``marker``: the table's, as it was read before the job;
+    ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one."""
 
     index: int
     load: TableLoad
@@ -68,7 +75,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class ParquetTables:
-    """The destination ``parquet:PATH``; PATH on a local file system."""
+    """The destination ``parquet:PATH``; PATH must be on a local file system."""
 
     name = "parquet"
 
@@ -88,10 +95,10 @@ class ParquetTables:
     def location(self, table: TableName) -> str:
         return str(self._root.folder(table))
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return _REWRITES if mode is DestinationSyncMode.append_dedup else None
 
-    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         if can_exchange(self._root.path):
             return None
         return (
@@ -123,20 +130,22 @@ def _local(path: str) -> Path:
 
 
 def _waves(loads: Sequence[TableLoad]) -> list[list[tuple[int, TableLoad]]]:
-    """Loads of one table follow each other; those of one wave are all of different tables."""
+    """Groups indexed loads into waves that are committed one after another: the loads of a wave are
+    all of different tables, and loads of one table keep their order."""
     waves: list[list[tuple[int, TableLoad]]] = []
-    seen: dict[TableName, int] = {}
+    newest_wave: dict[TableName, int] = {}
     for index, load in enumerate(loads):
-        turn = seen.get(load.table, -1) + 1
-        seen[load.table] = turn
-        if turn == len(waves):
+        wave = newest_wave.get(load.table, -1) + 1
+        newest_wave[load.table] = wave
+        if wave == len(waves):
             waves.append([])
-        waves[turn].append((index, load))
+        waves[wave].append((index, load))
     return waves
 
 
 class _Wave:
-    """Loads of different tables, committed in as few Spark jobs as their shapes allow."""
+    """Commits loads of different tables, in one Spark job for appends of equal columns. Puts each
+    outcome into ``outcomes`` by the load's index."""
 
     def __init__(
         self, spark: "SparkSession", root: Root, staging: Path, outcomes: dict[int, Outcome]
@@ -155,7 +164,7 @@ class _Wave:
                 done.result()
         sync_file_system(self.root.path)
 
-    def _guarded_plan(self, index: int, load: TableLoad) -> _Plan | None:
+    def _guarded_plan(self, index: int, load: TableLoad) -> _LoadPlan | None:
         try:
             plan = self._plan(index, load)
         except Exception as failure:
@@ -166,32 +175,32 @@ class _Wave:
             return None
         return plan
 
-    def _plan(self, index: int, load: TableLoad) -> _Plan | LoadResult:
+    def _plan(self, index: int, load: TableLoad) -> _LoadPlan | LoadResult:
         folder = self.root.folder(load.table)
         marker = read_marker(folder)
-        known = judge(load.load, marker.held(load.load.key) if marker else None)
-        if known is not None:
-            return known
+        result = already_committed(load.load, marker.last_load(load.load.key) if marker else None)
+        if result is not None:
+            return result
         old = marker.columns if marker else None
         columns = load_frame.target_columns(
-            load, old, lambda: self._held(folder, marker) if marker else None
+            load, old, lambda: self._table_rows(folder, marker) if marker else None
         )
         dedups = load.mode is DestinationSyncMode.append_dedup
         if dedups:
             load_frame.key_sql(load, columns.fields)
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
-        return _Plan(index, load, folder, marker, columns.fields, rewrites)
+        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites)
 
-    def _held(self, folder: Path, marker: Marker) -> "DataFrame | None":
+    def _table_rows(self, folder: Path, marker: Marker) -> "DataFrame | None":
         files = finished_files(folder, marker)
         if not files:
             return None
         reader = self.spark.read.schema(struct_type(marker.columns))
         return reader.parquet(*map(load_frame.literal_path, files))
 
-    # -- a new folder, exchanged
+    # -- loads that replace the table's folder
 
-    def _alone(self, plan: _Plan) -> Callable[[], None]:
+    def _alone(self, plan: _LoadPlan) -> Callable[[], None]:
         def job() -> None:
             try:
                 self.outcomes[plan.index] = LoadResult(self._rewrite(plan))
@@ -200,12 +209,12 @@ class _Wave:
 
         return job
 
-    def _rewrite(self, plan: _Plan) -> int:
+    def _rewrite(self, plan: _LoadPlan) -> int:
         from pyspark.sql import Observation
 
         staged = self.staging / f"table-{plan.index}"
-        seen = Observation()
-        self._new_content(plan, seen).write.parquet(str(staged))
+        observation = Observation()
+        self._new_content(plan, observation).write.parquet(str(staged))
         name_rewritten(staged)
         load = plan.load.load
         applied = plan.marker.applied if plan.marker else {}
@@ -218,44 +227,44 @@ class _Wave:
             put_folder(staged, plan.folder)
         shutil.rmtree(staged, ignore_errors=True)
         if plan.load.mode is DestinationSyncMode.append_dedup:
-            return int(seen.get.get(_WRITTEN) or 0)
+            return int(observation.get.get(_WRITTEN) or 0)
         return load.rows
 
-    def _new_content(self, plan: _Plan, seen: "Observation") -> "DataFrame":
+    def _new_content(self, plan: _LoadPlan, observation: "Observation") -> "DataFrame":
         from pyspark.sql import functions as F
 
         load, target = plan.load, plan.target
-        fresh = load_frame.in_shape(self._parts(load), load, target, keep=load_frame.ORDER)
+        fresh = load_frame.load_rows_as(self._parts(load), load, target, keep=load_frame.ORDER)
         replaces, marker = load.load.replaces, plan.marker
-        held = self._held(plan.folder, marker) if marker and not replaces else None
+        rows = self._table_rows(plan.folder, marker) if marker and not replaces else None
         old = None
-        if held is not None and marker is not None:
-            old = load_frame.old_in_shape(held, marker.columns, load, target)
+        if rows is not None and marker is not None:
+            old = load_frame.table_rows_as(rows, marker.columns, load, target)
         names = [F.col(load_frame.quoted(f.name)) for f in target]
         if load.mode is not DestinationSyncMode.append_dedup:
             fresh = fresh.select(*names)
             return old.unionByName(fresh) if old is not None else fresh
         both = fresh.withColumn(load_frame.ORIGIN, F.lit(1))
         if old is not None:
-            both = load_frame.as_held(old, load, target).unionByName(both)
+            both = load_frame.with_table_order(old, load, target).unionByName(both)
         kept = load_frame.newest(both, load, target)
-        gone = F.expr(load_frame.gone_sql(load, target))
-        counts = (F.col(load_frame.ORIGIN) == 1) & (~gone | F.col(load_frame.KNOWN))
-        kept = kept.observe(seen, F.sum(F.when(counts, 1).otherwise(0)).alias(_WRITTEN))
-        return kept.filter(~gone).select(*names)
+        deleted = F.expr(load_frame.deleted_sql(load, target))
+        counts = (F.col(load_frame.ORIGIN) == 1) & (~deleted | F.col(load_frame.IN_TABLE))
+        kept = kept.observe(observation, F.sum(F.when(counts, 1).otherwise(0)).alias(_WRITTEN))
+        return kept.filter(~deleted).select(*names)
 
     def _parts(self, load: TableLoad) -> "DataFrame":
         return load_frame.read_parts(self.spark, load)
 
-    # -- files beside those that are there
+    # -- loads that only add files
 
-    def _together(self, batch: Sequence[_Plan]) -> Callable[[], None]:
+    def _together(self, batch: Sequence[_LoadPlan]) -> Callable[[], None]:
         def job() -> None:
             self._append_all(batch)
 
         return job
 
-    def _append_all(self, batch: Sequence[_Plan]) -> None:
+    def _append_all(self, batch: Sequence[_LoadPlan]) -> None:
         try:
             staged = self._stage(batch)
             sync_file_system(self.staging)
@@ -275,26 +284,25 @@ class _Wave:
             except Exception as failure:
                 self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
 
-    def _stage(self, batch: Sequence[_Plan]) -> list[list[Path]]:
-        """Write every load's files, in one job."""
+    def _stage(self, batch: Sequence[_LoadPlan]) -> list[list[Path]]:
+        """Writes the files of all loads in one Spark job; returns each load's files."""
         first = batch[0]
-        place = self.staging / f"append-{first.index}-{len(batch)}"
+        folder = self.staging / f"append-{first.index}-{len(batch)}"
         if len(batch) == 1:
-            fresh = load_frame.in_shape(self._parts(first.load), first.load, first.target)
-            fresh.write.mode("overwrite").parquet(str(place))
-            return [[place / name for name in parquet_files(place)]]
+            fresh = load_frame.load_rows_as(self._parts(first.load), first.load, first.target)
+            fresh.write.mode("overwrite").parquet(str(folder))
+            return [[folder / name for name in parquet_files(folder)]]
         if first.target == load_frame.load_fields(first.load):
-            return [
-                [f] for f in write_each(self.spark, [p.load for p in batch], first.target, place)
-            ]
-        listing = place.with_suffix(".json")
-        read = load_frame.read_many(self.spark, [p.load for p in batch], listing)
-        shaped = load_frame.in_shape(read, first.load, first.target, keep=(load_frame.LOAD,))
-        shaped.write.mode("overwrite").partitionBy(load_frame.LOAD).parquet(str(place))
-        folders = [place / f"{load_frame.LOAD}={turn}" for turn in range(len(batch))]
-        return [[folder / name for name in parquet_files(folder)] for folder in folders]
+            loads = [plan.load for plan in batch]
+            return [[file] for file in write_each(self.spark, loads, first.target, folder)]
+        listing = folder.with_suffix(".json")
+        rows = load_frame.read_many(self.spark, [p.load for p in batch], listing)
+        projected = load_frame.load_rows_as(rows, first.load, first.target, keep=(load_frame.LOAD,))
+        projected.write.mode("overwrite").partitionBy(load_frame.LOAD).parquet(str(folder))
+        partitions = [folder / f"{load_frame.LOAD}={index}" for index in range(len(batch))]
+        return [[path / name for name in parquet_files(path)] for path in partitions]
 
-    def _publish(self, plan: _Plan, files: Sequence[Path]) -> None:
+    def _publish(self, plan: _LoadPlan, files: Sequence[Path]) -> None:
         load = plan.load.load
         with self.root.lock(plan.load.table):
             marker = read_marker(plan.folder)
@@ -307,20 +315,21 @@ class _Wave:
                 return
             if marker is None or marker.columns != plan.target:
                 raise _conflict(plan)
-            if judge(load, marker.held(load.key)) is None:
+            if already_committed(load, marker.last_load(load.key)) is None:
                 take_files(files, plan.folder, load.key, load.number)
                 write_marker(plan.folder, marker.with_load(load))
 
 
-def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
-    """Plans that one job can write: equal columns in and out, and not too much at once."""
-    groups: dict[bytes, list[list[_Plan]]] = {}
+def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
+    """Groups plans that one Spark job can write: equal columns before and after the cast, within
+    :data:`BATCH_LOADS` and :data:`BATCH_BYTES`."""
+    groups: dict[bytes, list[list[_LoadPlan]]] = {}
     weight: dict[bytes, int] = {}
     for plan in plans:
         load = plan.load
         size = sum(p.raw_bytes for p in load.load.parts)
-        shape = [load.schema.fields, plan.target, load.metadata, load.evolution]
-        key = msgspec.json.encode(shape)
+        columns = [load.schema.fields, plan.target, load.metadata, load.evolution]
+        key = msgspec.json.encode(columns)
         if not load.load.rows or size > BATCH_BYTES:
             key += b"#%d" % plan.index
         batches = groups.setdefault(key, [[]])
@@ -332,7 +341,7 @@ def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
     return [batch for batches in groups.values() for batch in batches]
 
 
-def _conflict(plan: _Plan) -> DestinationError:
+def _conflict(plan: _LoadPlan) -> DestinationError:
     return DestinationError(
         f"table {plan.load.table.name} was changed by another process while this load was computed",
         code="destination.conflict",

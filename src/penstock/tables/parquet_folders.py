@@ -1,10 +1,10 @@
-"""Table folders on a local file system: what they hold, and how they change in one step.
+"""Reads and changes the folders of Parquet tables on a local file system, in atomic steps.
 
-A table is one folder of Parquet files and a marker, ``_penstock.json`` (hidden from readers by its
-name), which holds the table's columns and the highest number applied per load key (L3). Files of an
-appended load bear its key's hash and number; while the marker does not know that number the load is
-unfinished, and whoever rewrites the table leaves its files out. ``.penstock`` beside the tables
-holds locks and staging. Not here: rows, Spark (``parquet``).
+A table is one folder of Parquet files and a marker, ``_penstock.json`` (its name hides it from
+readers), which holds the table's columns and the highest number applied per load key (L3). The name
+of a file that a load appended has the hash of the load's key and its number; until the marker has
+that number the load is unfinished, and a rewrite of the table leaves its files out. The folder
+``.penstock`` beside the tables holds locks and staging. Not here: rows, Spark (``parquet``).
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from penstock.errors import DestinationError
 from penstock.files import replace
 from penstock.model.segments import Load
 from penstock.model.types import Field
-from penstock.tables.contract import Held, TableName
+from penstock.tables.contract import LastLoad, TableName
 
 MARKER = "_penstock.json"
 OWN_FOLDER = ".penstock"
@@ -40,7 +40,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """Version 1 of the marker. ``applied``: load key -> highest number; ``tokens``: load key ->
+    """The marker file, version 1. ``applied``: load key -> highest number; ``tokens``: load key ->
     token of the load with that number, where it has one."""
 
     columns: tuple[Field, ...]
@@ -48,11 +48,13 @@ class Marker(msgspec.Struct, frozen=True):
     version: int = 1
     tokens: dict[str, str] = {}
 
-    def held(self, key: str) -> Held | None:
+    def last_load(self, key: str) -> LastLoad | None:
+        """The last load of ``key`` in this table; None: there is none."""
         number = self.applied.get(key)
-        return None if number is None else Held(number, self.tokens.get(key))
+        return None if number is None else LastLoad(number, self.tokens.get(key))
 
     def with_load(self, load: Load) -> "Marker":
+        """This marker once ``load`` is applied."""
         tokens = {k: token for k, token in self.tokens.items() if k != load.key}
         if load.token:
             tokens[load.key] = load.token
@@ -60,8 +62,8 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 def read_marker(folder: Path) -> Marker | None:
-    """None where there is no table. Raises ``DestinationError`` (``destination.not_ours``) for a
-    folder with other content."""
+    """Reads the marker of ``folder``; None where there is no table. Raises ``DestinationError``
+    (``destination.not_ours``) for a folder with other content."""
     try:
         return msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
     except FileNotFoundError:
@@ -83,11 +85,13 @@ def _not_ours(folder: Path, reason: str) -> DestinationError:
 
 
 def write_marker(folder: Path, marker: Marker) -> None:
+    """Replaces the marker of ``folder`` in one durable step."""
     replace(folder / MARKER, msgspec.json.encode(marker), permissions=0o666)
 
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
-    """The files whose rows the table has, in the order of their names."""
+    """The paths of the files whose rows belong to the table, sorted by name; files of unfinished
+    loads are left out."""
     applied = {_key_hash(key): number for key, number in marker.applied.items()}
 
     def finished(name: str) -> bool:
@@ -100,13 +104,16 @@ def finished_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[str]:
+    """The names of the Parquet files in ``folder``, hidden ones left out; none where it is
+    absent."""
     with suppress(FileNotFoundError):
         return sorted(n for n in os.listdir(folder) if n.endswith(_SUFFIX) and n[0] not in "._")
     return []
 
 
 def take_files(staged: Sequence[Path], folder: Path, key: str, number: int) -> None:
-    """Move a load's files into a table, replacing exactly those of an earlier try."""
+    """Moves a load's files into a table's folder, in place of those of an earlier try of the
+    load."""
     stem = f"{_key_hash(key)}-{number:012d}-"
     earlier = {n for n in parquet_files(folder) if n.startswith(stem)}
     for index, file in enumerate(staged):
@@ -118,7 +125,8 @@ def take_files(staged: Sequence[Path], folder: Path, key: str, number: int) -> N
 
 
 def name_rewritten(folder: Path) -> None:
-    """Give what Spark wrote into ``folder`` the names of a rewritten table; drop what it added."""
+    """Renames the files that Spark wrote into ``folder`` as files of a rewritten table, and deletes
+    all others (checksums, ``_SUCCESS``)."""
     token = secrets.token_hex(4)
     for index, name in enumerate(parquet_files(folder)):
         os.rename(folder / name, folder / f"{_REWRITTEN}-{token}-{index:05d}{_SUFFIX}")
@@ -128,9 +136,9 @@ def name_rewritten(folder: Path) -> None:
 
 
 def prove_writable(folder: Path) -> None:
-    """Whether ``folder`` is, or could be made, a folder to write to: by a file in what there is of
-    it, which leaves nothing behind (permission bits say nothing to root, or of a read-only file
-    system). Raises ``DestinationError`` (``destination.not_writable``)."""
+    """Proves that ``folder`` can be written to, or created: writes a temporary file into it or its
+    nearest existing parent. (Permission bits do not tell for root, nor on a read-only file system.)
+    Leaves nothing behind. Raises ``DestinationError`` (``destination.not_writable``)."""
     try:
         nearest = next(p for p in (folder, *folder.parents) if p.exists())
         if not nearest.is_dir():
@@ -141,7 +149,7 @@ def prove_writable(folder: Path) -> None:
 
 
 def make_writable(folder: Path) -> None:
-    """Create ``folder`` and write a file there, which leaves nothing behind. Raises
+    """Creates ``folder`` and proves by a temporary file that it can be written to. Raises
     ``DestinationError`` (``destination.not_writable``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +177,7 @@ def _key_hash(key: str) -> str:
 
 
 class Root:
-    """The folder that holds a destination's tables."""
+    """The folder that holds a destination's tables, with its locks and staging in ``.penstock``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -179,12 +187,14 @@ class Root:
         return self.path / (table.namespace or "") / table.name
 
     def prepare(self) -> None:
-        """Create what is missing and prove that files can be written. ``DestinationError``."""
+        """Creates the folders that are missing and proves that files can be written there. Raises
+        ``DestinationError``."""
         make_writable(self.own)
 
     @contextmanager
     def lock(self, table: TableName) -> Generator[None]:
-        """Hold the table against other processes and threads; waits 60 s at most."""
+        """Locks the table against other processes and threads; waits :data:`LOCK_SECONDS` at most.
+        Raises ``DestinationError`` (``destination.table_locked``)."""
         name = hashlib.sha256(msgspec.json.encode([table.namespace, table.name])).hexdigest()[:16]
         handle = os.open(self.own / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + LOCK_SECONDS
@@ -205,8 +215,8 @@ class Root:
 
     @contextmanager
     def staging(self) -> Generator[Path]:
-        """A private folder on the tables' file system, removed at the end; what dead processes left
-        is removed first."""
+        """Creates a private folder on the tables' file system, removed at the end; first removes
+        the staging folders of dead processes."""
         self._sweep()
         while True:
             token = secrets.token_hex(8)
@@ -244,42 +254,42 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-def put_folder(new: Path, place: Path) -> None:
-    """Make ``new`` the folder at ``place`` in one step; what was there is at ``new`` afterwards.
+def put_folder(new: Path, target: Path) -> None:
+    """Makes ``new`` the folder at path ``target`` in one step; the old folder is at ``new`` then.
 
     Raises ``DestinationError`` (``destination.no_exchange``) where the file system cannot."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if not place.exists():
-        os.rename(new, place)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        os.rename(new, target)
         return
-    number = _exchange(new, place)
+    number = _exchange(new, target)
     if not number:
         return
     if number not in _UNSUPPORTED:
-        raise OSError(number, os.strerror(number), str(place))
+        raise OSError(number, os.strerror(number), str(target))
     raise DestinationError(
-        f"the file system of {place} cannot exchange two folders in one step",
+        f"the file system of {target} cannot exchange two folders in one step",
         code="destination.no_exchange",
-        where=str(place),
+        where=str(target),
         hint="use a local file system (ext4, xfs, btrfs, apfs), or a delta table",
     )
 
 
 def can_exchange(folder: Path) -> bool:
-    """Whether the file system that ``folder`` is, or would be, on can exchange two folders in one
-    step: tried with two of our own, which are removed."""
+    """Whether the file system of ``folder`` (or of its nearest existing parent) can exchange two
+    folders in one step: tried with two temporary folders, which are removed."""
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
-    with tempfile.TemporaryDirectory(prefix=".penstock-try-", dir=nearest) as tried:
-        one, other = Path(tried, "one"), Path(tried, "other")
+    with tempfile.TemporaryDirectory(prefix=".penstock-try-", dir=nearest) as folder_name:
+        one, other = Path(folder_name, "one"), Path(folder_name, "other")
         one.mkdir()
         other.mkdir()
         return not _exchange(one, other)
 
 
-def _exchange(new: Path, place: Path) -> int:
-    """0, or the number of the error."""
+def _exchange(new: Path, target: Path) -> int:
+    """Exchanges two folders by the kernel's call; returns 0 or the error number."""
     libc = ctypes.CDLL(None, use_errno=True)
-    old, fresh = os.fsencode(place), os.fsencode(new)
+    old, fresh = os.fsencode(target), os.fsencode(new)
     if sys.platform == "darwin":
         failed = libc.renamex_np(fresh, old, _SWAP)
     elif hasattr(libc, "renameat2"):

@@ -1,8 +1,8 @@
-"""What a table's columns become when a load's differ: pure, the same for every format.
+"""Computes a table's columns after a load whose columns differ; pure, the same for every format.
 
-A table's types only widen, and only where every old value keeps its meaning; a value that does not
-fit the column it goes to becomes NULL with an entry in the row's changes (L9). Not here: casting
-(``load_frame``), rewriting (the formats).
+A column's type only widens, and only where every old value keeps its meaning; a new value that does
+not fit its column becomes NULL with an entry in the row's change list (L9). Not here: casting
+(``casts``, ``load_frame``), rewriting the table's files (the formats).
 """
 
 import msgspec
@@ -20,10 +20,10 @@ _INT64_DIGITS = 19
 _MAX_DIGITS = 38
 
 
-class Columns(msgspec.Struct, frozen=True):
+class EvolvedColumns(msgspec.Struct, frozen=True):
     """``fields``: the table's columns after the load. ``added``: a column or a nested field is new;
-    ``widened``: a type is wider than before. Either means that old rows are not as the table's
-    columns say until they are rewritten (or until the format fills them in by itself)."""
+    ``widened``: a type is wider than before. After either, old files do not match ``fields`` until
+    the table is rewritten, unless the format reads an absent column as NULL."""
 
     fields: tuple[Field, ...]
     added: bool = False
@@ -37,36 +37,38 @@ def evolve(
     policy: SchemaEvolution,
     *,
     replaces: bool = False,
-    own: frozenset[str] = frozenset(),
+    metadata: frozenset[str] = frozenset(),
     to_double: bool = True,
-) -> Columns:
-    """The columns of ``table`` after a load whose rows have ``new``.
+) -> EvolvedColumns:
+    """Computes the columns of ``table`` after a load whose rows have the columns ``new``.
 
-    ``old`` None: the table is not there. ``replaces``: no old row stays, so types and columns
-    follow the load. ``own``: names of metadata columns, to which no policy applies. ``to_double``:
-    False where an old number would lose digits as a double. Types are those a table knows
+    ``old`` None: there is no table. ``replaces``: no old row stays, so types and columns follow the
+    load. ``metadata``: names of metadata columns, to which no policy applies. ``to_double``: False
+    where an old number would lose digits as a double. Types are those that a table can store
     (``spark.types.stored``). Raises ``SchemaError``: ``schema.new_column``,
     ``schema.removed_column``, ``schema.type_change``.
     """
     if old is None:
-        return Columns(new)
-    merge = _Merge(table, policy, own, to_double)
+        return EvolvedColumns(new)
+    merge = _Merge(table, policy, metadata, to_double)
     merged = merge.fields(old, new, "")
     if not replaces:
-        return Columns(merged, merge.added, merge.widened)
-    known = {f.name for f in old}
-    follows = [f for f in new if f.name in known or f.name in own or merge.adds]
-    return Columns(tuple(follows))
+        return EvolvedColumns(merged, merge.added, merge.widened)
+    existing = {f.name for f in old}
+    kept = (f for f in new if f.name in existing or f.name in metadata or merge.adds)
+    return EvolvedColumns(tuple(kept))
 
 
 class _Merge:
+    """Merges two lists of fields under the policy; ``added`` and ``widened`` are set by the way."""
+
     def __init__(
-        self, table: str, policy: SchemaEvolution, own: frozenset[str], to_double: bool
+        self, table: str, policy: SchemaEvolution, metadata: frozenset[str], to_double: bool
     ) -> None:
         self.table = table
         self.to_double = to_double
         self.policy = policy
-        self.own = own
+        self.metadata = metadata
         self.adds = policy.new_column is NewColumn.add
         self.added = False
         self.widened = False
@@ -74,35 +76,35 @@ class _Merge:
     def fields(
         self, old: tuple[Field, ...], new: tuple[Field, ...], prefix: str
     ) -> tuple[Field, ...]:
-        coming = {f.name: f for f in new}
+        unmatched = {f.name: f for f in new}
         merged: list[Field] = []
         for field in old:
             path = prefix + field.name
-            other = coming.pop(field.name, None)
+            other = unmatched.pop(field.name, None)
             if other is None:
                 self._removed(path)
                 merged.append(field)
             else:
                 merged.append(Field(field.name, field.source, self._type(field, other, path)))
-        for field in coming.values():
+        for field in unmatched.values():
             if self._adds(prefix + field.name):
                 self.added = True
                 merged.append(field)
         return tuple(merged)
 
     def _removed(self, path: str) -> None:
-        if self.policy.removed_column is RemovedColumn.fail and path not in self.own:
+        if self.policy.removed_column is RemovedColumn.fail and path not in self.metadata:
             raise self._refused("schema.removed_column", f"column {path} is no longer delivered")
 
     def _adds(self, path: str) -> bool:
-        if path in self.own:
+        if path in self.metadata:
             return True
         if self.policy.new_column is NewColumn.fail:
             raise self._refused("schema.new_column", f"column {path} is new")
         return self.adds
 
     def _type(self, old: Field, new: Field, path: str) -> DataType:
-        return old.type if path in self.own else self._merge(old.type, new.type, path)
+        return old.type if path in self.metadata else self._merge(old.type, new.type, path)
 
     def _merge(self, old: DataType, new: DataType, path: str) -> DataType:
         if old == new:
@@ -133,8 +135,8 @@ class _Merge:
 
 
 def widened(old: DataType, new: DataType) -> DataType:
-    """The type that holds every ``old`` value and as many ``new`` ones as possible; ``old`` itself
-    where none is wider."""
+    """The type that holds every ``old`` value and as many ``new`` ones as possible; ``old`` where
+    no wider type does."""
     numeric = (Kind.integer, Kind.decimal)
     if old.kind in numeric and new.kind is Kind.number:
         return new
@@ -158,6 +160,7 @@ def _whole_digits(kind: DataType) -> int:
 
 
 def described(kind: DataType) -> str:
+    """The type's name in an error message."""
     if kind.kind is Kind.decimal:
         return f"decimal({kind.precision or _MAX_DIGITS},{kind.scale or 0})"
     return kind.kind.value

@@ -1,7 +1,7 @@
-"""Many small loads in one Spark job: each load's parts become one file, without Spark's writer.
+"""Writes many small loads as Parquet files in one Spark job, one file per load, by Arrow.
 
 Spark's writer spends 30 to 50 ms a file on committer folders, checksum files and a ``chmod``
-process each; Arrow in a plain task spends about one. Only for loads that need no cast and fit a
+process each; Arrow in a plain task spends about 1 ms. Only for loads that need no cast and fit a
 task's memory; ``parquet`` decides which, and publishes the files. A file appears by rename and
 holds the whole load, so that a task that Spark runs twice writes the same file again.
 """
@@ -22,40 +22,44 @@ from penstock.tables.contract import TableLoad
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# what Spark's own files say: the columns' metadata, and (the version) that days before 1582 count
-# in the proleptic Gregorian calendar, without which Spark refuses to read such a day
+# keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
+# which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
 
 
 class _File(msgspec.Struct, frozen=True):
+    """One file to write: the paths of its load's parts, and the load's sync id and generation."""
+
     parts: tuple[str, ...]
     sync_id: int | None
     generation: int
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """What the files of one job share. ``columns``: the data columns, in the table's order."""
+    """Settings that all files of one job share. ``folder``: where they are written; ``columns``:
+    the data columns, in the table's order; ``described``: the metadata of each file."""
 
-    place: str
+    folder: str
     columns: tuple[str, ...]
     metadata: MetadataNames | None
     described: dict[str, str]
 
 
 def write_each(
-    spark: "SparkSession", loads: Sequence[TableLoad], target: Sequence[Field], place: Path
+    spark: "SparkSession", loads: Sequence[TableLoad], target: Sequence[Field], folder: Path
 ) -> list[Path]:
-    """Write each load into a file of its own in the new folder ``place``. Every load brings the
-    ``target`` columns as they are (``load_frame.load_fields``).
+    """Writes each load into a file of its own in ``folder``, which is created; returns the files in
+    the order of ``loads``. Every load must have exactly the ``target`` columns
+    (``load_frame.load_fields``).
 
     Raises ``DestinationError`` (``destination.rows_lost``) where a file has another number of rows
     than its load."""
     from pyspark.sql import functions as F
 
-    place.mkdir()
+    folder.mkdir()
     job = _Job(
-        place=str(place),
+        folder=str(folder),
         columns=tuple(f.name for f in loads[0].schema.fields),
         metadata=loads[0].metadata,
         described={
@@ -63,45 +67,45 @@ def write_each(
             _SPARK_VERSION: spark.version,
         },
     )
-    asked = [
-        (turn, msgspec.json.encode(_File(x.parts, x.sync_id, x.load.generation)).decode())
-        for turn, x in enumerate(loads)
+    requests = [
+        (index, msgspec.json.encode(_File(x.parts, x.sync_id, x.load.generation)).decode())
+        for index, x in enumerate(loads)
     ]
     write = F.udf(_writer(job), "bigint", useArrow=False).asNondeterministic()
-    files = spark.createDataFrame(asked, "turn INT, file STRING")
-    done = files.select("turn", write("turn", "file").alias("rows")).collect()
+    files = spark.createDataFrame(requests, "index INT, file STRING")
+    done = files.select("index", write("index", "file").alias("rows")).collect()
     written = {int(row[0]): int(row[1]) for row in done}
-    for turn, load in enumerate(loads):
-        if written.get(turn) != load.load.rows:
+    for index, load in enumerate(loads):
+        if written.get(index) != load.load.rows:
             raise DestinationError(
-                f"a load of {load.load.rows} rows came out with {written.get(turn, 0)}",
+                f"a load of {load.load.rows} rows came out with {written.get(index, 0)}",
                 code="destination.rows_lost",
                 where=load.table.name,
                 hint="run again: the load is repeated as it stands",
             )
-    return [place / _name(turn) for turn in range(len(loads))]
+    return [folder / _name(index) for index in range(len(loads))]
 
 
-def _name(turn: int) -> str:
-    return f"{turn:06d}.parquet"
+def _name(index: int) -> str:
+    return f"{index:06d}.parquet"
 
 
 def _writer(job: _Job) -> Callable[[int, str], int]:
-    def write(turn: int, file: str) -> int:
-        return _write(job, turn, msgspec.json.decode(file, type=_File))
+    def write(index: int, file: str) -> int:
+        return _write(job, index, msgspec.json.decode(file, type=_File))
 
     return write
 
 
-def _write(job: _Job, turn: int, file: _File) -> int:
-    """The task: one file; its rows."""
+def _write(job: _Job, index: int, file: _File) -> int:
+    """Writes one file, inside a Spark task; returns its number of rows."""
     import pyarrow.parquet as pq
 
-    path = Path(job.place, _name(turn))
+    path = Path(job.folder, _name(index))
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     writer, count = None, 0
     for part in file.parts:
-        table = _in_shape(pq.ParquetFile(part).read(), job, file)
+        table = _table_columns(pq.ParquetFile(part).read(), job, file)
         writer = writer or pq.ParquetWriter(draft, table.schema, store_schema=False)
         writer.write_table(table)
         count += table.num_rows
@@ -113,8 +117,8 @@ def _write(job: _Job, turn: int, file: _File) -> int:
     return count
 
 
-def _in_shape(table: Any, job: _Job, file: _File) -> Any:
-    """A part's Arrow table as the target's columns."""
+def _table_columns(table: Any, job: _Job, file: _File) -> Any:
+    """Builds the table's columns, data then metadata, from a part's Arrow table."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {name: table.column(name) for name in job.columns}
@@ -123,7 +127,8 @@ def _in_shape(table: Any, job: _Job, file: _File) -> Any:
         lists = table.column(CHANGES).combine_chunks()
         if isinstance(lists, pa.ChunkedArray):
             lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
-        changes: Any = pa.ListArray.from_arrays(lists.offsets, lists.values)  # absent: none
+        # without the null bitmap, so that an absent list becomes an empty one
+        changes: Any = pa.ListArray.from_arrays(lists.offsets, lists.values)
         sync: Any = pa.array([file.sync_id] * rows, pa.int64())
         columns[names.raw_id] = table.column(RAW_ID)
         columns[names.extracted_at] = table.column(EXTRACTED_AT)

@@ -21,7 +21,7 @@ from penstock.model.segments import Consumed, Group, Load, Segment, SegmentId
 from penstock.model.state import SavedState
 from penstock.protocols.contract import StateRole
 from penstock.state.contract import GroupIntent, Lease, Store
-from penstock.tables.contract import Ahead, Behind, LoadResult
+from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 
 class Meanwhile(Protocol):
@@ -338,8 +338,8 @@ class TableDelivery:
         for (group, load), result in zip(work, results, strict=True):
             if load.stream in adopted:
                 continue
-            if isinstance(result, Ahead | Behind):
-                result.tell(self._pipeline)
+            if isinstance(result, TableAhead | TableBehind):
+                result.add_hint(self._pipeline)
             if isinstance(result, PenstockError):
                 self._verdicts.block(load.stream, result, shared=is_shared(group.states))
                 self._observer.load_failed(load.stream, result)
@@ -362,7 +362,7 @@ class TableDelivery:
         found = {
             load.stream: result.number
             for (_, load), result in zip(work, results, strict=True)
-            if isinstance(result, Ahead | Behind) and load.stream not in self._adopted
+            if isinstance(result, TableAhead | TableBehind) and load.stream not in self._adopted
         }
         adopted = self._store.renumber(self._lease, found) if found else set[StreamId]()
         for stream in sorted(adopted):

@@ -194,7 +194,7 @@ class Source(End[SourceConnector]):
 
 
 class Destination(End[DestinationConnector]):
-    """A destination that is a connector; also the ``tables.contract.Place`` of its streams."""
+    """A destination that is a connector; implements ``tables.contract.DestinationEndpoint``."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Destination(End[DestinationConnector]):
         self._hide_changed()
         self.install_seconds = time.monotonic() - began
 
-    # -- tables.contract.Place
+    # -- tables.contract.DestinationEndpoint
 
     def needs(self) -> SessionNeeds:
         return SessionNeeds()
@@ -242,11 +242,11 @@ class Destination(End[DestinationConnector]):
     def location(self, table: TableName) -> str:
         return str(self.target(StreamId.of(table.namespace, table.name)))
 
-    def loads_once(self, mode: DestinationSyncMode) -> str | None:
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         del mode
         return None
 
-    def unable(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         write = WriteStream(
             configured=stream, target=self.target(stream.id), schemas={0: schema}, latest=0
         )

@@ -45,7 +45,7 @@ from penstock.protocols.contract import (
     StateRole,
     StreamWish,
 )
-from penstock.tables.contract import Place, TableName
+from penstock.tables.contract import DestinationEndpoint, TableName
 from penstock.transforms.chain import Outline, planned
 from penstock.transforms.contract import TransformJob
 from penstock.transforms.spark_sql import HELD
@@ -70,7 +70,7 @@ def plan_streams(
     pipeline: Pipeline,
     catalog: Catalog,
     package: ProtocolPackage,
-    table: Place,
+    table: DestinationEndpoint,
     *,
     names: Mapping[str, Mapping[str, str]],
     known: Set[StreamId],
@@ -300,7 +300,7 @@ def plan_stream(
     stream: Stream,
     settings: StreamSettings,
     package: ProtocolPackage,
-    table: Place,
+    table: DestinationEndpoint,
     *,
     table_name: str,
     columns: Mapping[str, str],
@@ -351,7 +351,7 @@ def plan_stream(
     else:
         if said or found.shape.mode is not DestinationSyncMode.append_dedup:
             return found
-        why = table.unable(found.configured, found.schema)
+        why = table.unsupported_reason(found.configured, found.schema)
         if found.chain is not None and not found.chain.one_to_one:
             why = _SEVERAL
         if why is None:
@@ -389,7 +389,7 @@ class _KeyLost(ConfigError):
 def _planned(
     configured: ConfiguredStream,
     package: ProtocolPackage,
-    table: Place,
+    table: DestinationEndpoint,
     *,
     table_name: str,
     columns: Mapping[str, str],
@@ -453,7 +453,7 @@ def _planned(
             arrival=arrival,
         ),
         table=TableName(space, name),
-        held=HELD if queried else table.loads_once(mode),
+        held=HELD if queried else table.single_load_reason(mode),
         whole=whole,
         queried=queried,
         max_rejected=settings.max_rejected,
@@ -547,7 +547,9 @@ def _lanes(
 
 
 def describe(
-    plan: StreamsPlan, place: Place, target: Callable[[StreamId], StreamId] | None = None
+    plan: StreamsPlan,
+    place: DestinationEndpoint,
+    target: Callable[[StreamId], StreamId] | None = None,
 ) -> list[dict[str, Any]]:
     """The ``streams`` of ``penstock plan``. ``target``: what a destination that is a connector
     calls a stream; ``table`` and ``target`` are then as in a report. ``columns_known``: false where
