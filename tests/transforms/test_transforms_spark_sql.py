@@ -28,8 +28,7 @@ from penstock.model.types import (
 )
 from penstock.spark.query import Answer, Query, answer, write
 from penstock.transforms.spark_sql import queries
-from penstock.transforms.spark_tokens import Kind as TokenKind
-from penstock.transforms.spark_tokens import read
+from penstock.transforms.spark_tokens import TokenKind, tokenize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -312,7 +311,7 @@ def test_tokens_are_those_of_sparks_own_lexer(shared_spark: "SparkSession") -> N
     compared = 0
     for _ in range(1500):
         query = "".join(chance.choice(bits) for _ in range(chance.randint(2, 9)))
-        found, problem = read(query)
+        found, problem = tokenize(query)
         theirs = [] if problem else sparks(query)
         if problem or any(kind == "UNRECOGNIZED" for kind, _ in theirs):
             continue  # refused, or no SQL

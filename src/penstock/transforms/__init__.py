@@ -1,3 +1,6 @@
-"""Built-in transforms of a stream's batches, before its parts are written. ``contract`` is what a
-worker knows; ``open`` finds one by its name; ``sql`` and ``validate`` implement it. Not here: wasm
-transforms (``protocols.rapidbyte``) and SQL over whole streams (Spark)."""
+"""Built-in transforms, which change a stream's batches before its parts are written.
+
+``contract`` defines what a worker calls; ``open`` makes a transform by its name; ``sql`` and
+``validate`` implement the contract; ``chain`` plans and applies several; ``spark_sql`` checks
+queries over whole streams, which Spark runs. Not here: transforms that are connectors
+(``protocols.rapidbyte``)."""

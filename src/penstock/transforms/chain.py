@@ -1,9 +1,10 @@
-"""The transforms of one stream: what each is given and what comes out of it.
+"""Plans the schemas along one stream's transforms, and applies the built-in ones to a batch.
 
-Pure: the same functions plan a stream before a run and follow it in a lane. Built-in transforms are
-asked; one that is a connector is known by what its rows showed, or by an outline (``Outline``), and
-until either is there its rows are taken to have the columns that it is given. Neighbours:
-``engine.plan.streams`` plans, ``engine.worker.transforms.stages`` applies.
+Pure: the same functions plan a stream before a run and follow it in a lane. A built-in transform
+computes its output schema itself. That of a connector is taken from the rows that it emitted, or
+from an outline (:data:`Outline`); until either is there, its output is assumed to have its input's
+columns. Not here: running a connector. Neighbours: ``engine.plan.streams`` plans,
+``engine.worker.transforms.stages`` applies.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -24,50 +25,52 @@ from penstock.model.catalog import ConfiguredStream, FieldPath
 from penstock.model.events import Showed
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
-from penstock.transforms.config_errors import joined
+from penstock.transforms.config_errors import join_errors
 from penstock.transforms.contract import BatchTransform, TransformJob
 from penstock.transforms.open import open_transform
 
 Outline = Callable[[TransformJob, ConfiguredStream, RowSchema], RowSchema | None]
-"""(transform, stream, what it is given) -> its columns by their names as they stand, if it told."""
+"""(transform, stream, input schema) -> the output's columns by the names that the transform gives
+them; None where it declares none."""
 
 
 @dataclass(slots=True)
-class Turned:
-    """A row that was turned away: of the chain's rows the one with this ``index`` (None: nobody
-    knows), of the table that the step was given the one at ``place``."""
+class RejectedRow:
+    """A row that a step rejected: row ``position`` of ``table``, the step's input. ``index``: the
+    row of the chain's batch from which it comes; None where that is unknown."""
 
     index: int | None
     reason: str
     field: str | None
     table: Table
-    place: int
+    position: int
 
     def text(self) -> bytes:
-        """The row as the step was given it, as JSON."""
-        return Columns(self.table)[self.place]
+        """The row of the step's input, as JSON."""
+        return Columns(self.table)[self.position]
 
 
 @dataclass(slots=True)
-class Made:
-    """What became of a batch. ``origin``: for each row of ``table`` the row of the batch that it
-    comes from; None where that is unknown. ``entered``: rows of the batch that came as far as the
-    first step whose rows have no known origin (all of them, where there is none)."""
+class ChainResult:
+    """The result of a chain on one batch. ``table``: the rows that came out. ``origin``: for each
+    of them the row of the batch from which it comes; None where that is unknown. ``entered``: how
+    many rows of the batch reached the first step whose output has no known origin (all of them,
+    where there is no such step)."""
 
     table: Table
     origin: Array | None
-    turned: list[Turned]
+    rejected: list[RejectedRow]
     entered: int
 
 
 class Chain:
-    """Built-in transforms of one stream, one after the other; ``given``: the schema of its records,
-    ``schema``: of what comes out. ``tick``: see ``open_transform``. Raises ``ConfigError`` with the
-    faults of all of them, as far as the columns that each is given are known."""
+    """Applies built-in transforms of one stream, one after the other. ``given``: the schema of the
+    input; ``schema``: of the output; ``counts``: metrics so far. ``tick``: see ``open_transform``.
+    Raises ``ConfigError`` with the faults of all transforms whose input schema is known."""
 
     def __init__(
         self,
-        told: Sequence[TransformJob],
+        jobs: Sequence[TransformJob],
         schema: RowSchema,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -75,7 +78,7 @@ class Chain:
         self.given = self.schema = schema
         self.counts: dict[str, int] = {}
         faults: list[ConfigError] = []
-        for t in told:
+        for t in jobs:
             step = open_transform(
                 t.use, t.config, where=t.where, on_failure=t.on_failure, limits=t.limits, tick=tick
             )
@@ -87,28 +90,29 @@ class Chain:
                 if not step.same_columns:
                     break
         if faults:
-            raise joined(faults)
+            raise join_errors(faults)
 
     def keeps(self, columns: Set[str]) -> bool:
-        """As of ``BatchTransform``, of all of them together."""
+        """``BatchTransform.keeps`` of every step."""
         return all(step.keeps(columns) for step in self._steps)
 
-    def apply(self, batch: Table, key: Sequence[FieldPath] = ()) -> Made:
-        """``key``: the stream's, in original names; a row that comes out without a value in any
-        column of it is turned away too. Raises ``SourceError``."""
+    def apply(self, batch: Table, key: Sequence[FieldPath] = ()) -> ChainResult:
+        """Applies the steps to ``batch``. ``key``: the stream's primary key, in original names; a
+        row that comes out with NULL in a field of it is rejected too (L9). Raises
+        ``SourceError``."""
         table, origin, entered = batch, ascending(0, batch.num_rows), batch.num_rows
-        turned: list[Turned] = []
+        rejected: list[RejectedRow] = []
 
-        def turn(rejects: Sequence[RowReject]) -> None:
+        def reject(rejects: Sequence[RowReject]) -> None:
             for r in rejects:
                 index = None if origin is None else origin[r.index].as_py()
-                turned.append(Turned(index, r.reason, r.field, table, r.index))
+                rejected.append(RejectedRow(index, r.reason, r.field, table, r.index))
 
         for step in self._steps:
             done = step.apply(table)
             for name, count in done.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
-            turn(done.rejects)
+            reject(done.rejects)
             if origin is not None and done.origin is None:
                 entered = pc.count_distinct(origin).as_py()
                 origin = None
@@ -117,18 +121,19 @@ class Chain:
             table = done.table
         missing = null_keys({path: _at(path, table, self.schema) for path in key})
         if missing:
-            turn(missing)
-            gone = {r.index for r in missing}
-            kept = pa.array([i not in gone for i in range(table.num_rows)])
+            reject(missing)
+            keyless = {r.index for r in missing}
+            kept = pa.array([i not in keyless for i in range(table.num_rows)])
             table = table.filter(kept)
             origin = None if origin is None else origin.filter(kept)
-        return Made(table, origin, turned, entered)
+        return ChainResult(table, origin, rejected, entered)
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain as planned. ``given``, ``made``: of each transform that is a connector. ``schema``:
-    of what comes out of all. ``one_to_one``: each row that comes out is surely one record of the
-    source, no other is, and it has the record's primary key."""
+class PlannedChain(msgspec.Struct, frozen=True, kw_only=True):
+    """The planned schemas of a stream's transforms. ``schema``: of the last output. ``given``,
+    ``made``: input and output schema of each transform that is a connector. ``one_to_one``: every
+    output row comes from exactly one record, no record gives two, and the row keeps the record's
+    primary key."""
 
     schema: RowSchema
     one_to_one: bool = False
@@ -137,46 +142,46 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at(path: FieldPath, table: Table, schema: RowSchema) -> Array | None:
-    """The column that a path of original names leads to; None: there is none."""
-    level, found = schema.fields, table
+    """The column at a path of original names; None where there is none."""
+    level, column = schema.fields, table
     for step in path:
         field = next((f for f in level if f.source == step), None)
         if field is None:
             return None
-        top = found is table
-        found = found.column(field.name) if top else pc.struct_field(found, field.name)
+        top = column is table
+        column = column.column(field.name) if top else pc.struct_field(column, field.name)
         level = field.type.fields
-    return found.combine_chunks()
+    return column.combine_chunks()
 
 
-def stages(told: Sequence[TransformJob]) -> Iterator[tuple[bool, list[TransformJob]]]:
-    """In order: built-in transforms that follow each other (False), and each connector by itself
-    (True)."""
-    for connector, group in groupby(told, lambda t: t.launch is not None):
+def stages(jobs: Sequence[TransformJob]) -> Iterator[tuple[bool, list[TransformJob]]]:
+    """Yields, in order, runs of built-in transforms as (False, jobs) and each connector by itself
+    as (True, [job])."""
+    for connector, group in groupby(jobs, lambda t: t.launch is not None):
         if connector:
             yield from ((True, [t]) for t in group)
         else:
             yield False, list(group)
 
 
-def planned(
-    told: Sequence[TransformJob],
+def plan_chain(
+    jobs: Sequence[TransformJob],
     schema: RowSchema,
     configured: ConfiguredStream,
     *,
     outline: Outline | None = None,
-    before: Planned | None = None,
+    before: PlannedChain | None = None,
     showed: Showed | None = None,
-) -> Planned:
-    """``schema``: of the records. ``before``: as it was planned last, where that is known.
-    ``showed``: what a lane has met since; what comes before that transform stays. Raises
-    ``ConfigError``."""
+) -> PlannedChain:
+    """Plans the transforms of one stream. ``schema``: of the records. ``before``: the last plan, if
+    there is one. ``showed``: the columns of one connector's output that a lane has met since; the
+    outputs of connectors before that one stay as in ``before``. Raises ``ConfigError``."""
     given: list[RowSchema] = []
     made: list[RowSchema] = []
     top = {path[0] for path in configured.primary_key}
     key = {f.name for f in schema.fields if f.source in top}
     one_to_one = True
-    for connector, group in stages(told):
+    for connector, group in stages(jobs):
         if not connector:
             chain = Chain(group, schema)
             schema, one_to_one = chain.schema, one_to_one and chain.keeps(key)
@@ -184,78 +189,88 @@ def planned(
         one_to_one = False
         number = len(made)
         given.append(schema)
-        known = _known(before, number)
+        previous = _previous_schemas(before, number)
         if showed is not None and number == showed.number:
-            schema = made_of(schema, showed.columns)
-        elif showed is not None and number < showed.number and known is not None:
-            schema = known[1]
+            schema = output_schema(schema, showed.columns)
+        elif showed is not None and number < showed.number and previous is not None:
+            schema = previous[1]
         else:
-            found = outline(group[0], configured, schema) if outline is not None else None
-            schema = made_of(schema, found) if found is not None else _assumed(schema, known)
+            columns = outline(group[0], configured, schema) if outline is not None else None
+            if columns is not None:
+                schema = output_schema(schema, columns)
+            else:
+                schema = _assumed_schema(schema, previous)
         made.append(schema)
-    return Planned(schema=schema, one_to_one=one_to_one, given=tuple(given), made=tuple(made))
+    return PlannedChain(schema=schema, one_to_one=one_to_one, given=tuple(given), made=tuple(made))
 
 
-def _known(before: Planned | None, number: int) -> tuple[RowSchema, RowSchema] | None:
+def _previous_schemas(
+    before: PlannedChain | None, number: int
+) -> tuple[RowSchema, RowSchema] | None:
     if before is None or number >= len(before.made):
         return None
     return before.given[number], before.made[number]
 
 
-def _assumed(schema: RowSchema, known: tuple[RowSchema, RowSchema] | None) -> RowSchema:
-    """What it is given; or what its rows have shown, and columns that it is given now only."""
-    if known is None:
+def _assumed_schema(schema: RowSchema, previous: tuple[RowSchema, RowSchema] | None) -> RowSchema:
+    """A connector's output where it declared none: its previous output and the input columns that
+    are new since; without a previous plan, its input."""
+    if previous is None:
         return schema
-    given, made = known
+    given, made = previous
     had = {f.name for f in (*given.fields, *made.fields)}
     return RowSchema((*made.fields, *(f for f in schema.fields if f.name not in had)))
 
 
-def made_of(given: RowSchema, came: RowSchema) -> RowSchema:
-    """The columns of rows that came out, of which ``came`` has the names as they stand. A column
-    called as one that went in is that one, and keeps its original name; text carries what it
-    carried before."""
-    known = {f.name: f for f in given.fields}
-    names = [f.name for f in came.fields]
-    cleaned = clean_columns(names, {n: n for n in names if n in known})
+def output_schema(given: RowSchema, emitted: RowSchema) -> RowSchema:
+    """The schema of a connector's output. ``given``: of its input; ``emitted``: the columns of its
+    rows, by the names that it gives them. A column named as an input column is taken for that
+    column: it keeps its original name, and its type where the Arrow type is the same (JSON stays
+    JSON)."""
+    inputs = {f.name: f for f in given.fields}
+    names = [f.name for f in emitted.fields]
+    cleaned = clean_columns(names, {n: n for n in names if n in inputs})
     fields: list[Field] = []
-    for name, found in {f.name: f for f in came.fields}.items():
-        original, data_type = name, found.type
-        if (kept := known.get(name)) is not None:
+    for name, field in {f.name: f for f in emitted.fields}.items():
+        original, data_type = name, field.type
+        if (kept := inputs.get(name)) is not None:
             if kept.source == name or kept.source not in cleaned:
                 original = kept.source
-            if arrow_type(kept.type) == arrow_type(found.type):
+            if arrow_type(kept.type) == arrow_type(field.type):
                 data_type = kept.type
         fields.append(Field(cleaned[name], original, data_type))
     return RowSchema(tuple(fields))
 
 
-def standing(given: RowSchema, made: RowSchema) -> dict[str, Field]:
-    """The columns of ``made`` by the names under which they come out of the transform."""
+def columns_by_output_name(given: RowSchema, made: RowSchema) -> dict[str, Field]:
+    """The columns of ``made`` by the names that the transform gives them. ``given``: its input."""
     kept = {f.name: f.source for f in given.fields}
     return {f.name if kept.get(f.name) == f.source else f.source: f for f in made.fields}
 
 
-def misfit(given: RowSchema, made: RowSchema, came: RowSchema, *, first: bool) -> RowSchema | None:
-    """The columns under which rows like ``came`` fit as well; None: they do already. The ``first``
-    rows of a run say what its columns are; later ones may lack some."""
-    known = standing(given, made)
+def refitted_schema(
+    given: RowSchema, made: RowSchema, emitted: RowSchema, *, first: bool
+) -> RowSchema | None:
+    """The output columns under which rows with the columns ``emitted`` fit too; None where they fit
+    ``made`` already. The ``first`` rows of a run define its columns; later rows may lack some."""
+    planned = columns_by_output_name(given, made)
     new = {
         f.name: f
-        for f in came.fields
-        if f.name not in known or arrow_type(known[f.name].type) != arrow_type(f.type)
+        for f in emitted.fields
+        if f.name not in planned or arrow_type(planned[f.name].type) != arrow_type(f.type)
     }
-    gone = known.keys() - {f.name for f in came.fields}
-    if not new and not (first and gone):
+    absent = planned.keys() - {f.name for f in emitted.fields}
+    if not new and not (first and absent):
         return None
     if first:
-        return came
-    rest = (Field(n, n, f.type) for n, f in known.items() if n not in new)
+        return emitted
+    rest = (Field(n, n, f.type) for n, f in planned.items() if n not in new)
     return RowSchema((*rest, *new.values()))
 
 
-def as_given(configured: ConfiguredStream, given: RowSchema) -> ConfiguredStream:
-    """Its key, cursor and selection by the names that its columns have now."""
+def with_current_names(configured: ConfiguredStream, given: RowSchema) -> ConfiguredStream:
+    """``configured`` with key, cursor and selection in the column names of ``given`` (cleaned), in
+    place of the source's names."""
     names = {f.source: f.name for f in given.fields}
 
     def named(path: FieldPath) -> FieldPath:

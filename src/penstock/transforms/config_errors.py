@@ -1,7 +1,7 @@
-"""The ``config`` of a built-in transform: its keys, and all its faults in one error.
+"""Checks the keys of a built-in transform's ``config`` and reports all its faults in one error.
 
-Shapes only; what a key means is its transform's business. Values are quoted where a fault is in a
-key's name or kind, never where they could come from a variable.
+Checks names and kinds of keys only; each transform checks what they mean. An error quotes key
+names and kinds of values, never a value, which could come from a variable (L10).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,19 @@ from penstock.errors import ConfigError
 CODE = "config.transform"
 
 
-def unknown_keys(given: Mapping[Any, Any], known: Iterable[str], place: str) -> list[str]:
-    """A problem for each key that is not known."""
+def unknown_keys(given: Mapping[Any, Any], known: Iterable[str], path: str) -> list[str]:
+    """A problem for each key that is not in ``known``. ``path``: of the mapping, in the pipeline
+    file."""
     names = list(known)
     return [
-        f"{place}: unknown key {str(key)!r}; {hint(str(key), names, 'known keys')}"
+        f"{path}: unknown key {str(key)!r}; {hint(str(key), names, 'known keys')}"
         for key in given
         if key not in names
     ]
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in the words of a pipeline file."""
+    """The kind of a YAML value, for an error message ("a list")."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -36,24 +37,24 @@ def kind_of(value: Any) -> str:
     return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "a value"
 
 
-def query_of(config: Mapping[str, Any], use: str, where: str, advice: str) -> str:
-    """The one key of a transform that is a query. Raises ``ConfigError``."""
-    place = f"{where}.config"
-    problems = unknown_keys(config, ("query",), place)
+def read_query(config: Mapping[str, Any], use: str, where: str, advice: str) -> str:
+    """Reads ``query``, the only key of such a transform's config. Raises ``ConfigError``."""
+    path = f"{where}.config"
+    problems = unknown_keys(config, ("query",), path)
     text = config.get("query")
     if "query" not in config:
-        problems = problems or [f"{place} needs the key 'query'"]
+        problems = problems or [f"{path} needs the key 'query'"]
     elif not isinstance(text, str):
-        problems.append(f"{place}.query must be a text, not {kind_of(text)}")
+        problems.append(f"{path}.query must be a text, not {kind_of(text)}")
     elif not text.strip():
-        problems.append(f"{place}.query is empty")
+        problems.append(f"{path}.query is empty")
     if problems:
-        raise faulty(problems, use, where, advice=advice)
+        raise transform_error(problems, use, where, advice=advice)
     return str(text)
 
 
-def joined(faults: Sequence[ConfigError]) -> ConfigError:
-    """One error of what is wrong with several transforms, or with one."""
+def join_errors(faults: Sequence[ConfigError]) -> ConfigError:
+    """Joins the errors of several transforms into one; a single error is returned as it is."""
     if len(faults) == 1:
         return faults[0]
     problems = list(dict.fromkeys(p for e in faults for p in e.problems or [e.message]))
@@ -67,10 +68,10 @@ def joined(faults: Sequence[ConfigError]) -> ConfigError:
     )
 
 
-def faulty(
+def transform_error(
     problems: list[str], use: str, where: str, *, advice: str, code: str = CODE
 ) -> ConfigError:
-    """The error of one transform, whose problems all begin with their place."""
-    told = list(dict.fromkeys(problems))
-    message = told[0] if len(told) == 1 else f"{len(told)} faults in {use} ({where})"
-    return ConfigError(message, problems=told, where=where, code=code, hint=advice)
+    """Builds the error of one transform. Each problem must begin with its path in the file."""
+    unique = list(dict.fromkeys(problems))
+    message = unique[0] if len(unique) == 1 else f"{len(unique)} faults in {use} ({where})"
+    return ConfigError(message, problems=unique, where=where, code=code, hint=advice)

@@ -1,9 +1,9 @@
-"""The contract of a transform that works on one batch at a time, in a worker.
+"""Defines the contract of a transform that works on one batch at a time, in a worker.
 
-It is pure: no files, no network, no memory from batch to batch, so a batch may be given to it again
-and gives the same (but for what a query asks of clocks and chance). Not here: streams, parts and
-states; whoever calls knows which rows a reject belongs to. Neighbours: ``open`` makes one from a
-pipeline file's entry; ``codec.arrow`` says which Arrow type a column has.
+A transform is pure: it reads no files and no network and keeps nothing between batches, so that a
+batch may be applied again with the same result (apart from clock and random functions of a query).
+Not here: streams, parts and states; the caller maps rejects to records. Neighbours: ``open`` makes
+a transform from a pipeline file's entry; ``codec.arrow`` maps a column's type to Arrow.
 """
 
 from collections.abc import Set
@@ -25,11 +25,11 @@ __all__ = ["Applied", "BatchTransform", "OnFailure", "RowReject", "metric"]
 
 @dataclass(slots=True)
 class Applied:
-    """What became of a batch.
+    """The result of a transform on one batch.
 
-    ``table``: the planned columns, any number of rows. ``rejects``: rows of the input that are not
-    in it, in order, each once. ``origin``: int64, for each row of ``table`` the row of the input
-    that it comes from; None where that is unknown. ``counts``: metrics by :func:`metric`."""
+    ``table``: the planned columns, any number of rows. ``rejects``: input rows that the transform
+    rejected, in order, each once. ``origin``: int64, for each row of ``table`` the input row from
+    which it comes; None where that is unknown. ``counts``: metrics by :func:`metric`."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -42,37 +42,38 @@ class BatchTransform(Protocol):
 
     @property
     def same_columns(self) -> bool:
-        """What comes out always has the schema of what goes in."""
+        """Whether the output schema always equals the input schema."""
         ...
 
     def keeps(self, columns: Set[str]) -> bool:
-        """Each row that comes out is surely one row of what went in, no other is, and these columns
-        of it have their values still; of the schema last given to :meth:`output`."""
+        """Whether every output row comes from exactly one input row, no input row gives two, and
+        ``columns`` (of the schema last passed to :meth:`output`) keep their values. False where the
+        transform cannot tell."""
         ...
 
     def output(self, schema: RowSchema) -> RowSchema:
-        """What comes out of batches of this schema, from now on; planned without data. Raises
-        ``ConfigError`` with every fault in ``problems``."""
+        """Plans the transform for batches of ``schema``, without data, and returns the output
+        schema. Raises ``ConfigError`` with every fault in ``problems``."""
         ...
 
     def apply(self, batch: Table) -> Applied:
-        """``batch``: the columns of the schema last given to :meth:`output`, by ``Field.name``, in
-        their types of ``codec.arrow``; so is the table that comes out. Raises ``SourceError``,
-        which tells no value of the batch."""
+        """Transforms one batch. ``batch``: the columns of the schema last passed to :meth:`output`,
+        by ``Field.name``, in their types of ``codec.arrow``; the result's table has the output
+        schema in the same way. Raises ``SourceError``, which quotes no value of the batch."""
         ...
 
 
 def metric(name: str, **labels: str) -> str:
-    """``name{rule=assert_not_null,field=email}``."""
+    """A metric's key with its labels, as ``name{rule=assert_not_null,field=email}``."""
     inner = ",".join(f"{key}={value}" for key, value in labels.items())
     return f"{name}{{{inner}}}" if inner else name
 
 
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One transform. ``where``: its place in the pipeline file. ``on_failure``: what a row becomes
-    that it refuses. ``launch``: it is a connector, and how ``connectors`` starts it, as data;
-    ``place``: then the name under which its keys and its log lines go (``transform:0``).
-    ``limits``: of one that is no connector."""
+    """One transform of a stream, as data for a worker. ``where``: its path in the pipeline file.
+    ``on_failure``: what happens to a row that it rejects. ``launch``: how ``connectors`` starts it,
+    if it is a connector; None: built in. ``place``: a connector's scope for keys and log lines
+    (``transform:0``). ``limits``: of a built-in one."""
 
     use: str
     config: dict[str, Any]

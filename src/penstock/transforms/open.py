@@ -1,7 +1,7 @@
-"""From the ``use`` of a pipeline file's transform to the transform.
+"""Makes a built-in batch transform from the ``use`` and ``config`` of a pipeline file's entry.
 
-Imports no engine: DataFusion is loaded when the first query is opened. Not here: transforms that
-are connectors (``protocols.rapidbyte``), which are looked for under every other name.
+Loads DataFusion only when the first query is opened. Not here: transforms that are connectors
+(``protocols.rapidbyte``), to which every other name of ``use`` refers.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.config.did_you_mean import hint
 from penstock.config.sections import Limits
-from penstock.transforms.config_errors import faulty
+from penstock.transforms.config_errors import transform_error
 from penstock.transforms.contract import BatchTransform, OnFailure
 
 SQL = "transform-sql"
@@ -27,26 +27,26 @@ def open_transform(
     limits: Limits | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> BatchTransform:
-    """``where``: its place in the pipeline file (``transforms[0]``). ``on_failure``: the pipeline's
-    ``on_data_error``: what a row that fails a rule becomes. ``limits``: of a query, for each batch.
-    ``tick``: called every second while a query runs; may raise to give it up. Raises
-    ``ConfigError`` with every fault of ``config``; whether it fits a stream is told by
-    ``output``."""
+    """Makes the transform ``use``. ``where``: its path in the pipeline file (``transforms[0]``).
+    ``on_failure``: the pipeline's ``on_data_error``, applied to a row that breaks a rule.
+    ``limits``: of a query, for each batch. ``tick``: called every second while a query runs; may
+    raise to give it up. Raises ``ConfigError`` with every fault of ``config``;
+    ``BatchTransform.output`` checks whether the transform fits a stream."""
     if use == SQL:
         from penstock.transforms.sql import SqlTransform
         from penstock.transforms.sql_bounds import QueryBounds
 
-        asked = {} if limits is None else limits.asked()
+        limit_values = {} if limits is None else limits.asked()
         bounds = QueryBounds(
-            memory=asked.get("max_memory", QueryBounds().memory),
-            seconds=asked.get("timeout_seconds", QueryBounds().seconds),
+            memory=limit_values.get("max_memory", QueryBounds().memory),
+            seconds=limit_values.get("timeout_seconds", QueryBounds().seconds),
         )
         return SqlTransform(config, where=where, bounds=bounds, tick=tick)
     if use == VALIDATE:
         from penstock.transforms.validate import ValidateTransform
 
         return ValidateTransform(config, where=where, on_failure=on_failure)
-    raise faulty(
+    raise transform_error(
         [f"{where}.use: there is no built-in transform {use!r}; {hint(use, BUILT_IN)}"],
         use,
         where,

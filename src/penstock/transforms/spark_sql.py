@@ -1,10 +1,10 @@
-"""``spark-sql``: queries over all that a run has read of a stream, by Spark, when it is loaded.
+"""Reads and checks the queries of ``spark-sql``, which Spark runs over a whole stream at its load.
 
-What a pipeline file can say wrong is found here, without a JVM; whether a query fits a stream only
-Spark knows (``spark.query``), once it has started. So is what would run programs or the JVM's own
-methods: Spark evaluates while it plans, and shows no plan before. Not a batch transform: lanes
-never see it. Neighbours: ``engine.deliver.stream_queries`` asks Spark, before the source is asked
-and at each load; ``spark_tokens`` reads a query as Spark's lexer does.
+Finds faults of the pipeline file without a JVM, and refuses queries that would run programs or the
+JVM's own methods: Spark evaluates such calls while it plans, before it shows a plan. Not here:
+whether a query fits a stream (``spark.query``, once Spark runs). A query is no batch transform:
+lanes never see it. Neighbours: ``engine.deliver.stream_queries`` passes queries to Spark, before
+the source is read and at each load; ``spark_tokens`` cuts a query as Spark's lexer does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from penstock.errors import ConfigError
 from penstock.spark.query import Query
-from penstock.transforms.config_errors import faulty, query_of
+from penstock.transforms.config_errors import read_query, transform_error
 from penstock.transforms.open import SPARK_SQL as USE
-from penstock.transforms.spark_tokens import Kind, Token, read
+from penstock.transforms.spark_tokens import Token, TokenKind, tokenize
 
-HELD = (
+SINGLE_LOAD_REASON = (
     f"{USE} works on the whole stream: it loads at the end of the sync, and its columns are known "
     "when Spark has read the query"
 )
@@ -28,8 +28,8 @@ _INPUT = "INPUT"
 _JVM = ("REFLECT", "JAVA_METHOD", "TRY_REFLECT")
 
 
-class Told(Protocol):
-    """An entry of ``transforms``."""
+class TransformSection(Protocol):
+    """What :func:`queries` reads of an entry of ``transforms``."""
 
     @property
     def use(self) -> str: ...
@@ -37,21 +37,21 @@ class Told(Protocol):
     def config(self) -> Mapping[str, Any]: ...
 
 
-def queries(transforms: Sequence[Told]) -> tuple[Query, ...]:
-    """The pipeline's queries, in their order. Raises ``ConfigError`` with every fault: of a config
-    (``config.transform``), of a query (``transform.query``), and of a batch transform that comes
-    after one of them."""
+def queries(transforms: Sequence[TransformSection]) -> tuple[Query, ...]:
+    """Reads the pipeline's ``spark-sql`` queries, in their order. Raises ``ConfigError`` with every
+    fault: of a config (``config.transform``), of a query (``transform.query``), and for a batch
+    transform that comes after a query."""
     found: list[Query] = []
     faults: list[ConfigError] = []
-    for index, told in enumerate(transforms):
+    for index, section in enumerate(transforms):
         where = f"transforms[{index}]"
         try:
-            if told.use == USE:
-                found.append(_query(told.config, where))
+            if section.use == USE:
+                found.append(_query(section.config, where))
             elif found or faults:
-                raise faulty(
-                    [f"{where}.use: {told.use} comes after a {USE}"],
-                    told.use,
+                raise transform_error(
+                    [f"{where}.use: {section.use} comes after a {USE}"],
+                    section.use,
                     where,
                     advice=f"{USE} works on whole streams, after everything that works on batches: "
                     "write it last",
@@ -62,46 +62,50 @@ def queries(transforms: Sequence[Told]) -> tuple[Query, ...]:
         raise faults[0]
     if faults:
         problems = [p for e in faults for p in e.problems]
-        raise faulty(problems, USE, "transforms", advice=_ADVICE)
+        raise transform_error(problems, USE, "transforms", advice=_ADVICE)
     return tuple(found)
 
 
 def _query(config: Mapping[str, Any], where: str) -> Query:
-    place = f"{where}.config.query"
-    query = query_of(config, USE, where, _ADVICE).strip()
-    found, problem = read(query)
-    if found and found[-1].text == ";":
-        found.pop()
-    problem = problem or _problem(found)
+    path = f"{where}.config.query"
+    query = read_query(config, USE, where, _ADVICE).strip()
+    tokens, problem = tokenize(query)
+    if tokens and tokens[-1].text == ";":
+        tokens.pop()
+    problem = problem or _problem(tokens)
     if problem is not None:
-        raise faulty([f"{place}: {problem}"], USE, place, advice=_ADVICE, code=_QUERY_CODE)
-    return Query(query[: found[-1].end], place)
+        raise transform_error([f"{path}: {problem}"], USE, path, advice=_ADVICE, code=_QUERY_CODE)
+    return Query(query[: tokens[-1].end], path)
 
 
-def _problem(found: Sequence[Token]) -> str | None:
-    """What is wrong with a query however it is read."""
-    first = next((t for t in found if t.text != "("), None)
-    if first is None or first.kind is not Kind.word or first.name not in _BEGINS:
-        shown = "" if first is None else first.name if first.kind is Kind.word else first.text[:1]
+def _problem(tokens: Sequence[Token]) -> str | None:
+    """Why a query is refused whatever the stream: no single query, a call that leaves Spark, or no
+    use of ``input``. None: it is not."""
+    first = next((t for t in tokens if t.text != "("), None)
+    if first is None or first.kind is not TokenKind.word or first.name not in _BEGINS:
+        shown = ""
+        if first is not None:
+            shown = first.name if first.kind is TokenKind.word else first.text[:1]
         return f"refused: a statement that is no query ({shown})"
-    if any(t.text == ";" for t in found):
+    if any(t.text == ";" for t in tokens):
         return "refused: several statements; a transform is one query"
-    for token, after in pairwise(found):
-        problem = _reaches(token, after)
+    for token, after in pairwise(tokens):
+        problem = _unsafe_call(token, after)
         if problem is not None:
             return f"refused: {problem}"
-    if not any(t.name == _INPUT and t.kind is not Kind.text for t in found):
+    if not any(t.name == _INPUT and t.kind is not TokenKind.text for t in tokens):
         return "the query does not read the table input"
     return None
 
 
-def _reaches(token: Token, after: Token) -> str | None:
-    """Out of the query, into this machine. A text before a parenthesis is a name too, in a session
-    that quotes names so."""
-    if token.name == "USING" and token.kind is Kind.word and after.kind is Kind.text:
+def _unsafe_call(token: Token, after: Token) -> str | None:
+    """Why two neighbouring tokens would run a program or a method of the JVM; None: they would not.
+    A text before a parenthesis counts as a name, which it is in a session with double-quoted
+    identifiers."""
+    if token.name == "USING" and token.kind is TokenKind.word and after.kind is TokenKind.text:
         return "TRANSFORM, MAP and REDUCE ... USING run a program"
     if after.text == "(" and token.name in _JVM:
         return f"{token.name.lower()} calls any method of the JVM"
-    if after.text == "(" and token.name == "IDENTIFIER" and token.kind is Kind.word:
+    if after.text == "(" and token.name == "IDENTIFIER" and token.kind is TokenKind.word:
         return "IDENTIFIER(...) hides a name; write the name itself"
     return None

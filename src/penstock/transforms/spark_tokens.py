@@ -1,9 +1,9 @@
-"""A query of Spark SQL as tokens, just as Spark's own lexer cuts it: words, names, texts, signs.
+"""Cuts a Spark SQL query into tokens as Spark's own lexer does: words, names, texts, signs.
 
-What is a comment or a text to one of the two and code to the other would hide code, so whatever
-they might read differently is a problem: a comment inside a comment, a dollar quote, an address, a
-variable that Spark replaces before it reads. Pure; ``spark_sql`` judges the tokens. Source: Spark
-4.1, ``SqlBaseLexer.g4``.
+Text that is a comment or a string to one lexer and code to the other would hide code, so that
+whatever the two might read differently is refused: a comment inside a comment, a dollar quote, an
+address, a variable that Spark replaces before it parses. Pure. Not here: which tokens are refused
+(``spark_sql``). Source: Spark 4.1, ``SqlBaseLexer.g4``.
 """
 
 import re
@@ -12,7 +12,10 @@ from enum import StrEnum
 import msgspec
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
+    """``word``: a keyword, an identifier or a number; ``text``: a quoted string; ``sign``: any
+    other character."""
+
     word = "word"
     quoted = "quoted"  # in backticks
     text = "text"
@@ -20,16 +23,17 @@ class Kind(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """``end``: where it ends in the query."""
+    """One token. ``end``: the index in the query just after it."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     end: int
 
     @property
     def name(self) -> str:
-        """Without its quotes, in capitals, as Spark compares words (it takes \u017f for an S)."""
-        if self.kind in (Kind.word, Kind.sign):
+        """The token without its quotes, in capitals, as Spark compares words (it takes \u017f for
+        an S)."""
+        if self.kind in (TokenKind.word, TokenKind.sign):
             return self.text.upper()
         quote = self.text[-1]
         return self.text[self.text.index(quote) + 1 : -1].replace(quote * 2, quote).upper()
@@ -37,8 +41,8 @@ class Token(msgspec.Struct, frozen=True):
 
 _TOKENS = re.compile(
     r"""
-    (?P<aside> \s+ | --(?:\\\n|[^\r\n])* | /\*(?!\+).*?\*/ )
-    | (?P<open> /\*(?!\+) )
+    (?P<skipped> \s+ | --(?:\\\n|[^\r\n])* | /\*(?!\+).*?\*/ )
+    | (?P<unclosed> /\*(?!\+) )
     | (?P<address> [^\W\d_]+:// )
     | (?P<text> [rR]'[^']*' | [rR]"[^"]*" | '(?:''|\\.|[^'\\])*' | "(?:""|\\.|[^"\\])*" )
     | (?P<quoted> `(?:``|[^`])*` )
@@ -51,20 +55,21 @@ _TOKENS = re.compile(
 code; ``r'`` begins a text only where no word precedes it; what follows ``a://`` is of that word."""
 
 
-def read(query: str) -> tuple[list[Token], str | None]:
-    """The tokens without comments, and why they cannot be relied on."""
+def tokenize(query: str) -> tuple[list[Token], str | None]:
+    """The query's tokens without comments, and why the query is refused (None: it is not); no
+    tokens where it is."""
     if "${" in query:
         return [], "refused: Spark would replace ${...} by settings and variables of this machine"
-    found: list[Token] = []
+    tokens: list[Token] = []
     for match in _TOKENS.finditer(query):
         kind, text = match.lastgroup, match.group()
-        if kind == "aside":
+        if kind == "skipped":
             if text.startswith("/*") and "/*" in text[2:]:
                 return [], "refused: a comment inside a comment"
-        elif kind == "open":
+        elif kind == "unclosed":
             return [], "refused: a comment that does not end"
         elif kind == "address" or text == "$":
             return [], f"refused: {text} outside of quotes"
         elif kind is not None:
-            found.append(Token(Kind(kind), text, match.end()))
-    return found, None
+            tokens.append(Token(TokenKind(kind), text, match.end()))
+    return tokens, None

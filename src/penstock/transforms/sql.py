@@ -1,9 +1,9 @@
-"""``transform-sql``: one query over each batch, by DataFusion.
+"""Implements ``transform-sql``: runs one query over each batch by DataFusion.
 
-The batch is the only table, ``input``; what comes out has the types of ``codec.arrow``. Planned on
-an empty table, so faults are told before a connector starts. Not here: SQL over a whole stream,
-which is Spark's. Neighbours: ``sql_plan`` reads the plan, ``sql_errors`` the errors, ``sql_bounds``
-runs it.
+The batch is the only table, ``input``; the output has the types of ``codec.arrow``. The query is
+planned on an empty table, so that its faults are reported before a connector starts. Not here: SQL
+over a whole stream (``spark_sql``). Neighbours: ``sql_plan`` reads the plan, ``sql_errors`` words
+the errors, ``sql_bounds`` runs the query within its limits.
 """
 
 from collections.abc import Mapping, Set
@@ -22,14 +22,14 @@ from penstock.errors import ConfigError, Defect, SourceError
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms import sql_bounds, sql_errors, sql_plan
-from penstock.transforms.config_errors import faulty, query_of
+from penstock.transforms.config_errors import read_query, transform_error
 from penstock.transforms.contract import Applied
 from penstock.transforms.sql_bounds import QueryBounds, Tick
 
 _USE = "transform-sql"
 _QUERY_CODE = "transform.query"
-_MOST_COLUMNS = 40
-_MOST_QUERY = 300
+_MAX_COLUMNS_SHOWN = 40
+_MAX_QUERY_SHOWN = 300
 _BATCH_ROWS = 65_536
 
 _OPTIONS = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
@@ -38,9 +38,9 @@ _NO_INPUT = "the query does not read the table input"
 
 
 class SqlTransform:
-    """One query. ``tick``: see ``sql_bounds.within``. Raises ``ConfigError`` for a config that is
-    none (``config.transform``) and for a query that is none over whatever columns
-    (``transform.query``)."""
+    """One query. ``where``: the transform's path in the pipeline file; ``tick``: see
+    ``sql_bounds.run_bounded``. Raises ``ConfigError`` for a faulty config (``config.transform``)
+    and for a query that no input could make valid (``transform.query``)."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class SqlTransform:
         tick: Tick = lambda: None,
     ) -> None:
         self._bounds, self._tick = bounds or QueryBounds(), tick
-        self._query = query_of(config, _USE, where, _ADVICE)
-        self._place = f"{where}.config.query"
+        self._query = read_query(config, _USE, where, _ADVICE)
+        self._path = f"{where}.config.query"
         self._check_alone()
         self._planned: ArrowSchema | None = None
-        self._untouched: list[str | None] = []
-        self._same_rows = False
+        self._unchanged: list[str | None] = []
+        self._keeps_rows = False
         self._kept: Set[str] = frozenset()
 
     @property
@@ -64,11 +64,12 @@ class SqlTransform:
         return False
 
     def keeps(self, columns: Set[str]) -> bool:
-        return self._same_rows and columns <= self._kept
+        return self._keeps_rows and columns <= self._kept
 
     def output(self, schema: RowSchema) -> RowSchema:
-        """Raises ``ConfigError`` (``transform.query``). A column whose values a plain projection
-        takes over keeps its type (JSON stays JSON), and its original name with its name."""
+        """The schema of the query's result. A column that a plain projection copies keeps its type
+        (JSON stays JSON) and, unless it is renamed, its original name. Raises ``ConfigError``
+        (``transform.query``)."""
         empty = _arrow(schema).empty_table()
         names = [f.name for f in schema.fields]
         context = self._context(empty)
@@ -84,49 +85,53 @@ class SqlTransform:
             raise
         except BaseException as e:
             _let_through(e)
-            raise self._fault(sql_errors.refused(e), names) from None
+            raise self._fault(sql_errors.planning_failure(e), names) from None
         self._check_columns(columns, names)
-        self._untouched = sql_plan.untouched(plan, names)
-        fields = _fields(columns, self._untouched, schema)
-        same = zip(columns.names, self._untouched, strict=False)
+        self._unchanged = sql_plan.unchanged_columns(plan, names)
+        fields = _fields(columns, self._unchanged, schema)
+        same = zip(columns.names, self._unchanged, strict=False)
         self._kept = {name for name, source in same if name == source}
         self._planned = _arrow(RowSchema(fields))
-        self._same_rows = sql_plan.same_rows(plan)
+        self._keeps_rows = sql_plan.keeps_rows(plan)
         return RowSchema(fields)
 
     def apply(self, batch: Table) -> Applied:
-        """Columns that the query takes over as they stand, and those of which DataFusion knows it,
-        are non-null. Raises ``SourceError`` (``transform.failed``)."""
+        """Runs the query on ``batch``. Columns copied from non-null ones, and those that DataFusion
+        declares non-null, are non-null in the result. Raises ``SourceError``
+        (``transform.failed``)."""
         try:
-            return sql_bounds.within(lambda: self._applied(batch), self._bounds.seconds, self._tick)
-        except sql_bounds.OutOfTime:
+            return sql_bounds.run_bounded(
+                lambda: self._applied(batch), self._bounds.seconds, self._tick
+            )
+        except sql_bounds.QueryTimeout:
             failure = sql_errors.Failure(
                 f"it took longer than {self._bounds.seconds:g} s",
                 "raise limits.timeout_seconds of this transform, or ask for less: a join of input "
                 "with itself, and a series, grow with the batch",
             )
-        except sql_bounds.Failed as e:
+        except sql_bounds.QueryFailed as e:
             _let_through(e.cause)
-            exhausted = isinstance(e.cause, sql_bounds.TooLarge) or sql_errors.out_of_memory(
+            exhausted = isinstance(e.cause, sql_bounds.ResultTooLarge) or sql_errors.out_of_memory(
                 e.cause
             )
-            failure = self._out_of_memory() if exhausted else sql_errors.failed(e.cause)
+            failure = self._out_of_memory() if exhausted else sql_errors.runtime_failure(e.cause)
         raise self._failed(failure) from None
 
     def _applied(self, batch: Table) -> Applied:
         if self._planned is None:
             raise Defect("transform-sql was given a batch before its schema")
-        held = required(batch)
+        non_null = required(batch)
         batch = _as_planned(batch)
         context = self._context(batch)
         frame = context.sql_with_options(self._query, _OPTIONS)
-        if self._same_rows:
+        if self._keeps_rows:
             frame = _numbered(frame, context, batch)
-        rows = sql_bounds.collected(frame, self._bounds)
-        found = _applied(rows, self._planned, self._same_rows)
-        kept = zip(found.table.column_names, self._untouched, strict=False)
-        found.table = proved(found.table, [name for name, source in kept if source in held])
-        return found
+        rows = sql_bounds.collect(frame, self._bounds)
+        applied = _applied(rows, self._planned, self._keeps_rows)
+        copies = zip(applied.table.column_names, self._unchanged, strict=False)
+        columns = [name for name, source in copies if source in non_null]
+        applied.table = proved(applied.table, columns)
+        return applied
 
     def _context(self, batch: Table) -> SessionContext:
         context = SessionContext(_config(), sql_bounds.environment(self._bounds))
@@ -142,17 +147,17 @@ class SqlTransform:
 
     def _failed(self, failure: sql_errors.Failure) -> SourceError:
         query = " ".join(self._query.split())
-        shown = query if len(query) <= _MOST_QUERY else query[: _MOST_QUERY - 3] + "..."
+        shown = query if len(query) <= _MAX_QUERY_SHOWN else query[: _MAX_QUERY_SHOWN - 3] + "..."
         return SourceError(
             f"{_USE} failed on a batch: {failure.what}; the query is: {shown}",
             code="transform.failed",
-            where=self._place,
+            where=self._path,
             hint=failure.advice,
         )
 
     def _check_alone(self) -> None:
-        """Without any table: what the planner then says first is so for every stream, unless it is
-        that it misses ``input``."""
+        """Plans the query without any table. An error of the planner is then an error for every
+        stream, unless it is that ``input`` is missing. Raises ``ConfigError``."""
         try:
             frame = SessionContext(_config()).sql_with_options(self._query, _OPTIONS)
             self._refuse_statement(frame.logical_plan(), None)
@@ -160,13 +165,13 @@ class SqlTransform:
             raise
         except BaseException as e:
             _let_through(e)
-            if sql_errors.misses(e, sql_plan.INPUT):
+            if sql_errors.is_missing_table(e, sql_plan.INPUT):
                 return
-            raise self._fault(sql_errors.refused(e), None) from None
+            raise self._fault(sql_errors.planning_failure(e), None) from None
         raise self._fault(_NO_INPUT, None)
 
     def _refuse_statement(self, plan: LogicalPlan, names: list[str] | None) -> None:
-        statement = sql_plan.no_query(plan)
+        statement = sql_plan.non_query_statement(plan)
         if statement is not None:
             raise self._fault(
                 f"refused: a statement that is no query ({statement}); a transform is one SELECT "
@@ -186,35 +191,39 @@ class SqlTransform:
         problems += [
             f"column {i + 1} has no name; name it with AS" for i, n in enumerate(given) if not n
         ]
-        for found, wanted in zip(columns, row_schema(columns).fields, strict=True):
+        for column, field in zip(columns, row_schema(columns).fields, strict=True):
             try:
-                _cast(pa.chunked_array([], found.type), arrow_type(wanted.type))
+                _cast(pa.chunked_array([], column.type), arrow_type(field.type))
             except pa.ArrowNotImplementedError:
-                problems.append(f"the column '{found.name}' is {found.type}, a type of no table; "
+                problems.append(f"the column '{column.name}' is {column.type}, a type of no table; "
                                 "CAST it to another")  # fmt: skip
         if problems:
             raise self._fault(problems, names)
 
     def _fault(self, what: str | list[str], names: list[str] | None) -> ConfigError:
-        """``names``: of the columns of input; None: that is not about them."""
+        """The error for problems of the query. ``names``: the columns of ``input``, for the hint;
+        None: the hint does not name them."""
         lines = [what] if isinstance(what, str) else what
-        return faulty(
-            [f"{self._place}: {line}" for line in lines],
+        return transform_error(
+            [f"{self._path}: {line}" for line in lines],
             _USE,
-            self._place,
+            self._path,
             advice=_ADVICE if names is None else f"the columns of input are: {_listed(names)}",
             code=_QUERY_CODE,
         )
 
 
 def _listed(names: list[str]) -> str:
-    shown = [n if n.islower() and n.isidentifier() else f'"{n}"' for n in names[:_MOST_COLUMNS]]
+    shown = [
+        n if n.islower() and n.isidentifier() else f'"{n}"' for n in names[:_MAX_COLUMNS_SHOWN]
+    ]
     more = len(names) - len(shown)
     return ", ".join([*shown, *([f"and {more} more"] if more > 0 else [])]) or "none"
 
 
 def _config() -> SessionConfig:
-    """One partition: rows keep their order. Strings stay plain; clocks show UTC."""
+    """DataFusion's settings: one partition, so that rows keep their order; strings as Arrow
+    strings, not views; times in UTC."""
     config = SessionConfig().with_target_partitions(1).with_information_schema(False)
     config = config.with_batch_size(_BATCH_ROWS)
     config = config.set("datafusion.sql_parser.map_string_types_to_utf8view", "false")
@@ -234,28 +243,30 @@ def _numbered(frame: DataFrame, context: SessionContext, batch: Table) -> DataFr
         _register(context, batch.append_column(sql_plan.ROW, rows))
         return context.table(sql_plan.INPUT)
 
-    return sql_plan.with_rows(frame.logical_plan(), context, table)
+    return sql_plan.with_row_numbers(frame.logical_plan(), context, table)
 
 
-def _applied(found: Table, planned: ArrowSchema, numbered: bool) -> Applied:
+def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> Applied:
+    """The result from the query's ``rows``, cast to the ``planned`` columns. ``numbered``: they
+    have the column of row numbers, which becomes ``origin``."""
     origin = None
     if numbered:
-        origin = pa.concat_arrays(found.column(sql_plan.ROW).chunks or [pa.array([], pa.int64())])
-        found = found.drop_columns([sql_plan.ROW])
-    columns = [_cast(c, f.type) for c, f in zip(found.columns, planned, strict=True)]
-    fields = [f.with_nullable(came.nullable) for f, came in zip(planned, found.schema, strict=True)]
+        origin = pa.concat_arrays(rows.column(sql_plan.ROW).chunks or [pa.array([], pa.int64())])
+        rows = rows.drop_columns([sql_plan.ROW])
+    columns = [_cast(c, f.type) for c, f in zip(rows.columns, planned, strict=True)]
+    fields = [f.with_nullable(own.nullable) for f, own in zip(planned, rows.schema, strict=True)]
     table = proved(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
     return Applied(table, origin=origin)
 
 
 def _as_planned(batch: Table) -> Table:
-    """With columns that may all be null, as they might when the query was planned: whether it can
-    be carried out must not depend on what a batch declares."""
+    """``batch`` with all columns nullable, as the query was planned: whether it can run must not
+    depend on the nullability that a batch declares."""
     return batch.cast(pa.schema([f.with_nullable(True) for f in batch.schema]))
 
 
 def _cast(column: ChunkedArray, wanted: ArrowType) -> ChunkedArray:
-    """Only what is finer than a microsecond is lost."""
+    """Casts a column to ``wanted``; fractions of a microsecond are cut off."""
     if column.type == wanted:
         return column
     return pc.cast(column, options=pc.CastOptions(wanted, allow_time_truncate=True))
@@ -266,26 +277,28 @@ def _arrow(schema: RowSchema) -> ArrowSchema:
 
 
 def _fields(
-    columns: ArrowSchema, untouched: list[str | None], schema: RowSchema
+    columns: ArrowSchema, unchanged_columns: list[str | None], schema: RowSchema
 ) -> tuple[Field, ...]:
-    """Names that a table can carry; the one that the query gives is the original."""
+    """The output's fields: cleaned names, with the query's names as original names. Columns copied
+    from ``input`` (``unchanged_columns``) keep type and original name where they can."""
     given = list(columns.names)
     cleaned = clean_columns(given)
-    known = {f.name: f for f in schema.fields}
+    inputs = {f.name: f for f in schema.fields}
     fields: list[Field] = []
-    same = untouched if len(untouched) == len(given) else [None] * len(given)
-    for found, source in zip(row_schema(columns).fields, same, strict=True):
-        kept = known.get(source) if source is not None else None
-        original, data_type = found.name, found.type
-        if kept is not None and arrow_type(kept.type) == columns.field(found.name).type:
+    same = unchanged_columns if len(unchanged_columns) == len(given) else [None] * len(given)
+    for field, source in zip(row_schema(columns).fields, same, strict=True):
+        kept = inputs.get(source) if source is not None else None
+        original, data_type = field.name, field.type
+        if kept is not None and arrow_type(kept.type) == columns.field(field.name).type:
             data_type = kept.type
-            if kept.name == found.name and kept.source not in cleaned:
+            if kept.name == field.name and kept.source not in cleaned:
                 original = kept.source
-        fields.append(Field(cleaned[found.name], original, data_type))
+        fields.append(Field(cleaned[field.name], original, data_type))
     return tuple(fields)
 
 
 def _let_through(error: BaseException) -> None:
-    """Raises what is not about the query. A panic of DataFusion is no ``Exception``."""
+    """Raises ``error`` again unless it is the query's: an ``Exception``, or a panic of DataFusion,
+    which is none."""
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error

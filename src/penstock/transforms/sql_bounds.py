@@ -1,10 +1,8 @@
-"""A query of ``transform-sql`` run in bounds: of memory, of time, and until somebody wants it to
-end.
+"""Runs a query of ``transform-sql`` within bounds of memory and time, and until it is cancelled.
 
-DataFusion runs on threads of its own and looks up only between batches, so a query runs beside its
-caller, who waits with a clock. One that is given up goes on for as long as its process lives, in
-its bound of memory. Neighbours: ``sql`` says what is run.
-"""
+DataFusion runs on threads of its own and checks for a cancel only between batches, so that a query
+runs on a thread beside its caller, who waits with a deadline (L11). A query that is given up runs
+on until its process ends, within its bound of memory. Not here: which query (``sql``)."""
 
 import threading
 import time
@@ -18,29 +16,29 @@ from datafusion import DataFrame, RuntimeEnvBuilder
 from penstock.codec.untyped import Table
 
 T = TypeVar("T")
-_LOOK = 0.25
-_TICK = 1.0
+_POLL_SECONDS = 0.25
+_TICK_SECONDS = 1.0
 Tick = Callable[[], None]
 
 
 class QueryBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``memory``: bytes that its operators may hold, and as many that may come out. ``seconds``: of
-    one batch."""
+    """A query's bounds. ``memory``: bytes that its operators may allocate, and as many that its
+    result may have. ``seconds``: for one batch."""
 
     memory: int = 1 << 30
     seconds: float = 300.0
 
 
-class OutOfTime(Exception):
-    """It took longer than its bound."""
+class QueryTimeout(Exception):
+    """Raised where a query takes longer than its bound."""
 
 
-class TooLarge(Exception):
-    """More came out than its bound."""
+class ResultTooLarge(Exception):
+    """Raised where a query's result is larger than its bound."""
 
 
-class Failed(Exception):
-    """The query failed, as ``cause`` says."""
+class QueryFailed(Exception):
+    """Raised where a query fails; ``cause``: DataFusion's error, or :class:`ResultTooLarge`."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(cause)
@@ -48,33 +46,35 @@ class Failed(Exception):
 
 
 def environment(bounds: QueryBounds) -> RuntimeEnvBuilder:
-    """A pool of memory; nothing is spilled to disk."""
+    """DataFusion's runtime with a bounded memory pool and no spilling to disk."""
     return RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(bounds.memory)
 
 
-def collected(frame: DataFrame, bounds: QueryBounds) -> Table:
-    """Its rows. Raises :class:`TooLarge`, and what DataFusion does."""
+def collect(frame: DataFrame, bounds: QueryBounds) -> Table:
+    """Runs the query and returns its rows. Raises :class:`ResultTooLarge` and DataFusion's
+    errors."""
     batches: list[object] = []
     size = 0
-    for found in frame.execute_stream():
-        batch = found.to_pyarrow()
+    for result in frame.execute_stream():
+        batch = result.to_pyarrow()
         size += batch.nbytes
         if size > bounds.memory:
-            raise TooLarge
+            raise ResultTooLarge
         batches.append(batch)
     return pa.Table.from_batches(batches, frame.schema())
 
 
-def within(work: Callable[[], T], seconds: float, tick: Tick) -> T:
-    """What ``work`` gives. ``tick`` is called every second while it lasts, and may raise to give it
-    up. Raises :class:`Failed`, :class:`OutOfTime`, and what ``tick`` does."""
-    answers: list[T] = []
+def run_bounded(work: Callable[[], T], seconds: float, tick: Tick) -> T:
+    """Runs ``work`` on a thread and returns its result. ``tick`` is called every second meanwhile,
+    and may raise to give the work up. Raises :class:`QueryFailed`, :class:`QueryTimeout`, and what
+    ``tick`` raises."""
+    results: list[T] = []
     failures: list[BaseException] = []
     done = threading.Event()
 
     def run() -> None:
         try:
-            answers.append(work())
+            results.append(work())
         except BaseException as e:  # a panic of DataFusion is no ``Exception``
             failures.append(e)
         finally:
@@ -82,13 +82,13 @@ def within(work: Callable[[], T], seconds: float, tick: Tick) -> T:
 
     threading.Thread(target=run, name="penstock-query", daemon=True).start()
     began = ticked = time.monotonic()
-    while not done.wait(_LOOK):
+    while not done.wait(_POLL_SECONDS):
         now = time.monotonic()
         if now - began > seconds:
-            raise OutOfTime
-        if now - ticked >= _TICK:
+            raise QueryTimeout
+        if now - ticked >= _TICK_SECONDS:
             ticked = now
             tick()
     if failures:
-        raise Failed(failures[0])
-    return answers[0]
+        raise QueryFailed(failures[0])
+    return results[0]

@@ -1,7 +1,7 @@
-"""DataFusion's errors in words for users.
+"""Words DataFusion's errors for users.
 
-What it says while planning comes from the query and the columns' names, and is quoted. What it says
-while running may hold values of the batch, so only what kind of error it is passes on.
+A planning error is made of the query and column names, and is quoted. A runtime error may hold
+values of the batch, so that only its kind is reported. Neighbour: ``sql`` raises the errors.
 """
 
 import re
@@ -28,6 +28,8 @@ _REFUSED: tuple[tuple[str, str], ...] = (
 
 
 class Failure(NamedTuple):
+    """What went wrong, and what the user can do about it."""
+
     what: str
     advice: str
 
@@ -55,9 +57,9 @@ _RUNNING: tuple[tuple[str, Failure], ...] = (
 _TARGET = re.compile(r"\bto (?:value of|type) ([A-Za-z]\w*(?:\([\w, ]*\))?)(?: type)?$")
 
 
-def refusal(error: BaseException) -> str | None:
-    """Why a statement is refused: what it would do, or read. None: it is not sound, and DataFusion
-    says why."""
+def refusal_reason(error: BaseException) -> str | None:
+    """Why a statement is refused, by what it would do or read. None: it is not refused but invalid,
+    and DataFusion's message says why."""
     text = _plain(error)
     for pattern, words in _REFUSED:
         found = re.search(pattern, text, re.DOTALL)
@@ -66,31 +68,32 @@ def refusal(error: BaseException) -> str | None:
     return None
 
 
-def misses(error: BaseException, table: str) -> bool:
-    """Is this table not there, says the planner?"""
+def is_missing_table(error: BaseException, table: str) -> bool:
+    """Whether a planning error says that ``table`` does not exist."""
     found = re.search(_MISSING, _plain(error), re.DOTALL)
     return found is not None and found[1] == table
 
 
-def refused(error: BaseException) -> str:
-    """Why a query is none, in words for users."""
-    reason = refusal(error)
-    return told(error) if reason is None else f"refused: {reason}"
+def planning_failure(error: BaseException) -> str:
+    """The sentence for a query that cannot be planned: refused, or DataFusion's own message."""
+    reason = refusal_reason(error)
+    return _datafusion_message(error) if reason is None else f"refused: {reason}"
 
 
-def told(error: BaseException) -> str:
-    """DataFusion's words on a query that it cannot plan."""
+def _datafusion_message(error: BaseException) -> str:
+    """DataFusion's message for a query that it cannot plan, without its wrapping."""
     text = _plain(error)
     parsed = re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text, re.DOTALL)
     return f"SQL error: {parsed[1]}" if parsed else text
 
 
 def out_of_memory(error: BaseException) -> bool:
+    """Whether DataFusion ran out of its memory pool."""
     return "Resources exhausted" in _plain(error)
 
 
-def failed(error: BaseException) -> Failure:
-    """What went wrong on a batch, without any value of it."""
+def runtime_failure(error: BaseException) -> Failure:
+    """What went wrong on a batch, without any value of the batch (L10)."""
     text = _plain(error)
     for pattern, failure in _RUNNING:
         if re.search(pattern, text):

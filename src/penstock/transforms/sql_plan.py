@@ -1,9 +1,8 @@
-"""What DataFusion's logical plan says of a query: does it read ``input``, which rows and which
-columns come through untouched.
+"""Reads DataFusion's logical plan of a query: whether it scans ``input``, and which rows and
+columns it passes on unchanged.
 
-Decided by the plan and never by the query's text. Where a plan has a node that is not known here,
-the answer is the careful one: not read, not the same column, no row numbers. Neighbour: ``sql``
-plans and runs.
+Decides by the plan, never by the query's text. For a node that is not handled here the answer is
+the careful one: not read, not the same column, no row numbers. Neighbour: ``sql`` plans and runs.
 """
 
 import re
@@ -15,9 +14,9 @@ from datafusion.expr import Expr, SortExpr
 from datafusion.plan import LogicalPlan
 
 INPUT = "input"
-ROW = "_penstock_row"  # no column of a stream begins with _penstock_
+ROW = "_penstock_row"  # cannot clash: no column of a stream begins with _penstock_
 
-# Nothing else shows a subquery's plan; the binding gives it no inputs.
+# A subquery's plan shows only in the plan's text: the binding gives its node no inputs.
 _SCAN = re.compile(r"^ *TableScan: (\w+\.)*input$", re.MULTILINE)
 _NO_QUERIES = ("Explain", "Analyze", "DescribeTable")
 _SAME_COLUMNS = ("Filter", "Sort", "SubqueryAlias", "Limit")
@@ -26,55 +25,56 @@ _NO_LIMIT = 1 << 62
 
 
 class _Column(NamedTuple):
-    """A column of a node: its name, and the column of ``input`` that it is (None: not surely)."""
+    """A column of a node: its name, and the column of ``input`` whose copy it is (None:
+    unknown)."""
 
     name: str | None
     source: str | None
 
 
-def no_query(plan: LogicalPlan) -> str | None:
-    """The word of a statement that has a plan and is no query."""
+def non_query_statement(plan: LogicalPlan) -> str | None:
+    """The keyword of a statement that has a plan but is no query; None for a query."""
     kind = _kind(plan)
     return {"DescribeTable": "DESCRIBE"}.get(kind, "EXPLAIN") if kind in _NO_QUERIES else None
 
 
 def reads_input(plan: LogicalPlan) -> bool:
-    """Is a table ``input`` scanned, be it in a subquery of an expression? A common table expression
-    that nothing uses is not in the plan; one that is named ``input`` and calls itself is, as a
-    scan: that such a query needs no table is for the planner to tell."""
+    """Whether the plan scans a table ``input``, also in a subquery of an expression. An unused
+    common table expression is not in the plan. A recursive one named ``input`` looks like a scan;
+    the planner reports that such a query needs no table."""
     return _SCAN.search(plan.display_indent()) is not None
 
 
-def untouched(plan: LogicalPlan, columns: list[str]) -> list[str | None]:
-    """For each column that comes out, the column of ``input`` (of ``columns``) whose values it has
-    unchanged, as far as plain projections show it; [] where they do not."""
+def unchanged_columns(plan: LogicalPlan, columns: list[str]) -> list[str | None]:
+    """For each output column, the column of ``input`` (one of ``columns``) that it copies, as far
+    as plain projections show it, else None; [] where the plan has other nodes."""
     return [c.source for c in _columns(plan, columns) or []]
 
 
-def same_rows(plan: LogicalPlan) -> bool:
-    """Is each row that comes out one row of ``input``, and no other is, by projections, filters,
-    sorts and limits only?"""
+def keeps_rows(plan: LogicalPlan) -> bool:
+    """Whether each output row is one row of ``input`` and no row comes twice: the plan has only
+    projections, filters, sorts and limits."""
     node = _variant(plan)
     kind = type(node).__name__
     if kind == "TableScan":
         return _is_input(node)
     if kind == "Limit" and _limit(node) is None:
         return False
-    return kind in _SAME_ROWS and same_rows(plan.inputs()[0])
+    return kind in _SAME_ROWS and keeps_rows(plan.inputs()[0])
 
 
-def with_rows(
+def with_row_numbers(
     plan: LogicalPlan, context: SessionContext, numbered: Callable[[], DataFrame]
 ) -> DataFrame:
-    """The plan once more, node by node, over a table that has the column :data:`ROW` as well, which
-    every projection carries along. Needs :func:`same_rows`. Expressions are the planner's own, so
-    what they name (and their subqueries) is decided already. ``numbered`` gives the table, named
-    ``input`` in ``context``, where aliases are registered."""
+    """Rebuilds the plan, node by node, over a table with the additional column :data:`ROW`, which
+    every projection passes on. Requires :func:`keeps_rows`. The expressions are the planner's own:
+    their names and subqueries are resolved already. ``numbered`` registers that table as ``input``
+    in ``context`` and returns it; aliases are registered in ``context`` too."""
     node = _variant(plan)
     kind = type(node).__name__
     if kind == "TableScan":
         return numbered()
-    below = with_rows(plan.inputs()[0], context, numbered)
+    below = with_row_numbers(plan.inputs()[0], context, numbered)
     if kind == "SubqueryAlias":
         name = '"' + node.alias().replace('"', '""') + '"'
         context.deregister_table(name)
@@ -95,7 +95,7 @@ def with_rows(
 
 
 def _limit(node: Any) -> tuple[int, int] | None:
-    """(LIMIT, OFFSET), where they are written as numbers or not at all."""
+    """(LIMIT, OFFSET) where both are numbers or absent; None where one is another expression."""
     count, offset = node.fetch(), node.skip()
     try:
         return (
@@ -127,8 +127,8 @@ def _projected(expression: Expr, below: list[_Column]) -> _Column:
         node = _variant(Expr(node.expr()))
     if type(node).__name__ != "Column":
         return _Column(name, None)
-    found = [c for c in below if c.name == node.name()]
-    return _Column(name or node.name(), found[0].source if len(found) == 1 else None)
+    matches = [c for c in below if c.name == node.name()]
+    return _Column(name or node.name(), matches[0].source if len(matches) == 1 else None)
 
 
 def _is_input(scan: Any) -> bool:
@@ -140,7 +140,7 @@ def _kind(plan: LogicalPlan) -> str:
 
 
 def _variant(node: LogicalPlan | Expr) -> Any:
-    """The node as its own class; None where DataFusion has none for it in Python."""
+    """The node as an instance of its own class; None where the Python binding has no such class."""
     try:
         return node.to_variant()
     except Exception:  # a plain Exception is what its binding raises

@@ -1,8 +1,8 @@
-"""``transform-validate``: rules that the rows of each batch must keep.
+"""Implements ``transform-validate``: checks the rows of each batch against rules.
 
-Columns come out as they went in; a row that breaks a rule is dropped and counted, ends the run, or
-is a reject, by the pipeline's ``on_data_error``. Neighbours: ``validate_rules`` reads the
-configuration, ``validate_checks`` computes.
+Columns pass unchanged. By the pipeline's ``on_data_error``, a row that breaks a rule is dropped and
+counted (skip), fails the run (fail), or becomes a reject (dlq). Neighbours: ``validate_rules``
+reads the configuration, ``validate_checks`` finds the rows that break a rule.
 """
 
 from collections.abc import Mapping, Set
@@ -15,14 +15,14 @@ from penstock.codec.untyped import compute as pc
 from penstock.config.did_you_mean import hint
 from penstock.errors import Defect, SourceError
 from penstock.model.types import Field, RowSchema
-from penstock.transforms.config_errors import faulty
+from penstock.transforms.config_errors import transform_error
 from penstock.transforms.contract import Applied, OnFailure, RowReject, metric
-from penstock.transforms.validate_checks import Check, build
-from penstock.transforms.validate_rules import KNOWN, read_rules
+from penstock.transforms.validate_checks import RuleCheck, build_check
+from penstock.transforms.validate_rules import RULE_KINDS, read_rules
 
 _USE = "transform-validate"
-_ADVICE = f"config takes rules: a list of {', '.join(KNOWN)}"
-_MOST_TOLD = 10
+_ADVICE = f"config takes rules: a list of {', '.join(RULE_KINDS)}"
+_MAX_RULES_SHOWN = 10
 
 FAILURES = "validation_failures_total"
 VALID = "validation_rows_valid_total"
@@ -30,15 +30,16 @@ INVALID = "validation_rows_invalid_total"
 
 
 class ValidateTransform:
-    """Raises ``ConfigError`` (``config.transform``) with all problems of its config."""
+    """The rules of one entry of ``transforms``. ``where``: its path in the pipeline file. Raises
+    ``ConfigError`` (``config.transform``) with all problems of its config."""
 
     def __init__(self, config: Mapping[str, Any], *, where: str, on_failure: OnFailure) -> None:
         self._rules, problems = read_rules(config, f"{where}.config")
         if problems:
-            raise faulty(problems, _USE, where, advice=_ADVICE)
+            raise transform_error(problems, _USE, where, advice=_ADVICE)
         self._where = where
         self._on_failure: OnFailure = on_failure
-        self._checks: list[Check] | None = None
+        self._checks: list[RuleCheck] | None = None
 
     @property
     def same_columns(self) -> bool:
@@ -48,33 +49,34 @@ class ValidateTransform:
         return True
 
     def output(self, schema: RowSchema) -> RowSchema:
-        """The same schema. Raises ``ConfigError`` where a column is missing or a rule does not fit
-        its type."""
+        """Builds the checks for ``schema`` and returns it unchanged. Raises ``ConfigError`` where a
+        column is missing or a rule does not fit its type."""
         by_name = {f.name: f for f in schema.fields}
         by_source = {f.source: f for f in schema.fields}
-        checks: list[Check] = []
+        checks: list[RuleCheck] = []
         problems: list[str] = []
         for rule in self._rules:
             field: Field | None = by_name.get(rule.field) or by_source.get(rule.field)
             if field is None:
                 near = hint(rule.field, by_name, "columns")
-                problems.append(f"{rule.place}: there is no column '{rule.field}'; {near}")
+                problems.append(f"{rule.path}: there is no column '{rule.field}'; {near}")
                 continue
-            check = build(rule, field)
-            if isinstance(check, Check):
+            check = build_check(rule, field)
+            if isinstance(check, RuleCheck):
                 checks.append(check)
             else:
                 problems.append(check)
         if problems:
-            raise faulty(problems, _USE, self._where, advice=_ADVICE)
+            raise transform_error(problems, _USE, self._where, advice=_ADVICE)
         self._checks = checks
         return schema
 
     def apply(self, batch: Table) -> Applied:
-        """Raises ``SourceError`` (``transform.validation_failed``) where failures end the run."""
+        """Checks ``batch``. Raises ``SourceError`` (``transform.validation_failed``) where a row
+        breaks a rule and ``on_data_error`` is fail."""
         if self._checks is None:
             raise Defect("transform-validate was given a batch before its schema")
-        broken: list[tuple[Check, ChunkedArray, int]] = []
+        broken: list[tuple[RuleCheck, ChunkedArray, int]] = []
         for check in self._checks:
             failing = check.failing(batch.column(check.field.name))
             count = pc.sum(failing, min_count=0).as_py()
@@ -84,7 +86,7 @@ class ValidateTransform:
             raise self._failed(broken, batch.num_rows)
         return self._kept(batch, broken)
 
-    def _kept(self, batch: Table, broken: list[tuple[Check, ChunkedArray, int]]) -> Applied:
+    def _kept(self, batch: Table, broken: list[tuple[RuleCheck, ChunkedArray, int]]) -> Applied:
         counts: dict[str, int] = {}
         bad: ChunkedArray = pa.chunked_array([pa.repeat(pa.scalar(False), batch.num_rows)])
         for check, failing, count in broken:
@@ -95,16 +97,18 @@ class ValidateTransform:
         kept = batch.filter(good) if broken else batch
         counts[VALID], counts[INVALID] = kept.num_rows, batch.num_rows - kept.num_rows
         rejects = _rejects(broken) if self._on_failure == "dlq" else []
-        return Applied(kept, rejects, _places(good), counts)
+        return Applied(kept, rejects, _row_indexes(good), counts)
 
-    def _failed(self, broken: list[tuple[Check, ChunkedArray, int]], rows: int) -> SourceError:
-        told = [
+    def _failed(self, broken: list[tuple[RuleCheck, ChunkedArray, int]], rows: int) -> SourceError:
+        rules = [
             f"{check.rule.kind} on {check.rule.field} ({count} {'row' if count == 1 else 'rows'})"
             for check, _, count in broken
         ]
-        more = [f"and {len(told) - _MOST_TOLD} more rules"] if len(told) > _MOST_TOLD else []
+        if len(rules) > _MAX_RULES_SHOWN:
+            more = f"and {len(rules) - _MAX_RULES_SHOWN} more rules"
+            rules = [*rules[:_MAX_RULES_SHOWN], more]
         return SourceError(
-            f"{_USE}: in a batch of {rows} rows, some fail {', '.join(told[:_MOST_TOLD] + more)}",
+            f"{_USE}: in a batch of {rows} rows, some fail {', '.join(rules)}",
             code="transform.validation_failed",
             where=self._where,
             hint="destination.on_data_error: dlq keeps such rows as rejects, skip drops them",
@@ -119,19 +123,20 @@ class ValidateTransform:
         )
 
 
-def _rejects(broken: list[tuple[Check, ChunkedArray, int]]) -> list[RowReject]:
-    """One per row: what it breaks in the order of the rules, the first rule's column."""
-    found: dict[int, RowReject] = {}
+def _rejects(broken: list[tuple[RuleCheck, ChunkedArray, int]]) -> list[RowReject]:
+    """One reject per row: its reason names the broken rules in their order, its field is the first
+    rule's."""
+    rejects: dict[int, RowReject] = {}
     for check, failing, _ in broken:
-        says = f"{check.rule.kind}: {check.says}"
+        message = f"{check.rule.kind}: {check.message}"
         for index in pc.indices_nonzero(failing).to_pylist():
-            before = found.get(index)
+            before = rejects.get(index)
             if before is None:
-                found[index] = RowReject(index, says, check.field.source)
+                rejects[index] = RowReject(index, message, check.field.source)
             else:
-                found[index] = RowReject(index, f"{before.reason}; {says}", before.field)
-    return [found[index] for index in sorted(found)]
+                rejects[index] = RowReject(index, f"{before.reason}; {message}", before.field)
+    return [rejects[index] for index in sorted(rejects)]
 
 
-def _places(good: ChunkedArray) -> Array:
+def _row_indexes(good: ChunkedArray) -> Array:
     return pc.indices_nonzero(good).cast(pa.int64())

@@ -1,9 +1,10 @@
-"""Rules as Arrow computations: for a column, which rows break one.
+"""Computes by Arrow which rows of a column break a rule of ``transform-validate``.
 
-Built once per schema. A NULL breaks ``assert_not_null`` and no other rule. Regular expressions are
-RE2's (no look-around, no back references; time linear in the text), found anywhere in the text
-unless anchored. Bounds are made exact in the column's own type, so that no value is rounded to be
-compared.
+A check is built once per rule and schema. A NULL breaks ``assert_not_null`` and no other rule.
+Regular expressions are RE2's (no look-around, no back references; time linear in the text) and
+match anywhere in the text unless anchored. Bounds are converted exactly to the column's type, so
+that no value is rounded to be compared. Not here: reading rules (``validate_rules``), rejects
+(``validate``).
 """
 
 import math
@@ -33,39 +34,39 @@ Failing = Callable[[ChunkedArray], ChunkedArray]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """``failing``: booleans without NULL, one per row. ``says``: what is wrong with such a row,
-    without its value."""
+class RuleCheck:
+    """One rule on one column. ``failing`` maps the column to booleans without NULL, one per row:
+    the row breaks the rule. ``message``: what is wrong with such a row, without its value."""
 
     rule: Rule
     field: Field
-    says: str
+    message: str
     failing: Failing
 
 
-def build(rule: Rule, field: Field) -> Check | str:
-    """The check of a column, or what keeps the rule from fitting it."""
+def build_check(rule: Rule, field: Field) -> RuleCheck | str:
+    """Builds the check of ``rule`` on ``field``, or returns the problem that prevents it."""
     kind, name = field.type.kind, rule.field
     if rule.kind == NOT_NULL:
-        return Check(rule, field, f"{name} is null", pc.is_null)
+        return RuleCheck(rule, field, f"{name} is null", pc.is_null)
     if rule.kind == UNIQUE:
         if kind in _NESTED:
             return _unfit(rule, kind, "compares no nested values")
-        return Check(rule, field, f"{name} repeats an earlier row's value", _repeats)
+        return RuleCheck(rule, field, f"{name} repeats an earlier row's value", _repeats)
     if rule.kind == REGEX:
         if kind not in _TEXTS:
             return _unfit(rule, kind, "works on text")
         try:
             _unmatched(rule.pattern)(pa.chunked_array([[""]]))
         except pa.ArrowInvalid as e:
-            return f"{rule.place}: the pattern of '{name}' is none of RE2's: {_reason(e)}"
-        return Check(rule, field, f"{name} does not match its pattern",
+            return f"{rule.path}: the pattern of '{name}' is none of RE2's: {_reason(e)}"
+        return RuleCheck(rule, field, f"{name} does not match its pattern",
                      _unmatched(rule.pattern))  # fmt: skip
     return _range(rule, field)
 
 
 def _unfit(rule: Rule, kind: Kind, why: str) -> str:
-    return f"{rule.place}: '{rule.field}' is {kind.value}, and {rule.kind} {why}; {_CAST}"
+    return f"{rule.path}: '{rule.field}' is {kind.value}, and {rule.kind} {why}; {_CAST}"
 
 
 def _repeats(column: ChunkedArray) -> ChunkedArray:
@@ -78,13 +79,13 @@ def _repeats(column: ChunkedArray) -> ChunkedArray:
 
 def _unmatched(pattern: str) -> Failing:
     def failing(column: ChunkedArray) -> ChunkedArray:
-        found = pc.match_substring_regex(column, pattern=pattern)
-        return pc.fill_null(pc.invert(found), False)
+        matched = pc.match_substring_regex(column, pattern=pattern)
+        return pc.fill_null(pc.invert(matched), False)
 
     return failing
 
 
-def _range(rule: Rule, field: Field) -> Check | str:
+def _range(rule: Rule, field: Field) -> RuleCheck | str:
     kind = field.type.kind
     if kind not in _NUMBERS and kind not in _TIMES:
         return _unfit(rule, kind, "works on numbers, dates and timestamps")
@@ -92,15 +93,15 @@ def _range(rule: Rule, field: Field) -> Check | str:
         low = None if rule.minimum is None else _bound(rule.minimum, field, ROUND_CEILING)
         high = None if rule.maximum is None else _bound(rule.maximum, field, ROUND_FLOOR)
     except (ValueError, OverflowError, InvalidOperation) as e:
-        return f"{rule.place}: '{rule.field}' is {kind.value}: {e}"
+        return f"{rule.path}: '{rule.field}' is {kind.value}: {e}"
     if low is not None and high is not None and low > high:
-        return f"{rule.place}: no value of '{rule.field}' is between min and max"
+        return f"{rule.path}: no value of '{rule.field}' is between min and max"
     limits = [
         *([] if low is None else [(pc.greater_equal, low)]),
         *([] if high is None else [(pc.less_equal, high)]),
     ]
     tests = [t for t in (_comparison(c, b, field) for c, b in limits) if t is not None]
-    says = " and ".join(
+    message = " and ".join(
         [
             *([] if rule.minimum is None else [f"at least {rule.minimum}"]),
             *([] if rule.maximum is None else [f"at most {rule.maximum}"]),
@@ -113,13 +114,13 @@ def _range(rule: Rule, field: Field) -> Check | str:
             good = pc.and_(good, pc.fill_null(test(column), False))
         return pc.and_(pc.is_valid(column), pc.invert(good))
 
-    return Check(rule, field, f"{rule.field} is not {says}", failing)
+    return RuleCheck(rule, field, f"{rule.field} is not {message}", failing)
 
 
 def _comparison(
     compare: Any, bound: Any, field: Field
 ) -> Callable[[ChunkedArray], ChunkedArray] | None:
-    """None: every value of the type is on the right side of the bound."""
+    """A test of a column against a bound; None where every value of the type passes it."""
     if isinstance(bound, Decimal):
         least, most = _extremes(field)
         upper = compare is pc.less_equal
@@ -141,7 +142,8 @@ def _extremes(field: Field) -> tuple[Decimal, Decimal]:
 
 
 def _bound(given: Bound, field: Field, rounding: str) -> Any:
-    """The bound as the column's type has it: for a column of whole numbers 0.5 is 1 from below."""
+    """The bound in the column's type, rounded into the range: for a column of integers a minimum of
+    0.5 is 1. Raises ``ValueError``."""
     kind = field.type.kind
     if kind in _TIMES:
         return _moment(given, kind)
@@ -162,17 +164,17 @@ def _moment(given: Bound, kind: Kind) -> date:
     if not isinstance(text, str):
         raise ValueError("its bounds are dates, as '2024-01-31'")
     try:
-        found = date.fromisoformat(text) if kind is Kind.date else datetime.fromisoformat(text)
+        moment = date.fromisoformat(text) if kind is Kind.date else datetime.fromisoformat(text)
     except ValueError:
         example = "2024-01-31" if kind is Kind.date else "2024-01-31 or 2024-01-31T12:00:00"
         raise ValueError(f"its bounds are written as {example}") from None
-    if not isinstance(found, datetime):
-        return found
+    if not isinstance(moment, datetime):
+        return moment
     if kind is Kind.timestamp:
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    if found.tzinfo is not None:
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is not None:
         raise ValueError("its bounds have no time zone")
-    return found
+    return moment
 
 
 def _reason(error: Exception) -> str:

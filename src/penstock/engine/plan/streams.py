@@ -46,9 +46,9 @@ from penstock.protocols.contract import (
     StreamWish,
 )
 from penstock.tables.contract import DestinationEndpoint, TableName
-from penstock.transforms.chain import Outline, planned
+from penstock.transforms.chain import Outline, plan_chain
 from penstock.transforms.contract import TransformJob
-from penstock.transforms.spark_sql import HELD
+from penstock.transforms.spark_sql import SINGLE_LOAD_REASON
 
 WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
 
@@ -421,7 +421,7 @@ def _planned(
     given, chain = None, None
     if transforms:
         known = None if before is None else before.chain
-        given, chain = schema, planned(
+        given, chain = schema, plan_chain(
             transforms, schema, configured, outline=outline, before=known, showed=showed
         )  # fmt: skip
         schema = chain.schema
@@ -453,7 +453,7 @@ def _planned(
             arrival=arrival,
         ),
         table=TableName(space, name),
-        held=HELD if queried else table.single_load_reason(mode),
+        held=SINGLE_LOAD_REASON if queried else table.single_load_reason(mode),
         whole=whole,
         queried=queried,
         max_rejected=settings.max_rejected,

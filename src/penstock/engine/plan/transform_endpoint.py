@@ -25,8 +25,8 @@ from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import TransformRequest
 from penstock.state.contract import Store
-from penstock.transforms.chain import as_given
-from penstock.transforms.config_errors import joined
+from penstock.transforms.chain import with_current_names
+from penstock.transforms.config_errors import join_errors
 from penstock.transforms.contract import TransformJob
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, open_transform
 from penstock.transforms.spark_sql import queries
@@ -100,7 +100,7 @@ def transforms_of(
     except ConfigError as e:
         faults.append(e)
     if faults:
-        raise joined(faults)
+        raise join_errors(faults)
     return found
 
 
@@ -127,7 +127,7 @@ class Outlines:
     ) -> RowSchema | None:
         end = self._ends[told.place]
         request = TransformRequest(
-            config=end.config, stream=as_given(configured, given), scope=configured.id.key
+            config=end.config, stream=with_current_names(configured, given), scope=configured.id.key
         )
         columns = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in given.fields])
         try:

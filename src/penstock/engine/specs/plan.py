@@ -18,7 +18,7 @@ from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import Held
 from penstock.tables.contract import TableName
-from penstock.transforms.chain import Planned as PlannedChain
+from penstock.transforms.chain import PlannedChain
 
 
 class SyncStream(msgspec.Struct, frozen=True, kw_only=True):

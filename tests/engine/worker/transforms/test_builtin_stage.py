@@ -47,7 +47,7 @@ from penstock.protocols.contract import END, Came, Through, failed
 from penstock.protocols.rapidbyte import package as rapidbyte
 from penstock.runtimes.contract import Component
 from penstock.tables.open import open_table
-from penstock.transforms.chain import Chain, planned
+from penstock.transforms.chain import Chain, plan_chain
 from penstock.transforms.contract import TransformJob
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -125,7 +125,7 @@ def sync(
             stream=Stream(id=name, json_schema={}), sync_mode=SyncMode.full_refresh,
             destination_sync_mode=mode, primary_key=(("id",),) if key else (),
         )  # fmt: skip
-        plan = planned(chain, SCHEMA, configured)
+        plan = plan_chain(chain, SCHEMA, configured)
         lane = LaneStream(
             stream=name, shape=Shape(mode=mode), schema_version=1, generation=0,
             fills_generation=False,

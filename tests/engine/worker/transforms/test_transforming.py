@@ -47,7 +47,12 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Came, Through, TransformRequest
 from penstock.protocols.rapidbyte import package as rapidbyte
 from penstock.runtimes.contract import Component
-from penstock.transforms.chain import made_of, misfit, planned, standing
+from penstock.transforms.chain import (
+    columns_by_output_name,
+    output_schema,
+    plan_chain,
+    refitted_schema,
+)
 from penstock.transforms.contract import TransformJob
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -271,20 +276,20 @@ def test_column_called_as_one_that_went_in_keeps_its_original_name_and_what_its_
     came = RowSchema(
         (Field("note", "note", TEXT), Field("new one", "new one", INTEGER), Field("id", "id", TEXT))
     )
-    made = made_of(SCHEMA, came)
+    made = output_schema(SCHEMA, came)
     assert made.fields[0] == Field("note", "no te", DataType(Kind.json))
     assert made.fields[1].source == "new one" and made.fields[1].name != ""
     assert made.fields[2] == Field("id", "id", TEXT)
-    assert set(standing(SCHEMA, made)) == {"note", "new one", "id"}
-    assert misfit(SCHEMA, made, came, first=True) is None
+    assert set(columns_by_output_name(SCHEMA, made)) == {"note", "new one", "id"}
+    assert refitted_schema(SCHEMA, made, came, first=True) is None
 
 
 def test_first_rows_say_what_the_columns_are_and_later_ones_may_lack_some() -> None:
     only = RowSchema((Field("id", "id", INTEGER),))
-    assert misfit(SCHEMA, SCHEMA, only, first=True) == only
-    assert misfit(SCHEMA, SCHEMA, only, first=False) is None
+    assert refitted_schema(SCHEMA, SCHEMA, only, first=True) == only
+    assert refitted_schema(SCHEMA, SCHEMA, only, first=False) is None
     wider = RowSchema((Field("id", "id", TEXT), Field("x", "x", TEXT)))
-    found = misfit(SCHEMA, SCHEMA, wider, first=False)
+    found = refitted_schema(SCHEMA, SCHEMA, wider, first=False)
     assert found is not None
     assert {f.name: f.type for f in found.fields} == {
         "note": DataType(Kind.json), "id": TEXT, "x": TEXT
@@ -326,17 +331,17 @@ def test_chain_is_planned_by_outlines_and_replanned_by_what_rows_have_shown() ->
         return RowSchema((*given.fields, more)) if job.place == "transform:0" else None
 
     chain = [component(0), sql("SELECT id, x FROM input"), component(2)]
-    first = planned(chain, SCHEMA, configured(), outline=outline)
+    first = plan_chain(chain, SCHEMA, configured(), outline=outline)
     assert [f.name for f in first.schema.fields] == ["id", "x"]
     assert asked == [("transform:0", ["id", "note"]), ("transform:2", ["id", "x"])]
     showed = Showed(1, RowSchema((Field("id", "id", TEXT),)))
     asked.clear()
-    again = planned(chain, SCHEMA, configured(), outline=outline, before=first, showed=showed)
+    again = plan_chain(chain, SCHEMA, configured(), outline=outline, before=first, showed=showed)
     assert again.made[0] == first.made[0] and again.schema.fields == (Field("id", "id", TEXT),)
     assert asked == []
     wider = RowSchema((*SCHEMA.fields, Field("late", "late", TEXT)))
-    quiet = planned([component(0)], wider, configured(), before=planned([component(0)], SCHEMA,
-                    configured(), showed=Showed(0, showed.columns)))  # fmt: skip
+    before = plan_chain([component(0)], SCHEMA, configured(), showed=Showed(0, showed.columns))
+    quiet = plan_chain([component(0)], wider, configured(), before=before)
     assert [f.name for f in quiet.schema.fields] == ["id", "late"], "what it dropped stays away"
 
 
@@ -400,7 +405,7 @@ def job_of(
 ) -> LaneJob:
     def stream(name: StreamId) -> StreamJob:
         wanted = configured(name, key=key)
-        plan = planned(chain, SCHEMA, wanted)
+        plan = plan_chain(chain, SCHEMA, wanted)
         shape = Shape(mode=wanted.destination_sync_mode)
         lane = LaneStream(
             stream=name, shape=shape, schema_version=1, generation=0, fills_generation=False
@@ -688,7 +693,7 @@ def test_rows_that_do_not_fit_ask_how_the_stream_goes_on_before_they_pass(run: S
         if isinstance(event, Schema):
             assert event.showed is not None
             job = streams.jobs[A]
-            made = made_of(SCHEMA, event.showed.columns)
+            made = output_schema(SCHEMA, event.showed.columns)
             streams.learn(msgspec.structs.replace(job, schema=made, made=(made,)))
 
     events = run(other, [records(1, 1), records(2, 2), done(), Exited(0)], heard=answered)

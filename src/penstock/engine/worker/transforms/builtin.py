@@ -35,7 +35,7 @@ from penstock.model.events import (
 )
 from penstock.model.types import CHANGES, EXTRACTED_AT, RowSchema
 from penstock.protocols.contract import failure
-from penstock.transforms.chain import Chain, Made
+from penstock.transforms.chain import Chain, ChainResult
 from penstock.transforms.contract import TransformJob
 
 
@@ -134,11 +134,11 @@ class BuiltInStage:
             counted, filtered = _accounted(made, users.num_rows)
             left = users.num_rows - sum(counted)
             bodies = _records(batch, given)
-            for turned, records in zip(made.turned, counted, strict=True):
+            for turned, records in zip(made.rejected, counted, strict=True):
                 raw = turned.text() if turned.index is None else bodies(turned.index)
                 yield Reject(batch.stream, turned.reason, raw, turned.field, records=records)
         else:
-            for turned in made.turned:
+            for turned in made.rejected:
                 raw = turned.text()
                 yield Reject(batch.stream, turned.reason, raw, turned.field, records=None)
         times, changes = _carried(given.rows, made.table.num_rows, made.origin)
@@ -155,7 +155,7 @@ class BuiltInStage:
         )
 
 
-def _accounted(made: Made, records: int) -> tuple[list[int], int]:
+def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:
     """(for each row that was turned away the records that it counts as, how many of ``records``
     were left out). A record is counted once. Where rows come from is unknown, a row that is turned
     away counts as a record as long as there are any, and the others are left out only if no row
@@ -163,7 +163,7 @@ def _accounted(made: Made, records: int) -> tuple[list[int], int]:
     refused: set[int] = set()
     counted: list[int] = []
     unknown = 0
-    for turned in made.turned:
+    for turned in made.rejected:
         if turned.index is None:
             counts = unknown < made.entered
             unknown += counts

@@ -52,7 +52,7 @@ from penstock.protocols.contract import END, Came, Through, TransformRequest, Tr
 from penstock.runtimes.contract import Runtime
 from penstock.runtimes.wasm.component import OpenKeys
 from penstock.state.keys import covers
-from penstock.transforms.chain import as_given, misfit, standing
+from penstock.transforms.chain import columns_by_output_name, refitted_schema, with_current_names
 from penstock.transforms.contract import TransformJob
 
 MOST_RUNS = 64  # instances at the same time
@@ -247,7 +247,7 @@ class ComponentStage:
             self._runtime,
             TransformRequest(
                 config=self._told.config,
-                stream=as_given(job.configured, given),
+                stream=with_current_names(job.configured, given),
                 scope=covers(job.id.key, self._told.place),
                 state=state if self._same_protocol else None,
                 timeouts=self._told.timeouts,
@@ -347,7 +347,7 @@ class ComponentStage:
         stream, table = run.stream, came.table
         yield from self._shown(stream, table.schema)
         job = self._streams.jobs[stream]
-        known = standing(self._given(job), job.made[self._number])
+        known = columns_by_output_name(self._given(job), job.made[self._number])
         names = [known[n].source if n in known else n for n in table.column_names]
         self._waiting.came(stream)
         self._came.add(stream)
@@ -366,7 +366,7 @@ class ComponentStage:
         if before is not None and before[0].equals(came) and before[1] == made:
             return
         first = stream not in self._came
-        found = misfit(given, made, columns.row_schema(came), first=first)
+        found = refitted_schema(given, made, columns.row_schema(came), first=first)
         if found is not None:
             showed = Showed(number=self._number, columns=found, fresh=first)
             yield Schema(stream, {}, showed=showed)
