@@ -70,6 +70,8 @@ from penstock.state.task_keys import keys_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.tables.contract import SessionNeeds
+
 _cancel = threading.Event()
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 _MAILBOX = "mailbox"  # beside the roles whose configurations the store keeps
@@ -164,6 +166,7 @@ class Run:
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
+        self._succeeded = False
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         announce_driver()
@@ -200,6 +203,7 @@ class Run:
         run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
         report = self._reported(stack, prepared, lease, log, pulse, run_log)
+        self._succeeded = report.exit_code == 0
         try:
             self._write_report(report)
         finally:
@@ -408,8 +412,10 @@ class Run:
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
+        needs = prepared.place.needs()
+        stack.callback(self._keep_classes, needs)  # after the session's end
         spark = open_session(
-            prepared.place.needs(),
+            needs,
             master=self._pipeline.spark.master,
             conf=self._pipeline.spark.conf,
             lanes=prepared.plan.lanes,
@@ -419,6 +425,13 @@ class Run:
         stack.callback(close_session, spark)
         self._accounting.time.start += round(time.monotonic() - began, 3)
         return spark
+
+    def _keep_classes(self, needs: SessionNeeds) -> None:
+        """What worked makes the next start of Spark quicker."""
+        from penstock.spark.class_archive_build import make_soon
+
+        if self._succeeded and not (self._pipeline.spark.master or "").startswith("sc://"):
+            make_soon(needs)
 
     # -- around it
 

@@ -1,38 +1,47 @@
-"""Spark's classes as Java keeps them in memory: a start that maps them is 40 % shorter.
+"""Spark's classes as Java keeps them in memory: a start that maps them takes half the CPU.
 
-Made once for a Java and a Spark (``penstock doctor --fix``), kept in the user's cache folder. Java
-ignores an archive that does not fit its class path. Source: JDK, class data sharing,
-``-XX:ArchiveClassesAtExit``. Neighbours: ``class_archive_build`` makes one, ``session`` uses it.
+One file for each Java, Spark and set of jars, in the user's cache folder; Java itself ignores one
+that does not fit its class path. An archive of Spark alone serves a session with more jars too.
+Source: JDK, class data sharing: a static archive, since the packaged Java brings none to build a
+dynamic one on. Neighbours: ``class_archive_build`` makes them, ``session`` uses them.
 """
 
 import hashlib
 import os
-from importlib import metadata
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.runtimes.trusted_folders import unsafe
 from penstock.spark.java import JavaHome
+from penstock.spark.java_command import class_path
 
-SILENT = "-Xlog:disable"  # what does not fit is no user's business
+SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # what does not fit is no user's business
 SUFFIX = ".jsa"
 
 
-def archive_path(java: JavaHome, cache_dir: Path) -> Path:
-    """Where the archive for this Java and this Spark lies, or would."""
-    spark = metadata.distribution("pyspark")
-    what = f"{java.home.resolve()}|{java.version}|{spark.locate_file('pyspark')}|{spark.version}"
-    name = hashlib.sha256(what.encode()).hexdigest()[:16]
+def archive_path(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> Path:
+    """Where the archive for this Java, this Spark and ``jars`` lies, or would."""
+    what = [f"{java.home.resolve()}|{java.version}"]
+    for file in (java.home / "lib" / "modules", *class_path(jars)):
+        with suppress(OSError):
+            found = file.stat()
+            what.append(f"{file}|{found.st_size}|{found.st_mtime_ns}")
+    name = hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
     return cache_dir / "classes" / f"{name}{SUFFIX}"
 
 
-def keeps_archives(java: JavaHome) -> bool:
-    """Java 21 does not take back what it wrote: Spark names one jar twice in its class path."""
-    return int(java.version.split(".")[0]) < 21
-
-
-def use_options(java: JavaHome, cache_dir: Path) -> list[str]:
+def use_options(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> list[str]:
     """Java options of a start; empty where there is no archive, or others may have written it."""
-    path = archive_path(java, cache_dir)
-    if not path.is_file() or path.stat().st_uid != os.geteuid() or unsafe(path.parent):
-        return []
-    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", SILENT]
+    for known in (jars, ()):
+        path = archive_path(java, known, cache_dir)
+        if trusted(path):
+            with suppress(OSError):
+                os.utime(path)  # those of which the last use is oldest go first
+            return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *SILENT]
+    return []
+
+
+def trusted(path: Path) -> bool:
+    """Is there an archive, which nobody else can have written?"""
+    return path.is_file() and path.stat().st_uid == os.geteuid() and not unsafe(path.parent)

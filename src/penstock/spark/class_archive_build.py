@@ -1,83 +1,311 @@
-"""Makes the archive of Spark's classes: a session does a little of what runs do, and its Java
-writes down what it has loaded.
+"""Makes archives of Spark's classes, each in a process of its own: a session does a little of what
+runs do and its Java lists what it loads, then a second Java writes these classes down.
 
-Neighbours: ``class_archive`` says where it lies; ``engine.inspect.doctor`` asks for it.
+``make_soon`` is for the end of a run: behind everything else on the machine, one at a time, not
+tried twice a day. ``make_now`` is for who asked. Both end with nothing left behind: what a maker
+that was killed left is removed by the next. Bounds: seconds, bytes, number of archives.
+Neighbours: ``class_archive`` says where they lie; ``engine.run`` and ``engine.inspect.doctor`` ask.
 """
 
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
+import msgspec
 import platformdirs
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
+from penstock.runtimes.supervisor import PR_SET_PDEATHSIG
 from penstock.runtimes.trusted_folders import unsafe
-from penstock.spark.class_archive import SILENT, SUFFIX, archive_path, keeps_archives
-from penstock.spark.java import find_java
-from penstock.spark.session import close_session, open_session
+from penstock.spark.class_archive import SUFFIX, archive_path, trusted
+from penstock.spark.jars import FOLDER_VARIABLE, find_jars
+from penstock.spark.java import JavaHome, find_java
+from penstock.spark.java_command import class_path
+from penstock.spark.session import Needs, close_session, open_session
 
-MAKE_SECONDS = 300.0
-_KEPT = 3  # other installations have theirs here
+MAKE_SECONDS = 600.0  # half a minute where the machine has nothing else to do
+KEPT = 6  # other installations have theirs here
+LEAST_FREE = 1_500_000_000  # bytes, on the disk and, in the background, of memory
+TRY_AGAIN = 24 * 3600.0
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # half the CPU of a Java that ends soon
+_MAKING = "making-"
+_TRIED = ".tried"
+_KEPT_VARIABLES = (  # all that a maker needs: a run's environment may hold secrets
+    "PATH", "HOME", "JAVA_HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "LD_LIBRARY_PATH",
+    "PYTHONPATH", FOLDER_VARIABLE,
+)  # fmt: skip
+_TRIAL = (
+    "CREATE TEMPORARY VIEW penstock_rows AS SELECT id, id % 7 AS kind, string(id) AS text, "
+    "try_cast(id AS decimal(18,4)) AS price, timestamp_seconds(id) AS at, "
+    "date('2020-01-01') AS day, array(struct(id AS a, 'x' AS b)) AS many, double(id) AS real, "
+    "id % 2 = 0 AS even "
+    "FROM range(1000)",
+    "INSERT OVERWRITE DIRECTORY '{place}/rows' USING parquet SELECT * FROM penstock_rows",
+    "INSERT OVERWRITE DIRECTORY '{place}/more' USING parquet SELECT * FROM penstock_rows",
+    "SELECT kind, count(*), max(text), min(id), sum(CASE WHEN even THEN 1 ELSE 0 END) "
+    "FROM parquet.`{place}/rows` GROUP BY kind",
+    "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY kind ORDER BY id DESC, at DESC) "
+    "AS place FROM (SELECT * FROM parquet.`{place}/rows` UNION ALL SELECT * FROM "
+    "parquet.`{place}/more`)) WHERE place = 1",
+    "SELECT exists(many, m -> m.a > 5), transform(many, m -> m.b), coalesce(text, ''), "
+    "to_json(many) FROM parquet.`{place}/rows` WHERE id > 10 LIMIT 5",
+)
 
 
-class _Nothing:
-    """``session.Needs`` of no table."""
+class Order(msgspec.Struct, frozen=True):
+    """What a maker is told: ``Needs`` of a session, and where archives lie. ``waited``: somebody
+    waits for it, and it ends with them."""
 
-    def __init__(self) -> None:
-        self.packages: tuple[str, ...] = ()
-        self.conf: dict[str, str] = {}
+    packages: tuple[str, ...]
+    conf: dict[str, str]
+    trial: tuple[str, ...]
+    cache: str
+    waited: bool
 
 
-def make_archive(cache_dir: Path | None = None) -> Path:
-    """Takes about half a minute and 170 MB. No session may be open in this process.
-
-    Raises ``ConfigError``: the folder may be written by others, Java or Spark does not start, or
-    this Java keeps no archives.
-    """
-    cache = (cache_dir or platformdirs.user_cache_path("penstock")).resolve()
-    java = find_java()
-    path = archive_path(java, cache)
-    if not keeps_archives(java):
-        raise _impossible(f"Java {java.version} does not take one back for Spark; Java 17 does")
-    why_not = unsafe(path.parent)
-    if why_not is not None:
-        raise _impossible(why_not)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / "made.jsa"
-        options = [f"-XX:ArchiveClassesAtExit={made}", SILENT]
-        _work(options, Path(folder), cache)
-        if not made.is_file():
-            raise _impossible(f"Java {java.version} at {java.home} wrote none")
-        made.chmod(0o600)
-        made.replace(path)
-    made_before = sorted(path.parent.glob(f"*{SUFFIX}"), key=lambda p: p.stat().st_mtime)
-    for old in made_before[:-_KEPT]:
-        old.unlink(missing_ok=True)
+def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
+    """Takes about half a minute and 150 MB. Raises ``ConfigError``: the folder may be written by
+    others, the disk is full, Java or Spark does not start."""
+    cache = _cache(cache_dir)
+    path = _path(needs, cache)
+    _refuse_unsafe(path)
+    with tempfile.TemporaryFile() as told:
+        process = _started(needs, cache, told)
+        try:
+            process.wait(2 * MAKE_SECONDS + 30)
+        finally:
+            process.terminate()
+            process.wait()
+            if process.stdin is not None:  # it would end when this ends
+                process.stdin.close()
+        told.seek(0)
+        said = told.read().decode(errors="replace").strip()[-500:]
+    if process.returncode or not trusted(path):
+        raise _impossible(said or "it ended early")
     return path
 
 
-def _work(options: list[str], folder: Path, cache: Path) -> None:
+def make_soon(
+    needs: Needs, cache_dir: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> "subprocess.Popen[bytes] | None":
+    """Begin, where it is to be done, and return at once. Never where ``CI`` says that nothing of
+    this machine is kept. Raises nothing."""
+    if environ.get("CI", "").lower() not in ("", "0", "false"):
+        return None
+    with suppress(PenstockError, OSError):
+        cache = _cache(cache_dir)
+        path = _path(needs, cache)
+        if path.exists() or _tried(path) or unsafe(path.parent) is not None:
+            return None
+        process = _started(needs, cache)
+        threading.Thread(target=process.wait, name="class-archive", daemon=True).start()
+        return process
+    return None
+
+
+def _cache(named: Path | None) -> Path:
+    return (named or platformdirs.user_cache_path("penstock")).resolve()
+
+
+def _path(needs: Needs, cache: Path) -> Path:
+    return archive_path(find_java(), find_jars(needs.packages, cache).files, cache)
+
+
+def _tried(path: Path) -> bool:
+    try:
+        return abs(time.time() - path.with_suffix(_TRIED).stat().st_mtime) < TRY_AGAIN
+    except OSError:
+        return False
+
+
+def _refuse_unsafe(path: Path) -> None:
+    why_not = unsafe(path.parent)
+    if why_not is not None:
+        raise _impossible(why_not)
+
+
+def _started(needs: Needs, cache: Path, told: IO[bytes] | None = None) -> "subprocess.Popen[bytes]":
+    """``told`` takes what it says to who waits, whose end is its end."""
+    waited = told is not None
+    order = Order(needs.packages, dict(needs.conf), needs.trial, str(cache), waited)
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, msgspec.json.encode(order).decode()],
+        stdin=subprocess.PIPE if waited else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=told or subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+        env={k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES},
+    )
+
+
+# -- in the maker
+
+
+def _main(text: str) -> int:
+    order = msgspec.json.decode(text, type=Order)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, _ended)
+    if order.waited:
+        threading.Thread(target=_end_with_owner, name="owner", daemon=True).start()
+    else:
+        _step_back()
+    signal.alarm(int(MAKE_SECONDS))
+    try:
+        _make(order)
+    except PenstockError as e:
+        sys.stderr.write(e.message)
+        return e.exit_code
+    return 0
+
+
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _end_with_owner() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _step_back() -> None:
+    """Whatever else this machine does comes first."""
+    os.nice(19)
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _make(order: Order) -> None:
+    cache = Path(order.cache)
+    java, jars = find_java(), find_jars(order.packages, cache).files
+    path = archive_path(java, jars, cache)
+    _refuse_unsafe(path)
+    with _alone(path.parent, MAKE_SECONDS if order.waited else 0.0) as alone:
+        if not alone or trusted(path):
+            return
+        path.with_suffix(_TRIED).touch(0o600)
+        _drop_leftovers(path.parent)
+        _refuse_tight(path.parent, memory=not order.waited)
+        with tempfile.TemporaryDirectory(prefix=_MAKING, dir=path.parent) as folder:
+            made = Path(folder) / "made.jsa"
+            classes = Path(folder) / "classes"
+            _list_classes(order, classes, Path(folder), cache)
+            _write_down(java, jars, classes, made)
+            made.chmod(0o600)
+            made.replace(path)
+        _drop_oldest(path.parent)
+
+
+@contextmanager
+def _alone(folder: Path, seconds: float) -> Generator[bool]:
+    """False: another maker is at work, and is so after ``seconds``."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = os.open(folder / "lock", flags, 0o600)
+    try:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    yield False
+                    return
+                time.sleep(0.2)
+            else:
+                yield True
+                return
+    finally:
+        os.close(lock)
+
+
+def _drop_leftovers(folder: Path) -> None:
+    for left in folder.glob(f"{_MAKING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _drop_oldest(folder: Path) -> None:
+    archives = sorted(folder.glob(f"*{SUFFIX}"), key=lambda p: p.stat().st_mtime)
+    for old in archives[:-KEPT]:
+        old.unlink(missing_ok=True)
+    for mark in folder.glob(f"*{_TRIED}"):
+        if not _tried(mark):
+            mark.unlink(missing_ok=True)
+
+
+def _refuse_tight(folder: Path, *, memory: bool) -> None:
+    if shutil.disk_usage(folder).free < LEAST_FREE:
+        raise _impossible(f"less than {LEAST_FREE / 1e9:.1f} GB are free at {folder}")
+    if memory and _free_memory() < LEAST_FREE:
+        raise _impossible(f"less than {LEAST_FREE / 1e9:.1f} GB of memory are free")
+
+
+def _free_memory() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return LEAST_FREE
+    found = next((line for line in lines if line.startswith("MemAvailable:")), "")
+    return int(found.split()[1]) * 1024 if found else LEAST_FREE
+
+
+def _list_classes(order: Order, classes: Path, folder: Path, cache: Path) -> None:
     """What loads and lanes have in common."""
     from pyspark.sql.functions import udf
 
     spark = open_session(
-        _Nothing(),
+        order,
         master="local[2]",
-        conf={"spark.driver.extraJavaOptions": " ".join(options)},
+        conf={
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -XX:DumpLoadedClassList={classes}",
+        },
         scratch_dir=folder / "scratch",
         cache_dir=cache,
     )
     try:
-        rows = spark.sql("SELECT id, id % 7 AS kind, string(id) AS text FROM range(1000)")
-        rows.write.parquet(str(folder / "rows"))
-        again = spark.read.parquet(str(folder / "rows"))
-        again.createOrReplaceTempView("again")
-        spark.sql("SELECT kind, count(*), max(text) FROM again GROUP BY kind").collect()
-        newest = "row_number() OVER (PARTITION BY kind ORDER BY id DESC) AS place"
-        spark.sql(f"SELECT * FROM (SELECT *, {newest} FROM again) WHERE place = 1").collect()
-        same = udf(str, "string", useArrow=False)
-        spark.range(1).select(same("id")).collect()
+        for statement in (*_TRIAL, *order.trial):
+            spark.sql(statement.replace("{place}", str(folder))).collect()
+        shipped = udf(str, "string", useArrow=False).asNondeterministic()
+        spark.range(0, 1, 1, 1).select(shipped("id")).collect()
+        rows = spark.read.parquet(str(folder / "rows"))
+        rows.groupBy("kind").count().write.mode("overwrite").parquet(str(folder / "counts"))
     finally:
-        close_session(spark, MAKE_SECONDS)
+        close_session(spark)
+
+
+def _write_down(java: JavaHome, jars: Sequence[Path], classes: Path, made: Path) -> None:
+    command = [
+        str(java.home / "bin" / "java"),
+        "-Xshare:dump",
+        f"-XX:SharedClassListFile={classes}",
+    ]
+    command += [f"-XX:SharedArchiveFile={made}", "-Xlog:disable", "-Xlog:all=error:stderr", "-cp"]
+    command += [os.pathsep.join(map(str, class_path(jars)))]
+    done = subprocess.run(  # bounded by the maker's alarm
+        command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=_dies_with_us()
+    )
+    if done.returncode or not made.is_file():
+        said = done.stderr.decode(errors="replace").strip()[-300:]
+        raise _impossible(f"Java {java.version} at {java.home} wrote none: {said}")
+
+
+def _dies_with_us() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # loaded before the fork
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _impossible(why: str) -> ConfigError:
@@ -86,3 +314,7 @@ def _impossible(why: str) -> ConfigError:
         code="spark.no_archive",
         hint="runs work without it; each start of Spark takes a few seconds longer",
     )
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

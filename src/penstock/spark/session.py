@@ -57,6 +57,8 @@ class Needs(Protocol):
     def packages(self) -> tuple[str, ...]: ...
     @property
     def conf(self) -> dict[str, str]: ...
+    @property
+    def trial(self) -> tuple[str, ...]: ...
 
 
 def _go_on() -> None:
@@ -185,7 +187,7 @@ def _start(
     wanted = Wanted(
         jars=found.files,
         options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
-        archive=tuple(use_options(java, cache)),
+        archive=tuple(use_options(java, found.files, cache)),
     )
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
     jvm = start_jvm(merged, _environment(java, master), wanted, scratch, timeout, check)

@@ -225,10 +225,13 @@ def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
 
 class SessionNeeds(msgspec.Struct, frozen=True):
     """What a destination needs of a Spark session that is not open yet. ``packages``: Maven
-    coordinates of jars; ``conf``: session settings."""
+    coordinates of jars; ``conf``: session settings; ``trial``: SQL that makes Java load what a load
+    into such a table needs, where ``{place}`` is an empty folder and ``penstock_rows`` a view of a
+    few rows with ``id``, ``kind`` and ``text``."""
 
     packages: tuple[str, ...] = ()
     conf: dict[str, str] = {}
+    trial: tuple[str, ...] = ()
 
 
 class DestinationEndpoint(Protocol):

@@ -67,6 +67,15 @@ _CONF = {
     # the artifact depends on 33 files: Spark has most of them, Delta needs none of the others
     "spark.jars.excludes": "org.*:*,com.*:*,io.unitycatalog:*,io.delta:delta-kernel*",
 }
+_TRIAL = (
+    "CREATE TABLE delta.`{place}/delta` USING delta AS SELECT * FROM penstock_rows",
+    "INSERT INTO delta.`{place}/delta` SELECT * FROM penstock_rows WHERE id < 9",
+    "MERGE WITH SCHEMA EVOLUTION INTO delta.`{place}/delta` t USING "
+    "(SELECT *, 1 AS new FROM penstock_rows WHERE id > 990) s ON t.id = s.id "
+    "WHEN MATCHED AND s.kind > t.kind - 1 THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "SELECT count(*), max(id) FROM delta.`{place}/delta`",
+    "DESCRIBE HISTORY delta.`{place}/delta`",
+)
 _TXN = "spark.databricks.delta.write.txn"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _CONFLICT = re.compile(
@@ -116,7 +125,7 @@ class DeltaTables:
                 code="spark.no_delta",
                 hint=f"use Spark {' or '.join(ARTIFACTS)}, or parquet:PATH, which needs no jar",
             )
-        return SessionNeeds(ARTIFACTS[minor], dict(_CONF))
+        return SessionNeeds(ARTIFACTS[minor], dict(_CONF), _TRIAL)
 
     def check(self) -> None:
         if self._local is not None:
