@@ -1,6 +1,7 @@
 # Sourced by ./penstock and ./test: finds uv or installs it beside the checkout, then makes .venv from
 # uv.lock. Needs Python 3.11 to 3.13 with pip, and the package registry; nothing else.
 root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+. "$root/scripts/fingerprint.sh"
 export UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_PROJECT_ENVIRONMENT="$root/.venv"
 
 python=
@@ -34,6 +35,8 @@ fi
 # sync_environment [uv options]: .venv as uv.lock says, quick when nothing changed.
 sync_environment() {
     [ -d "$root/.venv" ] || echo "setting up .venv (once; Spark is most of it)" >&2
+    rm -f "$stamp"
     (cd "$root" && "$uv" sync --quiet --locked --python "$python" "$@")
     "$root/.venv/bin/python" -m compileall -q "$root/src" >/dev/null || true
+    made_of >"$stamp.$$" && mv "$stamp.$$" "$stamp"
 }
