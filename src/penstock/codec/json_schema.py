@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
+from penstock.codec.schema_walk import referred
 from penstock.model.names import clean_columns
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
@@ -79,20 +80,11 @@ class _Reader:
         return self._by_type(given, depth)
 
     def _follow(self, ref: str, depth: int) -> DataType | None:
-        if ref in self._open or not ref.startswith("#"):
+        if ref in self._open:
             return _JSON
-        target = self._root
-        for step in ref[1:].split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and key.isdigit() and int(key) < len(target):
-                target = target[int(key)]
-            elif isinstance(target, dict) and key in target:
-                target = cast(dict[str, Any], target)[key]
-            else:
-                return _JSON
         self._open.add(ref)
         try:
-            return self.read(target, depth + 1)
+            return self.read(referred(self._root, ref), depth + 1)
         finally:
             self._open.discard(ref)
 

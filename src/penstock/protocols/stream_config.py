@@ -5,9 +5,9 @@ Pure. Not here: which sync mode, cursor and key a protocol allows (``protocols/*
 in ``rapidbyte`` under ``declared``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from penstock.config import did_you_mean
 from penstock.errors import ConfigError
@@ -19,6 +19,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.contract import StreamWish
+from penstock.protocols.json_schema.paths import exists, names_of
 
 _Mode = TypeVar("_Mode", bound=StrEnum)
 
@@ -206,8 +207,7 @@ def must_exist(stream: Stream, field: str, path: FieldPath) -> None:
     for depth in range(1, len(path) + 1):
         if exists(schema, path[:depth]):
             continue
-        parents = list(_at(schema, path[: depth - 1]))
-        known = sorted({n for p in parents for n in _names(schema, p)})
+        known = sorted(set(names_of(schema, path[: depth - 1])))
         raise ConfigError(
             f"stream {stream.id}: {field} {path_text(path)} is not in the stream's schema"
             f" ({path[depth - 1]!r} is unknown)",
@@ -215,74 +215,6 @@ def must_exist(stream: Stream, field: str, path: FieldPath) -> None:
             hint=did_you_mean.hint(path[depth - 1], known, "its properties"),
             stream=str(stream.id),
         )
-
-
-# -- walking a JSON Schema by property names
-
-_BRANCHES = ("oneOf", "anyOf", "allOf")
-
-
-def exists(schema: Any, path: FieldPath) -> bool:
-    """True where the path leads to a declared property, or into an object of unknown shape."""
-    return any(True for _ in _at(schema, path))
-
-
-def _at(schema: Any, path: FieldPath) -> Iterator[Any]:
-    """Every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
-    found: list[Any] = [schema]
-    for name in path:
-        found = [child for node in found for child in _children(schema, node, name)]
-    yield from found
-
-
-def _children(root: Any, node: Any, name: str) -> Iterator[Any]:
-    open_shape = True
-    for shape in _shapes(root, node, 0):
-        properties = shape.get("properties")
-        if isinstance(properties, dict) and properties:
-            open_shape = False
-            if name in properties:
-                yield cast(dict[str, Any], properties)[name]
-        elif not _may_be_object(shape):
-            open_shape = False
-    if open_shape:
-        yield {}
-
-
-def _names(root: Any, node: Any) -> list[str]:
-    shapes = _shapes(root, node, 0)
-    return [n for s in shapes for n in cast(dict[str, Any], s.get("properties") or {})]
-
-
-def names_of(schema: Any) -> list[str]:
-    """The top-level properties of a schema."""
-    return _names(schema, schema)
-
-
-def _may_be_object(shape: dict[str, Any]) -> bool:
-    kind = shape.get("type")
-    return kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind)
-
-
-def _shapes(root: Any, node: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """The node, what it refers to inside the document, and the branches it combines."""
-    if not isinstance(node, dict) or depth > 16:
-        return
-    here = cast(dict[str, Any], node)
-    reference = here.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        target = root
-        for step in reference[2:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
-            target = cast(dict[str, Any], target).get(step) if isinstance(target, dict) else None
-        yield from _shapes(root, target, depth + 1)
-        return
-    branches = [b for word in _BRANCHES for b in cast(list[Any], here.get(word) or ())]
-    if "properties" in here or not branches:
-        yield here
-    for branch in branches:
-        if branch != {"type": "null"}:
-            yield from _shapes(root, branch, depth + 1)
 
 
 def path_text(path: FieldPath) -> str:

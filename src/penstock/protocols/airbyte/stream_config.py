@@ -13,13 +13,12 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.contract import StreamWish
+from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,
-    exists,
     key_missing,
     must_exist,
-    names_of,
     paths,
     read_anew,
     target_of,

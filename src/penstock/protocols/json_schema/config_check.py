@@ -12,12 +12,13 @@ from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 
+from penstock.codec.schema_walk import BRANCHES, CONDITIONS, parts
 from penstock.config import did_you_mean
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.address_secrets import address_secrets
 
-_BRANCHES = ("oneOf", "anyOf", "allOf")
+_PARTS = (*BRANCHES, *CONDITIONS)
 _SHOWN = 60  # characters of a value in a message
 _DEPTH = 24
 
@@ -79,7 +80,7 @@ class _Secrets:
         self._root, self._word = schema, word
         self._paths: set[Path] = set()
         self.texts: set[str] = set()
-        self._walk(schema, config, (), 0, frozenset())
+        self._walk([schema], config, ())
         self.texts.update(s for text in _texts(config) for s in address_secrets(text))
 
     def hides(self, path: Path, value: Any) -> bool:
@@ -90,39 +91,39 @@ class _Secrets:
             t in self.texts or any(True for _ in address_secrets(t)) for t in _texts(value)
         )
 
-    def _walk(self, node: Any, value: Any, path: Path, depth: int, open_: frozenset[str]) -> None:
-        if not isinstance(node, dict) or depth > _DEPTH:
+    def _walk(self, nodes: list[Any], value: Any, path: Path) -> None:
+        if len(path) > _DEPTH:
             return
-        here = cast(dict[str, Any], node)
-        if here.get(self._word) is True:
+        here = parts(self._root, nodes, _PARTS)
+        if any(part.get(self._word) is True for part in here):
             self._paths.add(path)
             self.texts.update(_texts(value))
-        reference = here.get("$ref")
-        if isinstance(reference, str) and reference not in open_:
-            target = _local(self._root, reference)
-            self._walk(target, value, path, depth + 1, open_ | {reference})
-        for word in (*_BRANCHES, "if", "then", "else"):
-            inner = here.get(word)
-            for branch in cast(list[Any], inner) if isinstance(inner, list) else [inner]:
-                self._walk(branch, value, path, depth + 1, open_)
         if isinstance(value, dict):
-            self._object(here, cast(dict[str, Any], value), path, depth)
+            for name, item in cast(dict[str, Any], value).items():
+                inner = [node for part in here for node in _of_property(part, name)]
+                self._walk(inner, item, (*path, name))
         elif isinstance(value, list):
-            items = here.get("items")
+            inner = _items(here)
             for i, item in enumerate(cast(list[Any], value)):
-                for one in cast(list[Any], items) if isinstance(items, list) else [items]:
-                    self._walk(one, item, (*path, i), depth + 1, frozenset())
+                self._walk(inner, item, (*path, i))
 
-    def _object(self, here: dict[str, Any], value: dict[str, Any], path: Path, depth: int) -> None:
-        properties = here.get("properties")
-        known = cast(dict[str, Any], properties) if isinstance(properties, dict) else {}
-        patterns = here.get("patternProperties")
-        loose = cast(dict[str, Any], patterns) if isinstance(patterns, dict) else {}
-        for name, item in value.items():
-            fitting = [n for pattern, n in loose.items() if _may_match(pattern, name)]
-            nodes = [known[name]] if name in known else [*fitting, here.get("additionalProperties")]
-            for node in nodes:
-                self._walk(node, item, (*path, name), depth + 1, frozenset())
+
+def _of_property(part: dict[str, Any], name: str) -> list[Any]:
+    known, loose = _named(part, "properties"), _named(part, "patternProperties")
+    if name in known:
+        return [known[name]]
+    fitting = [inner for pattern, inner in loose.items() if _may_match(pattern, name)]
+    return [*fitting, part.get("additionalProperties")]
+
+
+def _named(part: dict[str, Any], word: str) -> dict[str, Any]:
+    found = part.get(word)
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _items(here: list[dict[str, Any]]) -> list[Any]:
+    given = [part.get("items") for part in here]
+    return [i for g in given for i in (cast(list[Any], g) if isinstance(g, list) else [g])]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -139,16 +140,6 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _local(root: Any, reference: str) -> Any:
-    if not reference.startswith("#"):
-        return None
-    target = root
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        target = cast(dict[str, Any], target).get(name) if isinstance(target, dict) else None
-    return target
-
-
 # -- keys that nobody reads
 
 
@@ -157,33 +148,15 @@ class _Names:
     each; ``open``: it says that others are welcome; ``patterns``: others that it means."""
 
     def __init__(self, root: Any, nodes: list[Any]) -> None:
-        self._root = root
         self.known: dict[str, list[Any]] = {}
         self.patterns: list[str] = []
         self.open, self.typed = False, False
-        for node in nodes:
-            self._read(node, 0, frozenset())
-
-    def _read(self, node: Any, depth: int, seen: frozenset[str]) -> None:
-        if not isinstance(node, dict) or depth > _DEPTH:
-            return
-        here = cast(dict[str, Any], node)
-        reference = here.get("$ref")
-        if isinstance(reference, str) and reference not in seen:
-            self._read(_local(self._root, reference), depth + 1, seen | {reference})
-        for word in (*_BRANCHES, "if", "then", "else"):
-            inner = here.get(word)
-            for branch in cast(list[Any], inner) if isinstance(inner, list) else [inner]:
-                self._read(branch, depth + 1, seen)
-        more = here.get("additionalProperties")
-        self.open |= more is True
-        self.typed |= isinstance(more, dict)
-        patterns = here.get("patternProperties")
-        if isinstance(patterns, dict):
-            self.patterns += map(str, cast(dict[str, Any], patterns))
-        properties = here.get("properties")
-        if isinstance(properties, dict):
-            for name, inner in cast(dict[str, Any], properties).items():
+        for part in parts(root, nodes, _PARTS):
+            more = part.get("additionalProperties")
+            self.open |= more is True
+            self.typed |= isinstance(more, dict)
+            self.patterns += _named(part, "patternProperties")
+            for name, inner in _named(part, "properties").items():
                 self.known.setdefault(name, []).append(inner)
 
 

@@ -14,6 +14,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.contract import StreamWish
+from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.singer.catalog import (
     default_columns,
     forced,
@@ -24,11 +25,9 @@ from penstock.protocols.singer.catalog import (
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,
-    exists,
     key_missing,
     listed,
     must_exist,
-    names_of,
     read_anew,
     target_of,
     unsupported_mode,

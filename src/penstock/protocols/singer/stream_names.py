@@ -11,10 +11,10 @@ from typing import Any, cast
 from penstock.model.catalog import ConfiguredStream, FieldPath, Stream, StreamId
 from penstock.model.events import Schema
 from penstock.model.types import DataType, Kind
+from penstock.protocols.json_schema.paths import exists
 from penstock.protocols.singer.catalog import offered
 from penstock.protocols.singer.catalog_metadata import ROOT, Metadata, text, texts
 from penstock.protocols.singer.schema import SingerSchema
-from penstock.protocols.stream_config import exists
 
 _DIALECT = SingerSchema()
 

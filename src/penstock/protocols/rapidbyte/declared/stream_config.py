@@ -13,12 +13,12 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.contract import StreamWish
+from penstock.protocols.json_schema.paths import names_of
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,
     key_missing,
     must_exist,
-    names_of,
     path_text,
     read_anew,
     target_of,

@@ -1,0 +1,58 @@
+"""Walks a JSON Schema by the names of properties: which paths lead somewhere.
+
+Pure. Not here: types (``codec.json_schema``), a configuration's values (``config_check``).
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from penstock.codec.schema_walk import BRANCHES, parts
+from penstock.model.catalog import FieldPath
+
+_NULL = {"type": "null"}
+
+
+def exists(schema: Any, path: FieldPath) -> bool:
+    """True where the path leads to a declared property, or into an object of unknown shape."""
+    return bool(_at(schema, path))
+
+
+def names_of(schema: Any, path: FieldPath = ()) -> list[str]:
+    """The properties that are declared there; of a schema its top-level ones."""
+    shapes = (shape for node in _at(schema, path) for shape in _shapes(schema, node))
+    return [n for s in shapes for n in cast(dict[str, Any], s.get("properties") or {})]
+
+
+def _at(schema: Any, path: FieldPath) -> list[Any]:
+    """Every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
+    found: list[Any] = [schema]
+    for name in path:
+        found = [child for node in found for child in _children(schema, node, name)]
+    return found
+
+
+def _children(root: Any, node: Any, name: str) -> Iterator[Any]:
+    open_shape = True
+    for shape in _shapes(root, node):
+        properties = shape.get("properties")
+        if isinstance(properties, dict) and properties:
+            open_shape = False
+            if name in properties:
+                yield cast(dict[str, Any], properties)[name]
+        elif not _may_be_object(shape):
+            open_shape = False
+    if open_shape:
+        yield {}
+
+
+def _shapes(root: Any, node: Any) -> Iterator[dict[str, Any]]:
+    """Those parts that say what it is, and not only that it is one of several."""
+    for part in parts(root, [node]):
+        combines = "$ref" in part or any(part.get(word) for word in BRANCHES)
+        if ("properties" in part or not combines) and (part is node or part != _NULL):
+            yield part
+
+
+def _may_be_object(shape: dict[str, Any]) -> bool:
+    kind = shape.get("type")
+    return kind is None or kind == "object" or (isinstance(kind, list) and "object" in kind)
