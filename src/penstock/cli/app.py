@@ -8,7 +8,7 @@ and an exit code here. Neighbours: ``usage_errors`` words faults of usage, ``out
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -39,7 +39,7 @@ Verbose = Annotated[
     typer.Option(
         "-v", "--verbose", count=True, metavar="", help="More on stderr; -vv with traces.",
         show_default=False,
-    ),
+    )
 ]  # fmt: skip
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only on stderr.")]
 
@@ -99,10 +99,16 @@ def _epilog(examples: Sequence[str]) -> str:
 
 
 def _command(body: Callable[..., int | None]) -> Callable[..., int]:
-    """``body`` with the common options after its own, and its errors printed."""
+    """``body`` with the common options after its own, and its errors printed. A parameter whose
+    type is a dataclass stands for the options that are its fields."""
+    own = _parameters(body)[1:]
+    kinds: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    groups = {name: _parameters(kind) for name, kind in kinds.items()}
 
     def command(**given: Any) -> int:
         surface = Surface.open(**{name: given.pop(name) for name in _COMMON})
+        for name, fields in groups.items():
+            given[name] = kinds[name](**{each.name: given.pop(each.name) for each in fields})
         try:
             return body(surface, **given) or 0
         except (SystemExit, typer.Exit, TyperException):
@@ -110,19 +116,23 @@ def _command(body: Callable[..., int | None]) -> Callable[..., int]:
         except BaseException as error:
             return surface.output.error(error)
 
-    own = list(inspect.signature(body).parameters.values())[1:]
     common = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
         for name, (annotation, default) in _COMMON.items()
     ]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common
+    told = [each for p in own for each in groups.get(p.name, [p])]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in told] + common
     command.__name__ = body.__name__.rstrip("_")
     command.__doc__ = body.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _parameters(of: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [*inspect.signature(of).parameters.values()]
 
 
 def dispatch(name: str, arguments: list[str]) -> int:

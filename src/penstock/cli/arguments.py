@@ -4,6 +4,7 @@ Only the sorting is here; ``config`` and ``connectors`` read what is found. What
 the :class:`~penstock.cli.output.Output`, so that no secret of it is printed (L10).
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,45 +23,15 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from penstock.cli.output import Output
 
-EnvFile = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env-file",
-        metavar="FILE",
-        help="File of NAME=value lines for ${NAME}; the environment wins. May be repeated.",
-        show_default=False,
-    ),
-]
-Lenient = Annotated[
-    bool, typer.Option("--lenient", help="Unknown keys of the pipeline file are warnings.")
-]
-Config = Annotated[
-    str | None,
-    typer.Option(
-        "--config", metavar="JSON|@FILE", help="The source's configuration.", show_default=False
-    ),
-]
+
+def option(name: str, metavar: str, meaning: str, **more: Any) -> Any:
+    """An option that has a value, and none by default."""
+    return typer.Option(name, metavar=metavar, help=meaning, show_default=False, **more)
+
+
+Config = Annotated[str | None, option("--config", "JSON|@FILE", "The source's configuration.")]
 DestinationConfig = Annotated[
-    str | None,
-    typer.Option(
-        "--destination-config",
-        metavar="JSON|@FILE",
-        help="The destination's configuration.",
-        show_default=False,
-    ),
-]
-Constraint = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--constraint",
-        metavar="REQUIREMENT",
-        show_default=False,
-        help="Bounds a dependency of an old connector, as in 'pydantic<2'. May be repeated.",
-    ),
-]
-NoBuilds = Annotated[
-    bool,
-    typer.Option("--no-builds", help="Refuse packages that must be built from source."),
+    str | None, option("--destination-config", "JSON|@FILE", "The destination's configuration.")
 ]
 Destination = Annotated[
     str | None,
@@ -75,15 +46,48 @@ _FILE_ENDINGS = (".yaml", ".yml")
 _COMPONENT = ".wasm"
 
 
-class Reading(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reading:
     """The options of whatever reads a pipeline file."""
 
-    env_files: tuple[str, ...] = ()
-    lenient: bool = False
+    env_file: Annotated[
+        list[str] | None,
+        option(
+            "--env-file",
+            "FILE",
+            "File of NAME=value lines for ${NAME}; the environment wins. May be repeated.",
+        ),
+    ] = None
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Unknown keys of the pipeline file are warnings.")
+    ] = False
 
-    @staticmethod
-    def of(env_files: list[str] | None, lenient: bool) -> "Reading":
-        return Reading(tuple(env_files or ()), lenient)
+
+READING = Reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """The options of whatever makes a connector's environment."""
+
+    constraint: Annotated[
+        list[str] | None,
+        option(
+            "--constraint",
+            "REQUIREMENT",
+            "Bounds a dependency of an old connector, as in 'pydantic<2'. May be repeated.",
+        ),
+    ] = None
+    no_builds: Annotated[
+        bool, typer.Option("--no-builds", help="Refuse packages that must be built from source.")
+    ] = False
+
+    def install(self) -> Install:
+        """How the environment of a connector that is named alone is made."""
+        return Install(builds=not self.no_builds, constraints=tuple(self.constraint or ()))
+
+
+BUILDING = Building()
 
 
 def is_file(word: str) -> bool:
@@ -148,15 +152,10 @@ def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "P
     return pipeline(first, second, reading, Options(), output)
 
 
-def installing(constraint: list[str] | None, no_builds: bool) -> Install:
-    """How the environment of a connector that is named alone is made."""
-    return Install(builds=not no_builds, constraints=tuple(constraint or ()))
-
-
 def connector_config(given: str | None) -> dict[str, Any]:
     """The configuration of ``--config``. Raises ``ConfigError``, which never quotes it."""
     return {} if given is None else parse_config(given)
 
 
 def _load(word: str, reading: Reading) -> Pipeline:
-    return load_pipeline(word, env_file=reading.env_files, lenient=reading.lenient)
+    return load_pipeline(word, env_file=tuple(reading.env_file or ()), lenient=reading.lenient)

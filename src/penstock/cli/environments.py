@@ -30,8 +30,7 @@ def add(
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Ask the package index, even where one is built.")
     ] = False,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
+    building: arguments.Building = arguments.BUILDING,
 ) -> None:  # fmt: skip
     """Build a connector's environment now; `run` does it by itself when it is needed."""
     from penstock.connectors.reference import parse_ref
@@ -45,8 +44,8 @@ def add(
             surface.home.connectors,
             progress=lambda told: observer.phase("install", told),
             upgrade=upgrade,
-            constraints=constraint or (),
-            builds=not no_builds,
+            constraints=building.constraint or (),
+            builds=not building.no_builds,
         )
     answer = built.describe()
     surface.output.answer(answer, lambda: [_environments([answer])])

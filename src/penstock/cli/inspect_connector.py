@@ -33,8 +33,7 @@ Connector = Annotated[
     typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION] or PROTOCOL:./executable."),
 ]
 Target = Annotated[
-    str,
-    typer.Argument(metavar="TARGET", help="A connector, or a pipeline file (- for stdin)."),
+    str, typer.Argument(metavar="TARGET", help="A connector, or a pipeline file (- for stdin).")
 ]
 _CELL = 60
 _NOT_KEPT = (
@@ -54,8 +53,7 @@ def spec(
     surface: Surface,
     connector: Connector,
     role: RoleOption = None,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
+    building: arguments.Building = arguments.BUILDING,
 ) -> None:
     """A connector's configuration (a JSON Schema) and abilities."""
     ref = _reference(connector)
@@ -65,8 +63,7 @@ def spec(
             code="connector.table",
             hint="a connector is PROTOCOL:NAME or PROTOCOL:./executable; `check` takes a table",
         )
-    install = arguments.installing(constraint, no_builds)
-    with _asking(surface, class_of(role or end_of(ref)), ref, install) as (asked, _):
+    with _asking(surface, class_of(role or end_of(ref)), ref, building.install()) as (asked, _):
         found = asked.spec()
     answer = {
         "protocol": found.protocol,
@@ -92,23 +89,20 @@ def check(
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
     role: RoleOption = None,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    building: arguments.Building = arguments.BUILDING,
+    reading: arguments.Reading = arguments.READING,
     yes: Yes = False,
 ) -> int:
     """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
-    reading = arguments.Reading.of(env_file, lenient)
     if destination is None and arguments.is_connector(target) and not arguments.is_file(target):
-        install = arguments.installing(constraint, no_builds)
+        install = building.install()
         result = _check_connector(surface, target, role, install, config, destination_config, yes)
     else:
         from penstock.engine.inspect.plan_check import check_pipeline, consents
 
         options = arguments.Options(
             config=config, destination_config=destination_config,
-            constraints=tuple(constraint or ()), no_builds=no_builds,
+            constraints=tuple(building.constraint or ()), no_builds=building.no_builds,
         )  # fmt: skip
         pipeline = arguments.pipeline(target, destination, reading, options, surface.output)
         settle(surface, consents(pipeline, surface.home), yes=yes)
@@ -131,13 +125,12 @@ def discover(
     surface: Surface,
     connector: Connector,
     config: arguments.Config = None,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
+    building: arguments.Building = arguments.BUILDING,
     yes: Yes = False,
 ) -> None:
     """A source's streams: their modes, keys, cursors and schemas."""
     given = arguments.connector_config(config)
-    with _source(surface, connector, arguments.installing(constraint, no_builds)) as (source, _):
+    with _source(surface, connector, building.install()) as (source, _):
         _settle(surface, source, yes)
         catalog = source.discover(given)
     streams = [_stream(s) for s in catalog.streams]
@@ -152,20 +145,16 @@ def preview(
     surface: Surface,
     connector: Connector,
     config: arguments.Config = None,
-    stream: Annotated[
-        str | None,
-        typer.Option("--stream", metavar="S", help="Default: the first.", show_default=False),
-    ] = None,
+    stream: Annotated[str | None, arguments.option("--stream", "S", "Default: the first.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Rows.")] = 20,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
+    building: arguments.Building = arguments.BUILDING,
     yes: Yes = False,
 ) -> None:
     """Some rows of one stream, decoded as a run would decode them. Nothing is saved."""
     from penstock.engine.inspect.preview import preview as rows_of
 
     given = arguments.connector_config(config)
-    with _source(surface, connector, arguments.installing(constraint, no_builds)) as (source, hear):
+    with _source(surface, connector, building.install()) as (source, hear):
         _settle(surface, source, yes)
         answer = rows_of(source, given, stream, limit, hear)
     surface.output.answer(answer, lambda: _rows_text(answer["rows"], answer["notes"]))

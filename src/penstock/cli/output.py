@@ -72,27 +72,21 @@ class Output:
 
     def document(self, value: Any) -> None:
         """One JSON document on stdout, UTF-8 whatever the locale says."""
-        body = encode_json(value)
+        self._bytes(encode_json(value))
+
+    def line(self, text: str) -> None:
+        """A message of a protocol that our stdout speaks (``serve``): at once, as it is."""
+        self._bytes(text.encode() + b"\n")
+
+    def _bytes(self, body: bytes) -> None:
         try:
             self._out.flush()
             raw = getattr(self._out, "buffer", None)
             if raw is None:
                 self._out.write(body.decode())
-            else:
-                raw.write(body)
-                raw.flush()
-        except BrokenPipeError:
-            _silence(self._out)
-
-    def line(self, text: str) -> None:
-        """A message of a protocol that our stdout speaks (``serve``): at once, as it is."""
-        raw = getattr(self._out, "buffer", None)
-        try:
-            if raw is None:
-                self._out.write(text + "\n")
                 self._out.flush()
             else:
-                raw.write(text.encode() + b"\n")
+                raw.write(body)
                 raw.flush()
         except BrokenPipeError:
             _silence(self._out)

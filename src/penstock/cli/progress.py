@@ -85,13 +85,7 @@ class LineObserver:
         self._line(f"{name:<8} {detail}")
 
     def stream(
-        self,
-        stream: str,
-        rows: int,
-        bytes: int,
-        states: int,
-        rejected: int,
-        estimate: int | None,
+        self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
     ) -> None:
         now = time.monotonic()
         with self._lock:
@@ -188,13 +182,7 @@ class BarObserver:
             self._above(f"{name}: {detail}")
 
     def stream(
-        self,
-        stream: str,
-        rows: int,
-        bytes: int,
-        states: int,
-        rejected: int,
-        estimate: int | None,
+        self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
     ) -> None:
         now = time.monotonic()
         with self._lock:

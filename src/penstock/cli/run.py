@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,64 +23,82 @@ from penstock.cli.consent import Yes, settle
 from penstock.cli.error_view import Fault
 from penstock.cli.progress import watching
 from penstock.config.command_line import Options
+from penstock.config.pipeline import Pipeline
 from penstock.errors import Cancelled, ConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def _option(name: str, metavar: str, meaning: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=meaning, show_default=False)
+@dataclass(frozen=True, slots=True, repr=False)
+class Shape:
+    """The options of ``run`` and ``plan`` that say what is synced and how; they may hold passwords,
+    so it has no text (L10)."""
+
+    pipeline: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="A pipeline file, - for stdin, or a source.")
+    ]
+    destination: arguments.Destination = None
+    streams: Annotated[
+        str | None,
+        arguments.option(
+            "--streams", "A,B", "Only these: names, 'user*', namespace.name, or JSON."
+        ),
+    ] = None
+    exclude: Annotated[
+        str | None, arguments.option("--exclude", "A,B", "All but these; 'tmp_*' works too.")
+    ] = None
+    destination_stream: Annotated[
+        str | None,
+        arguments.option(
+            "--destination-stream", "S", "The stream of a destination connector to write to."
+        ),
+    ] = None
+    mode: Annotated[
+        str | None,
+        arguments.option(
+            "--mode", "MODE", "insert, update, upsert, mirror or append, for every stream."
+        ),
+    ] = None
+    sync_mode: Annotated[
+        str | None,
+        arguments.option("--sync-mode", "MODE", "How the source reads: full_refresh, incremental."),
+    ] = None
+    destination_sync_mode: Annotated[
+        str | None,
+        arguments.option(
+            "--destination-sync-mode",
+            "MODE",
+            "append, overwrite (implies full_refresh) or append_dedup.",
+        ),
+    ] = None
+    cursor_field: Annotated[
+        str | None, arguments.option("--cursor-field", "F", "A field, or a path as a JSON list.")
+    ] = None
+    primary_key: Annotated[
+        str | None, arguments.option("--primary-key", "A,B", "Fields, or paths as JSON lists.")
+    ] = None
+    config: arguments.Config = None
+    destination_config: arguments.DestinationConfig = None
 
 
-Pipeline = Annotated[
-    str,
-    typer.Argument(metavar="PIPELINE", help="A pipeline file, - for stdin, or a source."),
-]
-Streams = Annotated[
-    str | None, _option("--streams", "A,B", "Only these: names, 'user*', namespace.name, or JSON.")
-]
-Exclude = Annotated[str | None, _option("--exclude", "A,B", "All but these; 'tmp_*' works too.")]
-DestinationStream = Annotated[
-    str | None,
-    _option("--destination-stream", "S", "The stream of a destination connector to write to."),
-]
-Mode = Annotated[
-    str | None,
-    _option("--mode", "MODE", "insert, update, upsert, mirror or append, for every stream."),
-]
-SyncMode = Annotated[
-    str | None, _option("--sync-mode", "MODE", "How the source reads: full_refresh, incremental.")
-]
-DestinationSyncMode = Annotated[
-    str | None,
-    _option(
-        "--destination-sync-mode",
-        "MODE",
-        "append, overwrite (implies full_refresh) or append_dedup.",
-    ),
-]
-CursorField = Annotated[
-    str | None, _option("--cursor-field", "F", "A field, or a path as a JSON list.")
-]
-PrimaryKey = Annotated[
-    str | None, _option("--primary-key", "A,B", "Fields, or paths as JSON lists.")
-]
 Refresh = Annotated[
     bool,
     typer.Option("--refresh", help="Ask the source for its streams, even if it was asked today."),
 ]
 Lanes = Annotated[
-    str | None, _option("--lanes", "N|auto", "How many source processes read at a time.")
+    str | None, arguments.option("--lanes", "N|auto", "How many source processes read at a time.")
 ]
 MaxRejected = Annotated[
     str | None,
-    _option("--max-rejected", "N|N%", "Rejects of a stream before it fails. Default: all but one."),
+    arguments.option(
+        "--max-rejected", "N|N%", "Rejects of a stream before it fails. Default: all but one."
+    ),
 ]
 _LATER = "known at the load"
 
 Name = Annotated[
-    str | None, _option("--name", "NAME", "The pipeline's name; its state is under it.")
+    str | None, arguments.option("--name", "NAME", "The pipeline's name; its state is under it.")
 ]
 
 
@@ -91,18 +110,7 @@ Name = Annotated[
 )
 def run(
     surface: Surface,
-    pipeline: Pipeline,
-    destination: arguments.Destination = None,
-    streams: Streams = None,
-    exclude: Exclude = None,
-    destination_stream: DestinationStream = None,
-    mode: Mode = None,
-    sync_mode: SyncMode = None,
-    destination_sync_mode: DestinationSyncMode = None,
-    cursor_field: CursorField = None,
-    primary_key: PrimaryKey = None,
-    config: arguments.Config = None,
-    destination_config: arguments.DestinationConfig = None,
+    shape: Shape,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
     ] = False,
@@ -110,39 +118,27 @@ def run(
         bool,
         typer.Option(
             "--recreate", help="As --full-refresh, and what is read replaces the tables' rows."
-        ),
+        )
     ] = False,
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", metavar="N", min=1, help="N records per stream; nothing is saved.",
-            show_default=False,
-        ),
+        arguments.option("--limit", "N", "N records per stream; nothing is saved.", min=1)
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and decode; write and save nothing.")
     ] = False,
     refresh: Refresh = False,
     name: Name = None,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    building: arguments.Building = arguments.BUILDING,
+    reading: arguments.Reading = arguments.READING,
     yes: Yes = False,
 ) -> int:  # fmt: skip
     """One sync: from a source to a destination. Run again, it brings only what is new."""
-    options = Options(
-        streams=streams, exclude=exclude, destination_stream=destination_stream, mode=mode,
-        sync_mode=sync_mode,
-        destination_sync_mode=destination_sync_mode, cursor_field=cursor_field,
-        primary_key=primary_key, config=config, destination_config=destination_config, name=name,
-        lanes=lanes, max_rejected=max_rejected, constraints=tuple(constraint or ()),
-        no_builds=no_builds,
-    )  # fmt: skip
-    reading = arguments.Reading.of(env_file, lenient)
-    wanted = arguments.pipeline(pipeline, destination, reading, options, surface.output)
+    wanted = _pipeline(
+        surface, shape, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
+    )
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run import request_cancel, run_pipeline
@@ -172,39 +168,19 @@ def run(
 )
 def plan(
     surface: Surface,
-    pipeline: Pipeline,
-    destination: arguments.Destination = None,
-    streams: Streams = None,
-    exclude: Exclude = None,
-    destination_stream: DestinationStream = None,
-    mode: Mode = None,
-    sync_mode: SyncMode = None,
-    destination_sync_mode: DestinationSyncMode = None,
-    cursor_field: CursorField = None,
-    primary_key: PrimaryKey = None,
-    config: arguments.Config = None,
-    destination_config: arguments.DestinationConfig = None,
+    shape: Shape,
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     refresh: Refresh = False,
     name: Name = None,
-    constraint: arguments.Constraint = None,
-    no_builds: arguments.NoBuilds = False,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    building: arguments.Building = arguments.BUILDING,
+    reading: arguments.Reading = arguments.READING,
     yes: Yes = False,
 ) -> int:
     """What `run` would do with these options. No record is read and nothing is written."""
-    options = Options(
-        streams=streams, exclude=exclude, destination_stream=destination_stream, mode=mode,
-        sync_mode=sync_mode,
-        destination_sync_mode=destination_sync_mode, cursor_field=cursor_field,
-        primary_key=primary_key, config=config, destination_config=destination_config, name=name,
-        lanes=lanes, max_rejected=max_rejected, constraints=tuple(constraint or ()),
-        no_builds=no_builds,
-    )  # fmt: skip
-    reading = arguments.Reading.of(env_file, lenient)
-    wanted = arguments.pipeline(pipeline, destination, reading, options, surface.output)
+    wanted = _pipeline(
+        surface, shape, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
+    )
     from penstock.engine.inspect.plan_check import consents, plan_pipeline
 
     if yes:
@@ -214,6 +190,20 @@ def plan(
     verbose = surface.output.verbosity >= 1
     surface.output.answer(answer, lambda: _plan_text(answer, columns=verbose))
     return ConfigError.exit_code if answer["problems"] else 0
+
+
+def _pipeline(
+    surface: Surface,
+    shape: Shape,
+    building: arguments.Building,
+    reading: arguments.Reading,
+    **more: str | None,
+) -> Pipeline:
+    given: dict[str, Any] = asdict(shape) | more
+    first, second = given.pop("pipeline"), given.pop("destination")
+    constraints = tuple(building.constraint or ())
+    options = Options(**given, constraints=constraints, no_builds=building.no_builds)
+    return arguments.pipeline(first, second, reading, options, surface.output)
 
 
 @contextmanager

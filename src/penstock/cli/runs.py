@@ -43,13 +43,12 @@ def runs(
     lines: Annotated[
         int, typer.Option("--lines", metavar="N", min=0, help="Of one run's log: the last N.")
     ] = 50,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """Past runs, newest first; with RUN that run's report and the end of its log."""
     given = list(words or ())
     run = given.pop() if given and (len(given) > 2 or _is_run(given)) else None
-    what = _pipeline(surface, given, env_file, lenient)
+    what = _pipeline(surface, given, reading)
     with _opened(surface, what) as (store, name):
         if run is not None:
             report = history.one_run(store, surface.home, name, run, lines)
@@ -67,26 +66,18 @@ def rejects(
         list[str],
         typer.Argument(metavar="PIPELINE", help="A pipeline file, SOURCE DESTINATION, or a name."),
     ],
-    run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="R", help="Of this run only.", show_default=False),
-    ] = None,
-    stream: Annotated[
-        str | None,
-        typer.Option("--stream", metavar="S", help="Of this stream only.", show_default=False),
-    ] = None,
+    run: Annotated[str | None, arguments.option("--run", "R", "Of this run only.")] = None,
+    stream: Annotated[str | None, arguments.option("--stream", "S", "Of this stream only.")] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", metavar="N", min=1, show_default=False,
-            help=f"At most N. Default: {_ROWS_AS_TEXT} as text, all as JSON.",
+        arguments.option(
+            "--limit", "N", f"At most N. Default: {_ROWS_AS_TEXT} as text, all as JSON.", min=1
         ),
     ] = None,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
-) -> None:  # fmt: skip
+    reading: arguments.Reading = arguments.READING,
+) -> None:
     """Rejected rows: the reason and the original bytes, of the runs of this machine."""
-    what = _pipeline(surface, words, env_file, lenient)
+    what = _pipeline(surface, words, reading)
     selector = None if stream is None else parse_stream(stream)
     most = limit or (None if surface.output.as_json else _ROWS_AS_TEXT)
     with _opened(surface, what) as (store, name):
@@ -106,13 +97,11 @@ def _is_run(words: list[str]) -> bool:
 
 
 def _pipeline(
-    surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
+    surface: Surface, words: list[str], reading: arguments.Reading
 ) -> Pipeline | str | None:
     if not words:
         return None
-    return arguments.pipeline_or_name(
-        words, arguments.Reading.of(env_file, lenient), surface.output
-    )
+    return arguments.pipeline_or_name(words, reading, surface.output)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli import arguments
 from penstock.cli.app import Surface, group, verb
 from penstock.cli.error_view import Fault
 from penstock.cli.progress import watching
@@ -57,19 +58,17 @@ ConfigFile = Annotated[
     typer.Option(
         "--config", "-c", metavar="FILE", show_default=False,
         help="Where the rows go, as JSON: {\"destination\": \"delta:./lake\"}.",
-    ),
+    )
 ]  # fmt: skip
 CatalogFile = Annotated[
-    str | None,
-    typer.Option("--catalog", metavar="FILE", help="The configured catalog.", show_default=False),
+    str | None, arguments.option("--catalog", "FILE", "The configured catalog.")
 ]
 To = Annotated[
     str | None,
-    typer.Option(
-        "--to", metavar="DESTINATION", show_default=False,
-        help="parquet:PATH or delta:PATH, beside a config or in its place.",
+    arguments.option(
+        "--to", "DESTINATION", "parquet:PATH or delta:PATH, beside a config or in its place."
     ),
-]  # fmt: skip
+]
 
 
 @verb(
@@ -252,11 +251,8 @@ def _tell(surface: Surface, report: "Report") -> None:
     """The report, on stderr."""
     from penstock.cli.report_view import report_text
 
-    for part in report_text(report):
+    log = str(surface.home.path / report.log)
+    fault = None if report.error is None else Fault(report.error, report.exit_code)
+    shown = fault.lines(surface.output.verbosity, log, surface.output.safe) if fault else ()
+    for part in (*report_text(report), *shown):
         surface.output.say(part)
-    if report.error is not None:
-        fault = Fault(report.error, report.exit_code)
-        for line in fault.lines(
-            surface.output.verbosity, str(surface.home.path / report.log), surface.output.safe
-        ):
-            surface.output.say(line)

@@ -38,13 +38,7 @@ Words = Annotated[
 Given = Annotated[str, typer.Argument(metavar="STATE", help="JSON, or @FILE.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for stdin.")]
 Stream = Annotated[
-    str | None,
-    typer.Option(
-        "--stream",
-        metavar="S",
-        help="Only this one: NAME, NAMESPACE.NAME or JSON.",
-        show_default=False,
-    ),
+    str | None, arguments.option("--stream", "S", "Only this one: NAME, NAMESPACE.NAME or JSON.")
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Save it even where it looks like another pipeline's.")
@@ -56,11 +50,10 @@ def show(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """The saved state, stream by stream."""
-    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
         _show(surface, states.show(known, _selector(stream)))
 
 
@@ -69,11 +62,10 @@ def export(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """What the source would be given, as JSON."""
-    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
         surface.output.document(states.export(known, _selector(stream)))
 
 
@@ -83,11 +75,10 @@ def history(
     words: Words,
     stream: Stream = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Entries.")] = 100,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """What was saved when, newest first."""
-    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
         entries = states.history(known, _selector(stream), limit)
     rows = (
         (
@@ -106,11 +97,10 @@ def reset(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
-    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
         _show(surface, states.reset(known, _selector(stream)))
 
 
@@ -119,11 +109,10 @@ def adopt(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """Take the tables as they are: for a restored or copied home, or a table that was changed."""
-    with open_known(_pipeline(surface, words, env_file, lenient), surface.home) as known:
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
         answer = states.adopt(known, _selector(stream))
     names = ", ".join(text.stream_name(s) for s in answer["adopted"]) or "no stream"
     surface.output.answer(
@@ -138,13 +127,12 @@ def set_(
     given: Given,
     stream: Stream = None,
     force: Force = False,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """Put a state over the saved one. Streams that it does not name keep theirs."""
     origin = given[1:] if given.startswith("@") else "STATE"
     raw = states.read_state(_content(origin) if given.startswith("@") else given, origin)
-    what = _pipeline(surface, words, env_file, lenient)
+    what = _pipeline(surface, words, reading)
     with open_known(what, surface.home, must_exist=False) as known:
         _show(surface, states.update(known, raw, _selector(stream), force=force))
 
@@ -155,8 +143,7 @@ def import_(
     words: Words,
     file: File,
     force: Force = False,
-    env_file: arguments.EnvFile = None,
-    lenient: arguments.Lenient = False,
+    reading: arguments.Reading = arguments.READING,
 ) -> None:
     """Replace the saved state by what `state export` wrote."""
     if file == "-" and "-" in words:
@@ -164,17 +151,13 @@ def import_(
             "stdin cannot be the pipeline and the state", code="usage", hint="give one as a file"
         )
     raw = states.read_state(_content(file), "stdin" if file == "-" else file)
-    what = _pipeline(surface, words, env_file, lenient)
+    what = _pipeline(surface, words, reading)
     with open_known(what, surface.home, must_exist=False) as known:
         _show(surface, states.replace(known, raw, force=force))
 
 
-def _pipeline(
-    surface: Surface, words: list[str], env_file: list[str] | None, lenient: bool
-) -> Pipeline | str:
-    return arguments.pipeline_or_name(
-        words, arguments.Reading.of(env_file, lenient), surface.output
-    )
+def _pipeline(surface: Surface, words: list[str], reading: arguments.Reading) -> Pipeline | str:
+    return arguments.pipeline_or_name(words, reading, surface.output)
 
 
 def _selector(stream: str | None) -> StreamOptions | None:
