@@ -1,2 +1,2 @@
-"""Bytes to columns: framing, JSON Schema to types, JSON to Arrow, Arrow to parts. Knows no
-protocol."""
+"""Turns bytes into columns and back: frames lines, reads JSON Schema as types, decodes JSON into
+Arrow, writes parts, encodes rows as JSON lines. Not here: the messages of a protocol."""

@@ -1,7 +1,7 @@
-"""Our types in Arrow's and DuckDB's words, and the Arrow schema that every part has.
+"""Maps the types of ``model.types`` to Arrow's and DuckDB's, and builds the Arrow schema of a part.
 
-Shapes only: values are ``codec.decode``'s business. Neighbours: ``spark.types`` does the same for
-Spark. Kinds that are kept as their text (string, time, time_tz, json) are strings everywhere.
+Kinds that are kept as text (string, time, time_tz, json) are strings in both. Not here: values
+(``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
 """
 
 from collections.abc import Collection
@@ -64,14 +64,15 @@ _DUCKDB: dict[Kind, str] = {
     Kind.json: "VARCHAR",
 }
 
-# As JSON a value keeps the difference between 3 and "3"; the kinds below need it.
+# These kinds are extracted as JSON, which tells 3 from "3".
 _KEEPS_QUOTES = frozenset(
     {Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.binary, Kind.json}
 )
 
 
 def arrow_type(data_type: DataType) -> ArrowType:
-    """Nested fields carry their cleaned names and, in ``penstock.source``, the original ones."""
+    """The Arrow type of ``data_type``. Nested fields have their cleaned names and, as metadata
+    ``penstock.source``, the original ones."""
     match data_type.kind:
         case Kind.decimal:
             return pa.decimal128(data_type.precision or 38, data_type.scale or 0)
@@ -86,7 +87,7 @@ def arrow_type(data_type: DataType) -> ArrowType:
 
 
 def duckdb_type(data_type: DataType) -> str:
-    """The type's text in DuckDB's SQL."""
+    """The name of ``data_type`` in DuckDB's SQL."""
     match data_type.kind:
         case Kind.decimal:
             return f"DECIMAL({data_type.precision or 38},{data_type.scale or 0})"
@@ -103,8 +104,8 @@ def duckdb_type(data_type: DataType) -> str:
 
 
 def json_structure(data_type: DataType) -> Any:
-    """The structure that DuckDB's ``from_json`` takes, by original names, with text at every leaf:
-    VARCHAR, or JSON where ``3`` and ``"3"`` must stay apart."""
+    """The structure argument of DuckDB's ``from_json`` for ``data_type``, by original names. Every
+    leaf is text: VARCHAR, or JSON where ``3`` and ``"3"`` must stay apart."""
     match data_type.kind:
         case Kind.array:
             return [json_structure(_item(data_type))]
@@ -115,8 +116,8 @@ def json_structure(data_type: DataType) -> Any:
 
 
 def part_schema(schema: RowSchema) -> ArrowSchema:
-    """The columns of a part: the schema's by cleaned name, then SEQ, RAW_ID, EXTRACTED_AT and
-    CHANGES of ``model.types``."""
+    """The Arrow schema of a part: the columns of ``schema`` by cleaned name, then SEQ, RAW_ID,
+    EXTRACTED_AT and CHANGES of ``model.types``."""
     columns = [
         _field(f.name, f.source, arrow_type(f.type)).with_nullable(f.nullable)
         for f in schema.fields
@@ -125,8 +126,8 @@ def part_schema(schema: RowSchema) -> ArrowSchema:
 
 
 def proved(table: Table, declared: Collection[str] = ()) -> Table:
-    """The same rows, whose columns are non-null where their field or ``declared`` (names) says so
-    and no value is null."""
+    """``table`` with non-nullable fields for those columns that are declared so, by their own field
+    or by name in ``declared``, and hold no null; all other fields are nullable (L9)."""
     names = {f.name for f in table.schema if not f.nullable} | {*declared}
     if not names:
         return table
@@ -140,7 +141,7 @@ def proved(table: Table, declared: Collection[str] = ()) -> Table:
 
 
 def required(table: Table) -> frozenset[str]:
-    """Columns that are declared non-null and hold no null."""
+    """The names of the columns that are declared non-nullable and hold no null."""
     pairs = zip(table.schema, table.columns, strict=True)
     return frozenset(f.name for f, column in pairs if not f.nullable and not column.null_count)
 

@@ -1,7 +1,8 @@
-"""JSON bodies as one Arrow column, and what DuckDB can say of them: texts, keys, value types.
+"""Packs JSON bodies into one Arrow column and queries it by DuckDB: texts, keys, JSON types.
 
-A body is looked at as a whole here; a single value is ``codec.values``' business, a body that needs
-mending ``codec.body_repair``'s. Neighbours: ``codec.decode`` puts the answers together.
+All functions take the whole column of bodies, and return positions or row numbers as int64 arrays.
+Not here: the value of one column (``codec.values``), repairing one body (``codec.body_repair``).
+Neighbours: ``codec.decode`` combines the results.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,30 +12,31 @@ import msgspec
 import pyarrow as pa
 
 from penstock.codec.arrow import json_structure
-from penstock.codec.duckdb_call import RAW_NUMBERS, ask, refuses
-from penstock.codec.packed_bodies import Packed, too_much
+from penstock.codec.duckdb_call import RAW_NUMBERS, input_error_class, run_query
+from penstock.codec.packed_bodies import Packed, too_large
 from penstock.codec.untyped import Array, ChunkedArray
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind, RowSchema
 
 Rows = Callable[[Array], Array]
-"""Positions in a (nested) column to row numbers, both int64."""
+"""Maps positions in a (nested) column to row numbers, both int64."""
 
 _MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
 _NO_BODY = pa.array([], pa.string())
 
 
 class Malformed(Exception):
-    """Some body is not JSON."""
+    """Raised where at least one body is not JSON."""
 
 
 def pack(bodies: Sequence[Any]) -> Array:
-    """Bodies (buffer-like) in one string column. Their UTF-8 is not checked here: the parser does.
+    """Packs bodies (buffer-like) into one string column, without checking their UTF-8: DuckDB's
+    parser does that.
 
     Raises ``Defect`` above 2 GiB in all."""
     packed = bodies if isinstance(bodies, Packed) else Packed.of(bodies)
     if packed.size > _MAX_BYTES:
-        raise too_much(packed.size)
+        raise too_large(packed.size)
     columns = [
         pa.StringArray.from_buffers(len(p.ends) - 1, pa.py_buffer(p.ends), pa.py_buffer(p.data))
         for p in packed.pieces
@@ -43,11 +45,11 @@ def pack(bodies: Sequence[Any]) -> Array:
 
 
 class Texts:
-    """The question that gives the texts of a schema's columns, made once per schema.
+    """Extracts the texts of a schema's columns from bodies, by a query made once per schema.
 
     ``sources``: the property names to look for, one per column of ``schema``, in its order.
-    ``beside``: further top-level properties, whose JSON text is asked for. DuckDB compares the
-    names of one structure without case, so names that clash go to several.
+    ``beside``: further top-level properties, whose JSON text is extracted too. DuckDB compares the
+    names of one structure without case, so that clashing names go to several structures.
     """
 
     def __init__(
@@ -74,28 +76,28 @@ class Texts:
         self._sql = f"SELECT {', '.join(texts)} FROM bodies" if texts else None
 
     def of(self, bodies: Array) -> list[Array]:
-        """Per column, and then per property beside, its values as text: lists and structs of text
-        where nested. NULL where null, missing, or where a list or an object was expected and
-        something else came (for an object then a struct of NULLs). Of a key that comes twice the
-        first counts. Raises :class:`Malformed`."""
+        """Returns the texts of each column, then of each property in ``beside``; nested ones as
+        lists and structs of text. A text is NULL where the value is null or missing, or is no list
+        where one is expected; a value that is no object where one is expected gives a struct of
+        NULLs. Where a key comes twice, its first value is taken. Raises :class:`Malformed`."""
         if self._sql is None:
             return []
         try:
-            answer = ask(self._sql, bodies)
-        except refuses() as e:
+            result = run_query(self._sql, bodies)
+        except input_error_class() as e:
             raise Malformed(str(e)) from None
-        groups = [_whole(c).flatten() for c in answer.columns]
+        groups = [_whole(c).flatten() for c in result.columns]
         return [groups[g][i] for g, i in self._places]
 
 
 def malformed(bodies: Array) -> Array:
-    """Row numbers of what the parser refuses."""
-    answer = ask("SELECT json_valid(b) AS ok FROM bodies", bodies)
-    return _positions(pc.invert(pc.fill_null(_whole(answer.column(0)), False)))
+    """Row numbers of the bodies that are not JSON."""
+    result = run_query("SELECT json_valid(b) AS ok FROM bodies", bodies)
+    return _positions(pc.invert(pc.fill_null(_whole(result.column(0)), False)))
 
 
 def no_objects(bodies: Array) -> Array:
-    """Row numbers of what does not begin like an object."""
+    """Row numbers of the bodies that do not begin with ``{``."""
     begins = pc.starts_with(bodies, "{")
     return _positions(pc.invert(begins)) if pc.all(begins).as_py() is False else nothing()
 
@@ -103,12 +105,13 @@ def no_objects(bodies: Array) -> Array:
 def keys(bodies: Array, path: str) -> Array:
     """The keys of the object at ``path``, a list per row."""
     sql = f"SELECT json_keys(b, {_quote(path)}) AS k FROM bodies"
-    answer = ask(sql, bodies)
-    return _whole(answer.column(0))
+    result = run_query(sql, bodies)
+    return _whole(result.column(0))
 
 
 def rows_with_doubles(found: Array) -> Array:
-    """Row numbers of the lists (of :func:`keys`) in which a key comes twice."""
+    """Row numbers of the lists in which a key comes twice. ``found``: the result of
+    :func:`keys`."""
     rows = pc.list_parent_indices(found).cast(pa.int64())
     if pa.types.is_list(found.type.value_type):  # the path has [*]: a list per element
         return pc.unique(rows.take(rows_with_doubles(found.flatten())))
@@ -123,10 +126,10 @@ def rows_with_doubles(found: Array) -> Array:
 
 
 def rows_of_another_type(bodies: Array, path: str, wanted: str) -> Array:
-    """Row numbers where the value at ``path`` (any of them, where it has ``[*]``) is neither null
-    nor of the JSON type ``wanted`` (ARRAY or OBJECT)."""
-    answer = ask(f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies)
-    types, rows = _whole(answer.column(0)), None
+    """Row numbers of the bodies whose value at ``path`` is neither null nor of the JSON type
+    ``wanted`` (ARRAY or OBJECT); with ``[*]`` in the path, at least one of the values."""
+    result = run_query(f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies)
+    types, rows = _whole(result.column(0)), None
     if pa.types.is_list(types.type):
         rows, types = pc.list_parent_indices(types).cast(pa.int64()), types.flatten()
     wrong = pc.invert(pc.is_in(types, pa.array([wanted, "NULL", None], pa.string())))
@@ -141,7 +144,7 @@ def step(path: str, name: str) -> str:
 
 
 def all_null(column: Array) -> Array:
-    """Positions of structs, themselves not null, in which nothing is."""
+    """Positions of the non-null structs whose fields are all null."""
     children = column.flatten()
     mask = column.is_valid()
     for child in children:
@@ -152,12 +155,13 @@ def all_null(column: Array) -> Array:
 
 
 def no_values(column: Array) -> Array:
-    """Positions of what is null."""
+    """Positions of the null values."""
     return _positions(column.is_null()) if column.null_count else nothing()
 
 
 def below(column: Array, rows: Rows) -> Rows:
-    """The row numbers of a list column's elements (as ``flatten`` gives them)."""
+    """The mapping to row numbers for the elements of a list column (as ``flatten`` returns them).
+    ``rows``: the mapping for the column itself."""
     return lambda positions: rows(pc.list_parent_indices(column).cast(pa.int64()).take(positions))
 
 
@@ -173,7 +177,7 @@ def _positions(mask: Array) -> Array:
 
 
 def nothing() -> Array:
-    """No positions."""
+    """An empty array of positions."""
     return pa.array([], pa.int64())
 
 

@@ -1,8 +1,9 @@
-"""One body at a time, in Python: for the few that the columnar way cannot take as they are.
+"""Repairs single JSON bodies in Python: the few that cannot be decoded by column as they are.
 
-A mended body is JSON again and takes the columnar way with the others, so the rules for values are
-in one place, ``codec.values``. Here: is it an object at all, keys that come twice (the last
-counts), an array or an object where the schema has another shape, and what JSON does not have.
+Takes the last value of a key that comes twice, replaces an array or object by null where the schema
+has another type, and replaces what JSON does not have (NaN, Infinity, half a surrogate pair). A
+repaired body is JSON again and is decoded by column with the others. Not here: whether a value fits
+its type (``codec.values``). Neighbours: ``codec.decode`` calls :func:`mend`.
 """
 
 import json
@@ -17,11 +18,11 @@ MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not 
 
 
 class _Number(str):
-    """A number's text, digits untouched."""
+    """The text of a JSON number, with all its digits."""
 
 
 class _NoJson:
-    """NaN, Infinity, half a surrogate pair: values that JSON or UTF-8 does not have."""
+    """Stands for NaN, Infinity and -Infinity, which JSON does not have."""
 
 
 _NO_JSON = _NoJson()
@@ -29,15 +30,17 @@ _NO_JSON = _NoJson()
 
 @dataclass(slots=True)
 class Mended:
-    """``body``: None where this is no row. ``misfits``: dotted original paths of the values that
-    are null in it now, or, a JSON text, hold a null more."""
+    """The result of :func:`mend`. ``body``: the repaired body; None where it is not a JSON object,
+    so not a row. ``misfits``: dotted original paths of the values that did not fit: they are null
+    in ``body``, or, in a JSON column, have null in place of a part."""
 
     body: bytes | None
     misfits: list[str] = field(default_factory=list[str])
 
 
 def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
-    """``aliases``: top-level names to rename, original to the name that is looked for."""
+    """Repairs one body. ``aliases``: top-level properties to rename, original name -> the name by
+    which the decoder looks for it. Raises nothing: what cannot be repaired has ``body`` None."""
     try:
         found = json.loads(
             body.decode("utf-8"),
@@ -66,7 +69,8 @@ def _check(record: dict[str, Any], known: Field, above: str, misfits: list[str])
 
 
 def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> Any:
-    """The value, or None and its path among the misfits."""
+    """The value where its JSON type fits ``data_type``; else None (a JSON column keeps it), with
+    its path appended to ``misfits``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
@@ -97,8 +101,9 @@ def _has_no_json(value: Any, depth: int) -> bool:
 
 
 def _encode(value: Any, depth: int) -> str:
-    """JSON text; numbers as they came. What JSON does not have is null, half a surrogate pair a
-    question mark: only JSON columns, and properties that no column takes, still hold it here."""
+    """The JSON text of ``value``; numbers with all their digits. What JSON does not have becomes
+    null, half a surrogate pair a question mark; after :func:`_fitted` only JSON columns and
+    properties without a column still hold such values."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:

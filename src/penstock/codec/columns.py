@@ -1,8 +1,9 @@
-"""Records that come as Arrow columns: their types as ours, and their rows as a part has them.
+"""Decodes records that a source sends as Arrow columns into the rows of a part.
 
-The columnar twin of ``codec.decode``, which reads JSON: the same answer, the same rule for a value
-that does not fit (L9). A column that has its type already is not copied. Neighbours: ``protocols``
-wrap what they are given in :class:`Columns`; ``engine.worker.row_decoding`` asks for rows.
+Has the same result and the same rule for a value that does not fit its type (L9) as
+``codec.decode``, which decodes JSON. A column that has its type already is not copied. Neighbours:
+``protocols`` wrap Arrow tables in :class:`Columns`; ``engine.worker.row_decoding`` calls the
+decoder.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,8 @@ Rows = Callable[[Array], Array]
 
 
 class Columns(Sequence[bytes]):
-    """What a ``Batch`` carries in place of JSON bodies; one row as JSON when it is asked for."""
+    """The rows of an Arrow table as the bodies of a ``Batch``. ``columns[i]`` encodes one row as
+    JSON; a slice (step 1) shares the table."""
 
     __slots__ = ("table",)
 
@@ -75,7 +77,8 @@ class Columns(Sequence[bytes]):
 
 
 def data_type(arrow: ArrowType) -> DataType:
-    """The narrowest of our types that takes every value; what has none is text."""
+    """The narrowest type of ``model.types`` that holds every value of ``arrow``; text (string or
+    json) where there is none."""
     types = pa.types
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return data_type(arrow.value_type)
@@ -110,7 +113,7 @@ def data_type(arrow: ArrowType) -> DataType:
 
 
 def row_schema(arrow: ArrowSchema) -> RowSchema:
-    """Columns by their names as they stand."""
+    """The schema of Arrow columns, under their own names (not cleaned)."""
     return RowSchema(tuple(Field(f.name, f.name, data_type(f.type)) for f in arrow))
 
 
@@ -131,8 +134,9 @@ def _is_binary(arrow: ArrowType) -> bool:
 
 
 class _Losses:
-    """By row, the paths of values that are NULL and of numbers that lost digits; by field, how many
-    timestamps lost some."""
+    """Collects what a decode lost. ``nulled``, ``rounded``: by row, the paths of values that became
+    NULL and of numbers that lost digits. ``cut``: by field, how many timestamps lost digits after
+    the microsecond."""
 
     def __init__(self) -> None:
         self.nulled: dict[int, list[str]] = {}
@@ -141,8 +145,9 @@ class _Losses:
 
 
 class ColumnDecoder:
-    """``codec.decode.RowDecoder`` for columns; parameters as there. Columns are looked for by their
-    original names. One that is declared non-null, and is, comes out so."""
+    """Decodes batches of Arrow columns of one stream. Parameters as in ``codec.decode.RowDecoder``.
+    Columns are found by their original names. A column that is declared non-null and holds no NULL
+    is non-null in the part."""
 
     def __init__(
         self,
@@ -165,7 +170,7 @@ class ColumnDecoder:
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes],
     ) -> Decoded:
-        """As ``RowDecoder.decode``."""
+        """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table.combine_chunks(), len(rows)
         losses = _Losses()
         columns: list[Array] = []
@@ -221,7 +226,8 @@ class ColumnDecoder:
 
 
 def _column(table: Table, name: str) -> Array | None:
-    """One array; None where the table has no such column. The first of several."""
+    """The column ``name`` as one array; the first where several have the name, None where none
+    has."""
     place = next((i for i, n in enumerate(table.column_names) if n == name), None)
     if place is None:
         return None
@@ -232,7 +238,8 @@ def _column(table: Table, name: str) -> Array | None:
 
 
 def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
-    """The column in its type. ``rows``: the row numbers of positions in it."""
+    """Casts a column to ``wanted`` and puts what it lost into ``losses``. ``rows`` maps positions
+    in the column to row numbers."""
     types = pa.types
     if types.is_dictionary(given.type) or types.is_run_end_encoded(given.type):
         given = written_out(given)
@@ -247,7 +254,7 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     found = _cast(given, wanted)
     values = found.values
     if wanted.kind is Kind.json:
-        valid = duckdb_call.ask("SELECT json_valid(b) AS ok FROM bodies", values).column(0)
+        valid = duckdb_call.run_query("SELECT json_valid(b) AS ok FROM bodies", values).column(0)
         values = pc.if_else(valid.combine_chunks(), values, pa.scalar(None, pa.string()))
     lost = None
     if values.null_count > given.null_count:
@@ -258,9 +265,9 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
 
 
 def _cast(given: Array, wanted: DataType) -> Fit:
-    """Value by value where the column as a whole does not cast; what loses something is NULL, but
-    for digits after the microsecond, and of numbers (L9). A column of another kind is read as its
-    text would be."""
+    """Casts a column, value by value where the whole column does not cast. A value that would lose
+    something is NULL, except for digits after the microsecond and digits of numbers (L9). A column
+    of another kind is decoded from its values' text."""
     types, target = pa.types, arrow_type(wanted)
     if given.type == target:
         return Fit(given)
@@ -286,8 +293,8 @@ def _cast(given: Array, wanted: DataType) -> Fit:
 
 
 def _as_text(given: Array, wanted: Kind) -> Array | None:
-    """The values as JSON would have them, where Arrow's own cast has other rules (an integer as
-    microseconds, half a day cut off, text as bytes); None: it has not."""
+    """The values as JSON texts, for kinds where Arrow's own cast has other rules (an integer taken
+    as microseconds, half a day cut off, text taken as bytes); None where Arrow's cast is right."""
     types, kind = pa.types, data_type(given.type).kind
     if wanted is kind or (kind, wanted) in _EXACT:
         return None
@@ -338,7 +345,7 @@ def _list(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows
     lengths = pc.fill_null(pc.list_value_length(given), 0).cast(pa.int32())
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     inner = given.flatten()
-    # Of views that share values PyArrow does not tell the parents: of these lists it does.
+    # PyArrow gives no parents for list views that share values, so equivalent lists are built.
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(len(inner))))
     values = _fitted(inner, item, f"{path}[]", losses, lambda at: rows(parents.take(at)))
     return pa.ListArray.from_arrays(ends, values, type=arrow_type(wanted), mask=pc.is_null(given))
@@ -350,7 +357,7 @@ def _is_text(arrow: ArrowType) -> bool:
 
 
 def _json(value: Any) -> str:
-    """A map as an object; as pairs where its keys cannot be names."""
+    """The JSON text of a value; a map becomes an object, or pairs where a key cannot be a name."""
     pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
     try:
         return msgspec.json.encode(dict(value) if pairs else value, enc_hook=str).decode()

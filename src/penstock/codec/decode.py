@@ -1,11 +1,12 @@
-"""Raw JSON bodies to the rows of a part: typed columns, change lists, row ids, rejects.
+"""Decodes raw JSON bodies into the rows of a part: typed columns, change lists, row ids, rejects.
 
-The columnar way (L9): DuckDB gives every leaf as exact text, Arrow casts the texts strictly, and a
-count of keys shows that nothing was overlooked. Only what stands out costs more: a value that does
-not cast (``codec.values``), a body that has extra or double keys or another shape (``codec.bodies``
-names them, ``codec.body_repair`` mends them one by one). Knows no protocol; the words of a change
-are parameters. Neighbours: ``engine`` calls it, ``codec.parquet_parts`` writes what it gives.
-"""
+Works by column (L9): DuckDB extracts every leaf as exact text, Arrow casts the texts strictly, and
+a count of keys (``codec.key_accounting``) proves that no property was missed. Only exceptions cost
+more: a value that does not cast (``codec.values``), and a body with extra or double keys or another
+structure (``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). A value that
+does not fit its type is called a misfit. Not here: messages of a protocol; the words of a change
+list are parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts``
+writes its table, ``codec.columns`` decodes Arrow columns in the same way."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -26,13 +27,14 @@ from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Kind, RowSchema
 
-MAX_BESIDE = 256  # properties the schema lacks; with more of them batches cost more
+MAX_BESIDE = 256  # properties outside the schema that are decoded; with more, batches cost more
 NULL_KEY = "primary key is null"
 
 
 @dataclass(slots=True)
 class RowReject:
-    """A body that became no row. ``index``: its place among the bodies. ``field``: dotted path."""
+    """A body that was rejected, not decoded into a row. ``index``: its index among the bodies.
+    ``field``: the dotted path of the field at fault, if there is one."""
 
     index: int
     reason: str
@@ -41,12 +43,12 @@ class RowReject:
 
 @dataclass(slots=True)
 class Decoded:
-    """``table``: exactly the part schema, a row per body that was not rejected, in order.
-    ``nulled``: values that are NULL because they did not fit; ``rounded``: numbers that lost
-    digits; ``cut``: timestamps that lost digits after the microsecond: of each field, how many.
-    ``extra_fields``: how many records
-    had each top-level property that the schema lacks, and not as null (nulls too in a batch with
-    more than ``MAX_BESIDE`` such names)."""
+    """A decoded batch. ``table``: in exactly the part schema, a row per body that was not rejected,
+    in order. By field, how many values (of rows not rejected) are NULL since they did not fit
+    (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
+    digits after the microsecond. ``extra_fields``: for each top-level property that the schema
+    lacks, how many records had it with another value than null (nulls are counted too in a batch
+    with more than ``MAX_BESIDE`` such names)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -61,17 +63,18 @@ class Decoded:
 
 
 def warm() -> None:
-    """Load what the first decode needs (some 50 ms once per process), from any thread."""
+    """Loads what the first decode needs (some 50 ms once per process); from any thread."""
     duckdb_call.warm()
 
 
 class RowDecoder:
     """Decodes batches of one stream by one schema. One thread at a time.
 
-    ``strict``: a row with a misfit is rejected instead. ``key``: paths of original names; a row in
-    which any of them is null or missing is rejected. ``words``: what a misfit's entry in the
-    change list says. ``ignored``: top-level properties that are known and unwanted, so
-    no extra fields. ``threads``: of DuckDB, for the whole process.
+    ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
+    ``key``: paths of original names; a row in which any of them is null or missing is rejected.
+    ``words``: the texts of a misfit's entry in the change list. ``ignored``: top-level properties
+    that were deselected, which do not count as extra fields. ``threads``: of DuckDB, for the whole
+    process.
     """
 
     def __init__(
@@ -109,11 +112,11 @@ class RowDecoder:
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes] | None = None,
     ) -> Decoded:
-        """``bodies``: JSON objects, bytes-like, at most 2 GiB in all (16 MB is a good size).
-        ``first_seq``: of the first body; a rejected one keeps its number. ``extracted_at_ms``:
-        epoch milliseconds, same length. ``changes``: the source's own change lists, raw JSON
-        arrays of {field, change, reason}, by index; they come before ours. No body makes it
-        raise."""
+        """Decodes one batch. ``bodies``: JSON objects, bytes-like, at most 2 GiB in all (16 MB is a
+        good size). ``first_seq``: the number of the first body; a rejected body uses up its number.
+        ``extracted_at_ms``: epoch milliseconds, one per body. ``changes``: the source's own change
+        lists, raw JSON arrays of {field, change, reason}, by index; they precede the decoder's
+        entries. No content of a body makes it raise; raises ``Defect`` above 2 GiB."""
         batch = _Batch(self._plan, bodies)
         columns = batch.columns()
         batch.reject_null_keys(columns)
@@ -122,8 +125,8 @@ class RowDecoder:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """What is the same for every batch. ``sources``: the name to look for, per column.
-    ``beside``: properties the schema lacks that were met or announced; they are decoded too, so
+    """The settings that all batches share. ``sources``: the property name of each column.
+    ``beside``: properties outside the schema that were seen or announced; they are decoded too, so
     that their keys are accounted for and their values counted."""
 
     schema: RowSchema
@@ -138,8 +141,8 @@ class _Plan:
     texts: shape.Texts
 
     def learn(self, names: Collection[str]) -> bool:
-        """Decode these beside the schema from now on; False where there is nothing new, or too
-        much of it."""
+        """Decodes the properties ``names`` beside the schema from now on. Returns False, and does
+        nothing, where none is new or :data:`MAX_BESIDE` would be passed."""
         new = [n for n in names if n and "\0" not in n and n not in {*self.sources, *self.beside}]
         if not new or len(self.beside) + len(new) > MAX_BESIDE:
             return False
@@ -149,7 +152,7 @@ class _Plan:
 
 
 class _Batch:
-    """One call's work: bodies, what was found wrong with them, and their columns."""
+    """The work of one :meth:`RowDecoder.decode`: the bodies, their faults, their columns."""
 
     def __init__(self, plan: _Plan, raw: Sequence[Any]) -> None:
         self._of = plan
@@ -220,7 +223,7 @@ class _Batch:
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:
-        """Mend these bodies; True where any of them is not the same any more."""
+        """Repairs the bodies ``rows``; returns True where the column of bodies was packed anew."""
         before = len(self._mended)
         for index in rows:
             mended = mend(bytes(self._raw[index]), self._of.schema, self._of.aliases)
@@ -245,7 +248,8 @@ class _Batch:
                 raise Defect(f"cannot decode: {first}", code="codec.decode") from first
 
     def _unexplained(self, texts: list[Array]) -> Array | None:
-        """Row numbers of bodies in which a key is neither decoded nor null; None: there is none."""
+        """Row numbers of the bodies that have a key whose value is neither decoded nor null; None
+        where there is no such body."""
         kinds = [f.type for f in self._of.schema.fields]
         kinds += [DataType(Kind.json)] * len(self._of.beside)
         columns = list(zip(texts, kinds, strict=True))
@@ -255,7 +259,8 @@ class _Batch:
         return rows if len(rows) else None
 
     def _strangers(self, rows: Array) -> list[str]:
-        """Top-level properties of these bodies that the schema lacks."""
+        """Top-level properties of the bodies ``rows`` that are not decoded yet. Where there are too
+        many to decode, their keys are counted as extra fields at once."""
         names = pc.unique(shape.keys(self._bodies.take(rows), "$").flatten()).to_pylist()
         known = {*self._of.sources, *self._of.beside}
         strangers = [n for n in names if n not in known]
@@ -272,7 +277,7 @@ class _Batch:
         return {n: count for n, count in counts.items() if count}
 
     def _suspects(self, texts: list[Array], unexplained: Array | None) -> list[int]:
-        """Rows to mend."""
+        """Row numbers of the bodies to repair."""
         found = self._doubles("$", unexplained)
         for column, known, source in zip(
             texts, self._of.schema.fields, self._of.sources, strict=False
@@ -289,7 +294,7 @@ class _Batch:
         rows: shape.Rows,
         unexplained: Array | None,
     ) -> set[int]:
-        """Rows in which another shape than an array or an object came, or a key comes twice."""
+        """Rows with another value where an array or object is expected, or with a key twice."""
         if data_type.kind is Kind.array:
             item = data_type.item or DataType(Kind.json)
             suspects = rows(shape.no_values(column)) if "[*]" in path else unexplained
@@ -341,7 +346,7 @@ class _Batch:
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
-        """The column that a path of original names leads to; None where the schema has none."""
+        """The column at a path of original names; None where the schema has none."""
         level, found = self._of.schema.fields, None
         for i, name in enumerate(path):
             place = next((j for j, f in enumerate(level) if f.source == name), None)
@@ -354,8 +359,8 @@ class _Batch:
 
 
 def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
-    """Rows without a value in one of these columns, in order; none where one of them is no column.
-    ``field``: those that are null, dotted."""
+    """Rejects of the rows that are NULL in any of the key ``columns``, in order; ``field`` lists
+    the null ones, dotted. No rejects where a key has no column (None)."""
     missing: dict[int, list[str]] = {}
     for path, column in columns.items():
         if column is None:
@@ -374,7 +379,7 @@ def note_losses(
     rounded: dict[int, list[str]],
     cut: dict[str, int],
 ) -> None:
-    """Put down, by row and by field, what ``found`` lost."""
+    """Records what a cast lost: into ``misfits`` and ``rounded`` by row, into ``cut`` by field."""
     for positions, by_row in ((found.misfits, misfits), (found.rounded, rounded)):
         if positions is not None:
             for index in _list(rows(positions)):
@@ -386,18 +391,19 @@ def note_losses(
 def strict_rejects(
     misfits: Mapping[int, Sequence[str]], rounded: Mapping[int, Sequence[str]], words: ChangeWords
 ) -> dict[int, RowReject]:
-    """Rows that lost something, as rejects of the first field."""
+    """A reject for each row that lost something, with the first such field (strict mode)."""
     found = {**rounded, **misfits}
     return {i: RowReject(i, words.reason, paths[0]) for i, paths in found.items()}
 
 
 def by_field(paths: Mapping[int, Sequence[str]], rejects: Collection[int]) -> dict[str, int]:
-    """How many values of each field, in rows that were not rejected."""
+    """Counts the values by field, in rows that were not rejected."""
     return Counter(p for i, found in paths.items() if i not in rejects for p in found)
 
 
 def _aliases(schema: RowSchema) -> dict[str, str]:
-    """Other names for properties that DuckDB cannot look for."""
+    """Aliases for the properties whose names DuckDB cannot look for: empty ones, and with
+    U+0000."""
     awkward = [f.source for f in schema.fields if not f.source or "\0" in f.source]
     taken = {f.source.casefold() for f in schema.fields}
     free = (n for i in range(len(taken) + 1) if (n := f"penstock.alias.{i}") not in taken)

@@ -1,9 +1,9 @@
-"""The one DuckDB of this process, used as a function from Arrow tables to an Arrow table.
+"""Runs SQL over one Arrow column by the process's only DuckDB, which keeps no data.
 
-No data stays in it. Its JSON functions are built in, so nothing is fetched or loaded from disk. It
-is loaded with the first question, for who only plans asks none.
-Neighbours: ``codec.bodies`` asks it. A process that forks after the first question must not ask
-again: spawn instead.
+DuckDB's JSON functions are built in, so that nothing is downloaded or loaded from disk. It is
+imported by the first query: a process that only plans never loads it. A process that forks after
+the first query must not query again: spawn instead. Neighbours: ``codec.bodies``, ``codec.values``
+and ``codec.json_text`` make the queries.
 """
 
 import threading
@@ -21,29 +21,30 @@ _lock = threading.Lock()
 _root: "duckdb.DuckDBPyConnection | None" = None
 _local = threading.local()
 
-# Where one field is a DECIMAL, from_json keeps every number as the text it came as; without it
-# numbers that become text pass through a double and lose digits. ``warm`` proves it.
+# If one field of its structure is a DECIMAL, from_json keeps every number's own text; without it
+# numbers that become text pass through a double and lose digits. ``warm`` checks this.
 RAW_NUMBERS = "DECIMAL(1,0)"
 
 
 def configure(threads: int) -> None:
-    """Threads of a question (default 1); before or between questions."""
+    """Sets the threads of a query (default 1). Not while a query runs."""
     _cursor().execute(f"SET threads = {int(threads)}")
 
 
-def ask(sql: str, column: Array) -> Table:
-    """The answer to a question over the table ``bodies``, whose one column ``b`` is ``column``; a
-    row per row, in order. Raises ``duckdb.Error``."""
+def run_query(sql: str, column: Array) -> Table:
+    """Runs ``sql`` over the table ``bodies``, whose only column ``b`` is ``column``; returns a row
+    per row of it, in order. Raises ``duckdb.Error``."""
     cursor = _cursor()
-    _local.given.table = pa.table({"b": column})
+    _local.bodies.table = pa.table({"b": column})
     try:
         return cursor.sql(sql).to_arrow_table()
     finally:
-        _local.given.table = None
+        _local.bodies.table = None
 
 
-class _Given:
-    """What ``bodies`` is at the moment: registered once, for registering takes a millisecond."""
+class _CurrentBodies:
+    """Gives DuckDB the current table ``bodies``. Registered once per thread, since registering
+    takes a millisecond."""
 
     table: Table = None
 
@@ -52,12 +53,13 @@ class _Given:
 
 
 def warm() -> None:
-    """Pay the start-up cost now. Raises ``Defect`` where this DuckDB does not keep digits."""
+    """Runs a first query, so that later ones pay no start-up. Raises ``Defect`` (``codec.digits``)
+    where this DuckDB version does not keep the digits of numbers."""
     text = "12345678901234567890.1234567890"
     body = pa.array([f'{{"x":{text}}}'])
     structure = f'{{"x":"JSON","y":"{RAW_NUMBERS}"}}'
-    answer = ask(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", body)
-    if answer.column(0)[0].as_py() != text:
+    result = run_query(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", body)
+    if result.column(0)[0].as_py() != text:
         import duckdb
 
         raise Defect(
@@ -67,8 +69,8 @@ def warm() -> None:
         )
 
 
-def refuses() -> type[Exception]:
-    """What :func:`ask` raises of an input that DuckDB does not take."""
+def input_error_class() -> type[Exception]:
+    """The class of DuckDB's error for an input that it cannot process."""
     import duckdb
 
     return duckdb.InvalidInputException
@@ -76,11 +78,11 @@ def refuses() -> type[Exception]:
 
 def _cursor() -> "duckdb.DuckDBPyConnection":
     cursor = getattr(_local, "cursor", None)
-    return _opened() if cursor is None else cursor
+    return _open_cursor() if cursor is None else cursor
 
 
-def _opened() -> "duckdb.DuckDBPyConnection":
-    """This thread's."""
+def _open_cursor() -> "duckdb.DuckDBPyConnection":
+    """Opens this thread's cursor, and the process's DuckDB with the first."""
     global _root
     import duckdb
 
@@ -93,8 +95,8 @@ def _opened() -> "duckdb.DuckDBPyConnection":
                     "autoload_known_extensions": False,
                 }
             )
-        cursor, given = _root.cursor(), _Given()
-        given.table = pa.table({"b": pa.array([], pa.string())})
-        cursor.register("bodies", given)
-        _local.cursor, _local.given = cursor, given
+        cursor, bodies = _root.cursor(), _CurrentBodies()
+        bodies.table = pa.table({"b": pa.array([], pa.string())})
+        cursor.register("bodies", bodies)
+        _local.cursor, _local.bodies = cursor, bodies
     return cursor

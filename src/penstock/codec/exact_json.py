@@ -1,7 +1,7 @@
-"""JSON data in which no number loses a digit, and back.
+"""Decodes and encodes JSON data so that no number loses a digit.
 
-For states and for fields that nobody declared; records are ``codec.decode``'s. Neighbours:
-``protocols.stdio.wire_struct`` and the protocols' states.
+For states and for undeclared fields of messages. Not here: records (``codec.decode``). Neighbours:
+``protocols.stdio.wire_struct`` and the protocols' states use it.
 """
 
 from decimal import Decimal
@@ -14,10 +14,11 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def exact(text: bytes | str | msgspec.Raw) -> Any:
-    """JSON data in which no number loses a digit. Raises ``msgspec.DecodeError``."""
+    """Decodes JSON; a number with a point or an exponent becomes a ``Decimal`` with all its digits.
+    Raises ``msgspec.DecodeError``."""
     return _DECODER.decode(text)
 
 
 def exact_text(data: Any) -> bytes:
-    """The opposite of :func:`exact`."""
+    """Encodes data as JSON; a ``Decimal`` is written as a number with all its digits."""
     return _ENCODER.encode(data)

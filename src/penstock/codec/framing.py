@@ -1,8 +1,8 @@
-"""Blocks of bytes, cut anywhere, to whole lines; a line that is too long goes to a file instead.
+"""Cuts blocks of bytes into whole lines; writes a line that is too long to a file instead.
 
-Knows nothing of what a line holds: CR and blank lines stay as they came. Neighbours: a runtime's
-channel gives the blocks; ``protocols/*`` parse what comes out. Each byte is copied at most once,
-and a line of any length costs linear time.
+A block may end anywhere in a line. CR and blank lines are left as they are. Each byte is copied at
+most once, and a line of any length costs linear time. Not here: what a line holds. Neighbours: a
+runtime's channel reads the blocks; ``protocols/*`` parse the lines.
 """
 
 import os
@@ -14,14 +14,14 @@ from pathlib import Path
 from penstock.errors import Role, error_class
 
 LONGEST_LINE = 8 << 30
-"""Bytes of a line that is spooled."""
+"""Bytes: a longer line is an error, even in a file."""
 HEAD_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
 class Lines:
-    """Whole lines in the order they came, each with its ``\\n``. ``terminated`` False: the stream
-    ended inside the last line, which has none."""
+    """Whole lines in their order, each with its ``\\n``. ``terminated`` False: the stream ended
+    inside the last line, which has no ``\\n``."""
 
     data: bytes | memoryview
     terminated: bool = True
@@ -29,9 +29,9 @@ class Lines:
 
 @dataclass(slots=True)
 class Oversized:
-    """A line longer than the bound. ``path``: a file with all of it but its ``\\n``, owned by
-    whoever takes this; None where the framer was given no folder. ``size``: its bytes without the
-    ``\\n``. ``head``: its first 64 KiB."""
+    """A line longer than the bound. ``path``: a file with the line without its ``\\n``, which the
+    receiver must delete; None where the framer has no folder. ``size``: the line's bytes without
+    the ``\\n``. ``head``: its first 64 KiB."""
 
     path: Path | None
     size: int
@@ -40,13 +40,14 @@ class Oversized:
 
 
 class LineFramer:
-    """Feed blocks, take :class:`Lines` and :class:`Oversized` items; :meth:`finish` gives the rest.
+    """Turns blocks into :class:`Lines` and :class:`Oversized`: :meth:`feed` takes a block,
+    :meth:`finish` yields the rest.
 
-    ``max_record_bytes``: the longest line that is kept in memory. ``spool_folder``: where longer
-    ones go (mode 0600); None drops all but their head. What :meth:`feed` yields may refer to the
-    block it was given. Raises ``OSError`` when the folder cannot be written, the error of
-    ``role`` (``source.endless_line``) for a line beyond ``longest``, so that none fills the disk.
-    """
+    ``max_record_bytes``: the longest line that is kept in memory. ``spool_folder``: for files of
+    longer lines (mode 0600); None: only their head is kept. The items of :meth:`feed` may share
+    memory with the block. Raises ``OSError`` when the folder cannot be written, and the error of
+    ``role`` (``source.endless_line``) for a line beyond ``longest``, so that no line fills the
+    disk."""
 
     def __init__(
         self,
@@ -59,44 +60,44 @@ class LineFramer:
         self._role: Role = role
         self._max, self._longest = max_record_bytes, longest
         self._folder = None if spool_folder is None else Path(spool_folder)
-        self._held = bytearray()  # a line without an end yet; empty while it is spooled
+        self._partial = bytearray()  # the unfinished line; empty while it is written to a file
         self._size = 0
         self._spool: _Spool | None = None
 
     def feed(self, block: bytes) -> Iterator[Lines | Oversized]:
-        """Everything that this block completes. The iterator must be exhausted."""
+        """Yields the lines that end in ``block``. The iterator must be exhausted."""
         view = memoryview(block)
         start = 0
         if self._size:
             end = block.find(b"\n")
             if end < 0:
-                self._hold(view)
+                self._keep(view)
                 return
             start = end + 1
             if self._size + end > self._max:
                 yield self._oversized(view[:end], terminated=True)
             else:
-                self._held += view[:start]
+                self._partial += view[:start]
                 yield self._lines(terminated=True)
         last = max(start, block.rfind(b"\n") + 1)
         if last > start:
             yield from self._whole(block, start, last)
         if last < len(block):
-            self._hold(view[last:])
+            self._keep(view[last:])
 
     def finish(self) -> Iterator[Lines | Oversized]:
-        """The half line that the stream ended with, if any."""
+        """Yields the unterminated last line of the stream, if there is one."""
         if self._spool:
             yield self._oversized(memoryview(b""), terminated=False)
         elif self._size:
             yield self._lines(terminated=False)
 
     def close(self) -> None:
-        """Remove the file of a line that was still coming. Idempotent."""
+        """Removes the file of an unfinished line. Idempotent."""
         if self._spool:
             self._spool.discard()
             self._spool = None
-        self._held, self._size = bytearray(), 0
+        self._partial, self._size = bytearray(), 0
 
     def _whole(self, block: bytes, start: int, end: int) -> Iterator[Lines | Oversized]:
         if end - start <= self._max:
@@ -117,7 +118,7 @@ class LineFramer:
         if at > begin:
             yield Lines(view[begin:at])
 
-    def _hold(self, piece: memoryview) -> None:
+    def _keep(self, piece: memoryview) -> None:
         self._size += len(piece)
         if self._size > self._longest:
             self.close()
@@ -130,18 +131,18 @@ class LineFramer:
         if self._size > self._max:
             self._spooled().write(piece)
         else:
-            self._held += piece
+            self._partial += piece
 
     def _spooled(self) -> "_Spool":
         if self._spool is None:
             self._spool = _Spool(self._folder)
-            self._spool.write(memoryview(self._held))
-            self._held = bytearray()
+            self._spool.write(memoryview(self._partial))
+            self._partial = bytearray()
         return self._spool
 
     def _lines(self, *, terminated: bool) -> Lines:
-        held, self._held, self._size = self._held, bytearray(), 0
-        return Lines(memoryview(held), terminated)
+        partial, self._partial, self._size = self._partial, bytearray(), 0
+        return Lines(memoryview(partial), terminated)
 
     def _oversized(self, piece: memoryview, *, terminated: bool) -> Oversized:
         spool = self._spooled()
@@ -151,6 +152,8 @@ class LineFramer:
 
 
 class _Spool:
+    """Writes an oversized line to a file (none where ``folder`` is None) and keeps its head."""
+
     def __init__(self, folder: Path | None) -> None:
         self.head = bytearray()
         self._path: Path | None = None

@@ -1,9 +1,9 @@
-"""The rows of a part to JSON lines, by column: the opposite of ``codec.decode``.
+"""Encodes the rows of a part as JSON lines, by column: the opposite of ``codec.decode``.
 
-Every column becomes a column of JSON texts, and one join puts the texts of a row, with the words of
-a template around them, into a line. No Python object stands for a record. Knows no protocol: the
-template is a parameter. Neighbours: ``codec.json_text`` writes single values, ``protocols`` make
-the templates of their messages. ``bench/encode.py`` compares this way with the others.
+Every column becomes a column of JSON texts, and one join puts the texts of a row, with the literal
+text of a template around them, into a line. No Python object is made per record. Not here: the
+messages of a protocol (``protocols`` pass their templates), how a value is written
+(``codec.json_text``). ``bench/encode.py`` compares this way with others.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, R
 
 RecordBatch = Any  # pyarrow.RecordBatch
 
-BLOCK_BYTES = 64 << 20  # of columns encoded in one go: their text is held twice
+BLOCK_BYTES = 64 << 20  # of columns encoded at once: their text is in memory twice
 
 _CHANGES = DataType(
     Kind.array,
@@ -34,7 +34,7 @@ _CHANGES = DataType(
 
 
 class Slot(Enum):
-    """What a template is filled with. ``data``: the record, an object. ``extracted_ms``: epoch
+    """A placeholder in a template. ``data``: the record, an object. ``extracted_ms``: epoch
     milliseconds, a number. ``extracted_text``: RFC 3339 in UTC, quoted. ``changes``: an array of
     {field, change, reason}."""
 
@@ -47,12 +47,12 @@ class Slot(Enum):
 class LineEncoder:
     """Encodes the batches of one stream under one schema. One thread at a time.
 
-    ``template``: the parts of a line in order, literal JSON text and slots; the newline is ours.
-    ``decimals_as_text``: decimals in quotes, for protocols that want them so.
+    ``template``: the parts of a line in order, literal JSON text and slots; the newline is added.
+    ``decimals_as_text``: decimals in quotes, for protocols that require them.
 
     A record has every property of the schema, under its original name and in the schema's order;
-    NULL is null (a part does not tell missing from null). What values look like is
-    ``codec.json_text``'s business: one value has one text, whatever stands beside it.
+    NULL is null (a part does not tell missing from null). Values are written by
+    ``codec.json_text``: equal values have equal texts, whatever the other columns hold.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LineEncoder:
         self._quoted = decimals_as_text
 
     def encode(self, batch: RecordBatch) -> Buffer:
-        """All lines of ``batch``, which has the columns of ``codec.arrow.part_schema``.
+        """Returns all lines of ``batch``, whose columns are those of ``codec.arrow.part_schema``.
 
         Raises ``DestinationError`` (``codec.line_too_long``) for a row of 2 GiB or more of text."""
         if batch.num_rows == 0:
@@ -110,7 +110,7 @@ class LineEncoder:
                     pieces += json_text.pieces(at, DataType(Kind.timestamp))
                 case Slot.changes:
                     pieces += json_text.pieces(batch.column(CHANGES), _CHANGES)
-        return json_text.joined(pieces, batch.num_rows)
+        return json_text.join_texts(pieces, batch.num_rows)
 
     def _data(self, batch: RecordBatch) -> list[Text]:
         pieces: list[Text] = []

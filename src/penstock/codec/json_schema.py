@@ -1,9 +1,10 @@
-"""JSON Schema (draft-07 and its wild dialects) to our types. Reads schemas, never values.
+"""Reads a stream's JSON Schema (draft-07 and the dialects in use) as the types of ``model.types``.
 
-Knows the words of JSON Schema only: a protocol's own annotations are read by the hook that its
-package passes. Anything that has no one column type (unions, objects of unknown shape, recursion)
-becomes JSON text, so no schema is ever refused. Neighbours: ``protocols/*/schema.py`` call
-:func:`data_type`; ``model.names`` cleans names; ``codec.decode`` reads values by the answer.
+Handles the keywords of JSON Schema; annotations of a protocol are handled by the hook that its
+package passes. A schema without a single column type (unions, objects without known properties,
+recursion) becomes JSON text, so that no schema is ever refused. Not here: values. Neighbours:
+``protocols/*/schema.py`` call :func:`data_type`; ``model.names`` cleans names; ``codec.decode``
+decodes values by the result.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +16,8 @@ from penstock.model.names import clean_columns
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
 Hook = Callable[[Mapping[str, Any]], DataType | None]
-"""Given a schema object, its type where an annotation decides it, else None. Asked before every
-generic rule, at every level; a union's branches are asked one by one."""
+"""Maps a schema object to its type where an annotation decides it, else to None. Called before the
+generic rules, at every level, and for each branch of a union."""
 
 MAX_DEPTH = 32  # levels of nesting and of $ref; deeper is JSON text
 MAX_NODES = 20_000  # schemas read for one record: references can fan out exponentially
@@ -35,7 +36,8 @@ _FORMATS = {
 
 
 def data_type(schema: Any, hook: Hook | None = None) -> DataType:
-    """The type of what ``schema`` describes; never fails: what cannot be read is JSON text.
+    """The type of the values that ``schema`` describes; never raises: what cannot be read is JSON
+    text.
 
     Nullability is dropped: ``["null", X]`` and ``oneOf: [X, null]`` are X. An object with known
     properties is a struct of all of them in their order, whatever ``additionalProperties`` says.
@@ -46,9 +48,9 @@ def data_type(schema: Any, hook: Hook | None = None) -> DataType:
 def row_schema(
     row: DataType, columns: Mapping[str, str], selected: tuple[str, ...] | None = None
 ) -> RowSchema:
-    """The columns of a stream whose records are ``row``. ``columns``: stored names, original to
-    cleaned; properties it lacks are cleaned here. ``selected``: top-level properties to keep (None:
-    all). A ``row`` that is no struct has no columns."""
+    """The columns of a stream whose records have the type ``row``. ``columns``: the stored names,
+    original -> cleaned; other properties are cleaned here. ``selected``: top-level properties to
+    keep (None: all). A ``row`` that is no struct has no columns."""
     fields = [f for f in row.fields if selected is None or f.source in selected]
     names = clean_columns((f.source for f in fields), columns)
     return RowSchema(tuple(Field(names[f.source], f.source, f.type) for f in fields))
@@ -63,7 +65,7 @@ class _Reader:
         self._inside = 0  # objects and arrays around what is read
 
     def read(self, schema: Any, depth: int) -> DataType | None:
-        """None: nothing but null."""
+        """The type of ``schema``; None where only null is valid."""
         self._budget -= 1
         if depth > MAX_DEPTH or self._budget < 0 or not isinstance(schema, dict):
             return _JSON
@@ -89,8 +91,8 @@ class _Reader:
             self._open.discard(ref)
 
     def _union(self, given: dict[str, Any], branches: list[Any], depth: int) -> DataType | None:
-        """Branches that only narrow what stands beside them (``{"required": [...]}``) are read with
-        it; one type among them all is that type."""
+        """The type that all ``branches`` of oneOf or anyOf share. A branch without type keywords
+        (``{"required": [...]}``) only narrows the schema beside it, and is read with it."""
         beside = {k: v for k, v in given.items() if k not in ("oneOf", "anyOf")}
         found: list[DataType] = []
         for branch in branches:
@@ -169,7 +171,7 @@ class _Reader:
 
 
 def _one(found: list[DataType]) -> DataType | None:
-    """What holds all of ``found`` as it stands, whichever a value is."""
+    """The type that holds the values of all types in ``found`` unchanged; None for no types."""
     if not found:
         return None
     kinds = {f.kind for f in found}
@@ -181,13 +183,14 @@ def _one(found: list[DataType]) -> DataType | None:
 
 
 def _addressable(names: Iterable[str]) -> bool:
-    """False where the decoder could not tell a nested object's properties apart."""
+    """Whether the decoder can tell a nested object's properties apart: it compares their names
+    without case, and cannot find empty names or U+0000."""
     folded = [n.casefold() for n in names]
     return len(set(folded)) == len(folded) and all(n and "\0" not in n for n in folded)
 
 
 def _type_names(given: dict[str, Any]) -> list[str] | None:
-    """The ``type`` words, or what the other words imply; None where nothing is known."""
+    """The names in ``type``, or those that other keywords imply; None where nothing tells."""
     named = given.get("type")
     if isinstance(named, str):
         return [named]
@@ -242,8 +245,9 @@ def _integer(given: dict[str, Any]) -> DataType:
 
 
 def _number(given: dict[str, Any]) -> DataType:
-    """``multipleOf`` a negative power of ten (or a multiple of one) is a decimal; its precision
-    comes from the bounds where both are given, else it is the largest."""
+    """The type of a number. With ``multipleOf`` it is a decimal of as many places (an integer for
+    none); its precision follows from the bounds where both are given, else it is 38. Without
+    ``multipleOf`` it is a double."""
     step = _decimal(given.get("multipleOf"))
     if step is None or step <= 0:
         return DataType(Kind.number)
@@ -268,7 +272,8 @@ def _number(given: dict[str, Any]) -> DataType:
 
 
 def _bound(given: dict[str, Any], inclusive: str, exclusive: str) -> Decimal | None:
-    """Draft-04's boolean ``exclusiveMaximum`` leaves the inclusive bound as it stands."""
+    """The bound under either keyword; None where there is none. A boolean ``exclusiveMaximum``
+    (draft-04) is passed over: the inclusive bound counts."""
     for word in (inclusive, exclusive):
         if (value := _decimal(given.get(word))) is not None:
             return value

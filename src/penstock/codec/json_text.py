@@ -1,6 +1,6 @@
-"""Typed columns to columns of JSON texts, exactly: what ``codec.values`` reads, it gives back.
+"""Writes typed columns as columns of JSON texts, exactly: ``codec.values`` reads back equal values.
 
-How values look:
+How a value is written:
 
 * boolean, integer: as JSON has them. number: the shortest text that reads as the same double; NaN
   and infinities, which no part of ours holds, are null.
@@ -11,7 +11,8 @@ How values look:
 * json: the text itself; a line break in it, which can only be white space, becomes a space.
 * array, struct: arrays and objects by original names, every property present.
 
-Only ``"``, ``\\`` and U+0000 to U+001F are escaped. Neighbours: ``codec.json_lines_encoder`` asks.
+Only ``"``, ``\\`` and U+0000 to U+001F are escaped. Neighbours: ``codec.json_lines_encoder`` and
+Rapidbyte's ``write.frame_encoder`` call it.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.codec.duckdb_call import ask, refuses
+from penstock.codec.duckdb_call import input_error_class, run_query
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -31,7 +32,7 @@ Buffer = Any  # pyarrow.Buffer
 
 _JSON = DataType(Kind.json)
 _MAX_BYTES = (1 << 31) - 2  # of a string column
-# Backslashes first: the others bring some.
+# Backslashes must be escaped first: the other escapes contain some.
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [
     (c, _SHORT.get(c, f"\\u{ord(c):04X}")) for c in map(chr, range(0x20))
@@ -40,8 +41,8 @@ _INSTANT_WIDTH = len("2024-02-29 12:00:00")
 
 
 def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[Text]:
-    """What, joined, is the column's JSON text: no intermediate copy where nothing is NULL.
-    ``quoted``: decimals are strings."""
+    """The column's JSON texts as parts for :func:`join_texts`; not joined here, so that a column
+    without NULL is not copied. ``quoted``: decimals are strings."""
     match data_type.kind:
         case Kind.struct:
             return _struct(column, data_type, quoted)
@@ -64,15 +65,15 @@ def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[
         case Kind.timestamp_ntz:
             return _around('"', _time(column), '"')
         case Kind.binary:
-            return _around('"', _asked("to_base64(b)", column), '"')
+            return _around('"', _by_duckdb("to_base64(b)", column), '"')
         case Kind.json:
             return [_one_line(column)]
         case Kind.string | Kind.time | Kind.time_tz:
             return _around('"', _escaped(column), '"')
 
 
-def joined(parts: list[Text], rows: int) -> Array:
-    """One column of texts, none NULL."""
+def join_texts(parts: list[Text], rows: int) -> Array:
+    """Joins ``parts`` into one column of ``rows`` texts, none NULL: a NULL becomes ``null``."""
     merged: list[Text] = []
     for part in parts:
         if merged and isinstance(part, str) and isinstance(merged[-1], str):
@@ -87,7 +88,7 @@ def joined(parts: list[Text], rows: int) -> Array:
 
 
 def data_of(texts: Array) -> Buffer:
-    """The bytes of a string column's values, one after the other."""
+    """The bytes of all values of a string column, end to end."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return pa.py_buffer(b"")
@@ -97,8 +98,8 @@ def data_of(texts: Array) -> Buffer:
 
 
 def name(source: str) -> str:
-    """A property's name as a JSON string. Half a surrogate pair, which UTF-8 does not have, stays
-    an escape."""
+    """A property's name as a JSON string. Half a surrogate pair, which UTF-8 does not have, is
+    written as an escape."""
     try:
         source.encode()
     except UnicodeEncodeError:
@@ -121,14 +122,14 @@ def _struct(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
     parts.append("}" if parts else "{}")
     if column.null_count == 0:
         return parts
-    return [_where_valid(column, joined(parts, len(column)))]
+    return [_where_valid(column, join_texts(parts, len(column)))]
 
 
 def _array(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
     values = column.flatten()
     if len(values) == 0 and column.null_count == 0:
         return ["[]"]
-    items = joined(pieces(values, data_type.item or _JSON, quoted=quoted), len(values))
+    items = join_texts(pieces(values, data_type.item or _JSON, quoted=quoted), len(values))
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     zero = pa.array([0], pa.int32())
     ends = pa.concat_arrays([zero, pc.cumulative_sum(lengths).cast(pa.int32())])
@@ -144,14 +145,17 @@ def _where_valid(column: Array, texts: Array) -> Array:
 
 def _decimal(column: Array) -> Array:
     texts = pc.cast(column, pa.string())
-    if b"E" in memoryview(data_of(texts)).tobytes():  # Arrow's form of what is very small
-        texts = _asked("b::VARCHAR", column)
+    if (
+        b"E" in memoryview(data_of(texts)).tobytes()
+    ):  # Arrow writes very small decimals with an exponent
+        texts = _by_duckdb("b::VARCHAR", column)
         texts = pc.replace_substring_regex(texts, r"^(-?)\.", r"\10.")  # DECIMAL(p,p) lacks the 0
     return texts
 
 
 def _time(column: Array) -> Array:
-    """``2024-02-29T12:00:00`` with the microseconds of those that have some."""
+    """Timestamps as ``2024-02-29T12:00:00``, with six more digits where microseconds are not
+    zero."""
     wall = pc.cast(column, pa.timestamp("us"))
     seconds = pc.floor_temporal(wall, unit="second")
     whole = pc.equal(wall, seconds)
@@ -164,7 +168,8 @@ def _time(column: Array) -> Array:
 
 
 def _with_t(column: Array, width: int) -> Array:
-    """Arrow's text of timestamps, all ``width`` bytes long, with T for its space."""
+    """Arrow's texts of timestamps with T in place of the space. All must be ``width`` bytes
+    long."""
     rows = len(column)
     filled = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))
     texts = bytearray(data_of(pc.cast(filled, pa.string())))
@@ -203,10 +208,10 @@ def _escaped(column: Array) -> Array:
     return column
 
 
-def _asked(expression: str, column: Array) -> Array:
-    """DuckDB's answer: a text per value, NULL for NULL."""
+def _by_duckdb(expression: str, column: Array) -> Array:
+    """The texts of a SQL expression over the column ``b``, by DuckDB; NULL for NULL."""
     try:
-        answer = ask(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
-    except refuses() as e:  # more than offsets of 32 bits can tell
+        result = run_query(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
+    except input_error_class() as e:  # more text than 32-bit offsets can address
         raise pa.ArrowCapacityError(str(e)) from None
-    return answer.combine_chunks().cast(pa.string())
+    return result.combine_chunks().cast(pa.string())

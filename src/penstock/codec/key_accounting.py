@@ -1,11 +1,10 @@
-"""Is every key of the bodies accounted for? Counts only, so it costs far less than reading keys.
+"""Checks by counting that every key of the bodies has its value in a column or is null.
 
-Each key of a body stands for a value that some column has, or for a null. Where the sums differ,
-something is extra, double or of another shape than the schema has; which, is for ``codec.decode``
-to find out. Bytes are counted without parsing, so a body may be suspected wrongly, at some cost;
-to be trusted wrongly, it takes two faults that balance, such as a space before a colon in one body
-and an extra property in another.
-"""
+Counting costs far less than reading keys. Where the number of keys differs from the number of
+values and nulls, a body has a key that is extra or double, or a value of another type than the
+schema; ``codec.decode`` then finds out which. Bytes are counted without parsing. So a body may be
+suspected wrongly, which costs time; a faulty body is passed only where two faults balance, such as
+a space before a colon in one body and an extra property in another."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,20 +21,21 @@ _KEY, _NULL, _SPACED_NULL = b'":', b":nul", b": nu"
 
 
 def explained(bodies: Array, columns: Sequence[Column]) -> bool:
-    """``columns``: everything that was decoded, as texts (``codec.bodies``)."""
+    """Whether all keys of ``bodies`` are accounted for. ``columns``: all decoded columns, as texts
+    (``codec.bodies``)."""
     missing = _count(bodies, _KEY) - sum(
         len(c) - c.null_count + _inner_values(c, t) for c, t in columns
     )
     if missing == 0 or missing == _count(bodies, _NULL):
         return True
-    # Texts (strings that hold JSON, and JSON columns) bring keys and nulls of their own.
+    # Text values (strings that hold JSON, and JSON columns) contain keys and nulls of their own.
     texts = [t for c, of in columns for t, _ in _texts(c, of, None)]
     missing -= sum(_count(t, _KEY) for t in texts)
     return missing == _nulls(bodies) - sum(_nulls(t) for t in texts)
 
 
 def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
-    """Row numbers (int64) of the bodies for which :func:`explained` would say no."""
+    """Row numbers (int64) of the bodies whose keys are not all accounted for."""
     rows = len(bodies)
     balance = _net_keys(bodies)
     for column, data_type in columns:
@@ -48,7 +48,7 @@ def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
 
 
 def _net_keys(texts: Array) -> Array:
-    """Keys that are not followed by null, per text."""
+    """The number of keys not followed by null, per text."""
     net = pc.fill_null(pc.count_substring(texts, _KEY.decode()), 0)
     for null in (_NULL, _SPACED_NULL):
         if _count(texts, null):
@@ -58,7 +58,8 @@ def _net_keys(texts: Array) -> Array:
 
 
 def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
-    """``counts`` of elements, summed by the row (``parents``) they belong to; None: by place."""
+    """``counts`` of elements summed by row. ``parents``: the row of each element; None: element i
+    is row i."""
     numbers = pc.cast(counts, pa.int32())
     if parents is None:
         return numbers
@@ -70,7 +71,7 @@ def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
 
 
 def _inner_values(column: Array, data_type: DataType) -> int:
-    """Values under a key of their own inside a column."""
+    """The number of values inside a column that have a key of their own."""
     return sum(len(c) - c.null_count for c, _ in _values(column, data_type, None)) - (
         len(column) - column.null_count
     )
@@ -79,7 +80,8 @@ def _inner_values(column: Array, data_type: DataType) -> int:
 def _values(
     column: Array, data_type: DataType, parents: Array | None, *, keyed: bool = True
 ) -> Iterator[tuple[Array, Array | None]]:
-    """Columns whose values have a key each, with the rows they belong to (None: by place)."""
+    """Yields the columns, nested ones too, whose values have one key each, with the row of each
+    value (None: value i is in row i)."""
     if keyed:
         yield column, parents
     if data_type.kind is Kind.array and data_type.item is not None and _has_keys(data_type.item):
@@ -92,7 +94,7 @@ def _values(
 def _texts(
     column: Array, data_type: DataType, parents: Array | None
 ) -> Iterator[tuple[Array, Array | None]]:
-    """The leaves that may hold keys in their text."""
+    """Yields the leaves whose text may contain keys, with the row of each value."""
     match data_type.kind:
         case Kind.array if data_type.item is not None:
             yield from _texts(column.flatten(), data_type.item, _parents(column, parents))
@@ -121,8 +123,8 @@ def _nulls(texts: Array) -> int:
 
 
 def _count(texts: Array, pattern: bytes) -> int:
-    """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Looks at
-    words of its width from each place they can begin at; a copy or ``bytes.count`` costs more."""
+    """How often ``pattern``, of two or four bytes, occurs in the bytes of a string column. Compares
+    words of that width at each alignment, which is cheaper than a copy or ``bytes.count``."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return 0

@@ -1,8 +1,8 @@
-"""Many JSON bodies in few buffers: what a batch carries, so that no record is an object of its own.
+"""Packs the JSON bodies of a batch into few buffers, so that no record is a Python object.
 
-Bytes and places only; nothing here looks inside a body. Needs neither PyArrow nor DuckDB, for the
-framing thread makes it. Neighbours: ``protocols/*`` pack what they frame, ``engine.worker.sealer``
-joins batches, ``codec.bodies`` makes an Arrow column of it without touching a body.
+Imports neither PyArrow nor DuckDB, since the framing thread uses it. Not here: what a body holds.
+Neighbours: ``protocols/*`` pack the bodies that they frame, ``engine.worker.sealer`` joins batches,
+``codec.bodies`` makes an Arrow column of the buffers without a copy per body.
 """
 
 from array import array
@@ -14,13 +14,13 @@ from typing import Any, overload
 from penstock.errors import Defect
 
 
-def too_much(size: int) -> Defect:
+def too_large(size: int) -> Defect:
     return Defect(f"a batch of {size} bytes cannot be decoded at once", code="codec.batch")
 
 
 class Piece:
-    """Bodies end to end. ``ends``: where each begins in ``data``, and where the last one ends;
-    32-bit, so at most 2 GiB."""
+    """Bodies end to end in ``data``. ``ends``: the offset at which each begins, and the end of the
+    last; 32-bit, so at most 2 GiB."""
 
     __slots__ = ("data", "ends")
 
@@ -30,7 +30,7 @@ class Piece:
 
 
 class Packed(Sequence[bytes]):
-    """A sequence of bodies, each given as bytes when it is asked for. Immutable."""
+    """An immutable sequence of bodies; indexing copies one body out of its buffer."""
 
     __slots__ = ("_begins", "_count", "pieces")
 
@@ -40,16 +40,16 @@ class Packed(Sequence[bytes]):
 
     @staticmethod
     def of(bodies: Sequence[Any]) -> "Packed":
-        """One piece of these (buffer-like). Raises ``Defect`` above 2 GiB in all."""
+        """Packs bodies (buffer-like) into one piece. Raises ``Defect`` above 2 GiB in all."""
         try:
             ends = array("i", accumulate(map(len, bodies), initial=0))
         except OverflowError:
-            raise too_much(sum(map(len, bodies))) from None
+            raise too_large(sum(map(len, bodies))) from None
         return Packed((Piece(b"".join(bodies), ends),))
 
     @staticmethod
     def joined(parts: Iterable["Packed"]) -> "Packed":
-        """All of these, one after the other; nothing is copied."""
+        """Concatenates ``parts`` without a copy."""
         return Packed(piece for part in parts for piece in part.pieces)
 
     @property
@@ -58,7 +58,7 @@ class Packed(Sequence[bytes]):
         return sum(len(p.data) for p in self.pieces)
 
     def first_bytes(self) -> set[int]:
-        """Which bytes bodies begin with. None of them may be empty."""
+        """The set of the bodies' first bytes. No body may be empty."""
         found: set[int] = set()
         for piece in self.pieces:
             found.update(map(piece.data.__getitem__, piece.ends[:-1].tolist()))
@@ -74,11 +74,11 @@ class Packed(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self._count))]
-        place = index + self._count if index < 0 else index
-        if not 0 <= place < self._count:
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
             raise IndexError(index)
-        at = bisect_right(self._begins, place) - 1
-        piece, row = self.pieces[at], place - self._begins[at]
+        number = bisect_right(self._begins, position) - 1
+        piece, row = self.pieces[number], position - self._begins[number]
         return piece.data[piece.ends[row] : piece.ends[row + 1]]
 
     def __iter__(self) -> Iterator[bytes]:

@@ -1,9 +1,8 @@
-"""A table to a Parquet file that is on the disk when the call returns, unless told otherwise.
+"""Writes an Arrow table as the Parquet file of a part, durably by default.
 
-Where parts lie and how they are sealed is ``engine.log.log``'s business. Readable by Spark 4.1,
-DuckDB and pandas. Compression was chosen by measuring: zstd level 1 without dictionaries is the
-smallest and, within a few per cent, as fast as lz4 and snappy.
-"""
+Spark 4.1, DuckDB and pandas can read the file. The compression was chosen by measurement: zstd
+level 1 without dictionaries is the smallest and, within a few per cent, as fast as lz4 and snappy.
+Not here: where parts lie and how they are sealed (``engine.log.log``)."""
 
 import io
 import zlib
@@ -17,11 +16,11 @@ from penstock.files import private, sync_file
 
 
 def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[int, int]:
-    """Write ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``sync`` False:
+    """Writes ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``sync`` False:
     the caller makes it durable.
 
-    The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: that
-    is for whoever makes the part visible. Raises ``OSError``.
+    The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: the
+    caller does that when it makes the part visible. Raises ``OSError``.
     """
     with private(path, "wb", buffering=0) as file:
         sink = _Summed(file)
@@ -31,7 +30,7 @@ def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[in
             compression="zstd",
             compression_level=1,
             use_dictionary=False,
-            write_statistics=False,  # nobody skips within a part: each is read whole, once
+            write_statistics=False,  # a part is always read whole, so no reader would use them
             coerce_timestamps="us",
             version="2.6",
             row_group_size=1 << 20,
@@ -43,7 +42,7 @@ def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[in
 
 
 class _Summed(io.BufferedIOBase):
-    """Passes bytes on and sums them up as they pass."""
+    """A writable file that passes bytes on and keeps their number and CRC-32."""
 
     def __init__(self, file: io.RawIOBase | Any) -> None:
         self._file = file

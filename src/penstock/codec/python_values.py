@@ -1,7 +1,7 @@
-"""Arrow values as Python's, whatever they are: what Python's types cannot hold is its whole text.
+"""Converts Arrow values of any type to Python's; a value that Python cannot hold becomes its text.
 
-Nanoseconds, dates beyond the year 9999, time zones that nobody here knows. For single rows (a
-reject, a preview) and for JSON columns. Neighbour: ``codec.columns``.
+Such values are nanoseconds, dates beyond the year 9999, and times in unknown time zones. For single
+rows (a reject, a preview) and for JSON columns. Neighbour: ``codec.columns``.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,13 @@ import pyarrow as pa
 from penstock.codec.untyped import Array, ArrowType
 from penstock.codec.untyped import compute as pc
 
-_ROWS = 1024  # made at once
+_ROWS = 1024  # converted at once
 _NANOS = 10**9
 
 
 def python_values(array: Array) -> Iterator[Any]:
-    """As ``to_pylist`` gives them; timestamps with a zone in UTC."""
+    """Yields the values as ``to_pylist`` would; timestamps with a zone in UTC, and text for what
+    Python cannot hold."""
     odd = _odd(array.type)
     for begin in range(0, len(array), _ROWS):
         piece = array.slice(begin, _ROWS)
@@ -25,7 +26,7 @@ def python_values(array: Array) -> Iterator[Any]:
 
 
 def written_out(array: Array) -> Array:
-    """What is encoded as a dictionary or as runs, of any type, a value for each row."""
+    """Expands a dictionary-encoded or run-end-encoded array to one value per row, for any type."""
     if pa.types.is_dictionary(array.type):
         return _taken(array.dictionary, array.indices)
     rows = array.offset + len(array)
@@ -37,14 +38,14 @@ def written_out(array: Array) -> Array:
 def _taken(values: Array, places: Array) -> Array:
     try:
         return values.take(places)
-    except pa.ArrowNotImplementedError:  # of views, and of what they are in
+    except pa.ArrowNotImplementedError:  # for views, and for types that contain them
         null = pa.nulls(1, values.type)
         each = [null if i is None else values.slice(i, 1) for i in places.to_pylist()]
         return pa.concat_arrays(each) if each else values.slice(0, 0)
 
 
 def _odd(kind: ArrowType) -> bool:
-    """May ``to_pylist`` fail?"""
+    """Whether ``to_pylist`` may fail for this type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return not isinstance(kind, pa.UuidType)
@@ -107,7 +108,8 @@ def _union(array: Array) -> Array:
 
 
 def _apart(array: Array, buffer: int, kind: ArrowType) -> Array:
-    """A buffer's numbers for these rows: a union's own properties forget where a slice begins."""
+    """The numbers of a union's buffer for the rows of ``array``: PyArrow's own properties ignore
+    the offset of a slice."""
     begin = array.offset
     whole = pa.Array.from_buffers(kind, begin + len(array), [None, array.buffers()[buffer]])
     return pa.array(whole.slice(begin).to_pylist(), kind)
@@ -138,7 +140,7 @@ def _temporal(array: Array) -> Array:
 
 
 def _durations(array: Array) -> Array:
-    """As ISO 8601 writes seconds."""
+    """Durations as ISO 8601 texts in seconds (``PT1.5S``)."""
     count = {"s": 1, "ms": 1000, "us": 10**6, "ns": _NANOS}[array.type.unit]
     return pa.array([_seconds(n, count) for n in array.cast(pa.int64()).to_pylist()], pa.string())
 

@@ -1,6 +1,7 @@
-"""The columns that every part carries beside the data: numbers, row ids, change lists.
+"""Builds the internal columns that every part has: sequence numbers, row ids, change lists.
 
-Their names and types are ``model.types``' and ``codec.arrow``'s; ``codec.decode`` puts them in.
+Not here: their names (``model.types``) and Arrow types (``codec.arrow``). Neighbours:
+``codec.decode`` and ``codec.columns`` add them to a part.
 """
 
 import os
@@ -28,9 +29,10 @@ def ascending(first: int, count: int) -> Array:
 
 
 def row_ids(count: int) -> Array:
-    """UUIDs (RFC 9562, version 7), ascending: the milliseconds of now, 62 random bits for every
-    4,096 rows, and the row's place among these (6.2, method 2: a random number that grows by one).
-    A random one for each row would cost a tenth of all decoding, here and in the part."""
+    """``count`` ascending UUIDs (RFC 9562, version 7): the current milliseconds, random bits drawn
+    anew for every 4,096 rows, and the row's index among these (section 6.2, method 2: a random
+    number that grows by one). A random number for each row would cost a tenth of all decoding, here
+    and in the part's size."""
     text = b"".join(_ids(min(len(_PLACES), count - at)) for at in range(0, count, len(_PLACES)))
     ends = pc.cumulative_sum(pa.repeat(pa.scalar(36, pa.int32()), count))
     ends = pa.concat_arrays([pa.array([0], pa.int32()), ends])
@@ -51,8 +53,9 @@ def change_lists(
     rounded: Mapping[int, Sequence[str]],
     words: ChangeWords,
 ) -> Array:
-    """A list per row: the source's own changes (raw JSON arrays by row), then one per path that
-    did not fit, then one per path of a number that was rounded. Empty, never NULL."""
+    """The change list of each row: the source's own changes (``given``: raw JSON arrays by row),
+    then an entry per path that did not fit (``misfits``), then one per path of a rounded number.
+    Empty, never NULL."""
     lengths = array("i", bytes(4 * (rows + 1)))
     entries: list[dict[str, Any]] = []
     for index in sorted(given.keys() | misfits.keys() | rounded.keys()):
@@ -69,7 +72,7 @@ def change_lists(
 
 
 def _parsed(raw: bytes | None) -> list[dict[str, Any]]:
-    """A source's own list; one that has another shape is no reason to lose the row."""
+    """A source's own change list; empty where it cannot be read, so that the row is kept."""
     if raw is None:
         return []
     try:

@@ -1,6 +1,6 @@
-"""Names for what PyArrow has no type information for, so that signatures can say what they mean.
+"""Names PyArrow's types, which have no type information, so that signatures can name them.
 
-Types only, and ``compute``, whose functions a checker cannot see.
+All are ``Any``; also ``compute``, the module whose functions a type checker cannot see.
 """
 
 from typing import Any

@@ -1,9 +1,10 @@
-"""A column of JSON texts to a column of a type, exactly: what would lose something is a misfit.
+"""Casts a column of JSON texts to a type exactly; a value that would lose something is a misfit.
 
-The rules of L9, value by value. Neighbours: ``codec.decode`` walks nested columns and asks here for
-each leaf; ``codec.arrow`` says which leaves still have their quotes. Three steps, each only for
-what the one before left: one strict Arrow cast of the whole column; a cast of the values that a
-pattern proves safe, after a vectorised clean-up; and Python, once per distinct value that is left.
+Implements the rules of L9 for each value. Three steps, each for the values that the one before
+left: one strict Arrow cast of the whole column; a cast of the values that a pattern proves safe,
+after a vectorised clean-up; and Python, once per distinct value. Neighbours: ``codec.decode`` walks
+nested columns and calls :func:`fit` for each leaf; ``codec.arrow`` decides which leaves keep their
+quotes.
 
 What fits (everything else is a misfit):
 
@@ -12,7 +13,7 @@ What fits (everything else is a misfit):
 * integer, number, decimal: a JSON number, also inside a string. An integer may be written 1.0 or
   1e3; a decimal may not have more digits than its type, trailing zeros apart; a number is the
   nearest double and must be finite. One that a double cannot hold digit by digit
-  (9007199254740993) is rounded, and listed.
+  (9007199254740993) is rounded, and entered in the change list.
 * date: YYYY-MM-DD, or midnight of it without an offset other than Z.
 * timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds, without an
   offset (then UTC), or a date alone (its midnight), a comma for the point, and after the offset the
@@ -38,7 +39,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock.codec.arrow import arrow_type
-from penstock.codec.duckdb_call import ask
+from penstock.codec.duckdb_call import run_query
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -79,7 +80,7 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
 }
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
-_SAFE_DIGITS = 15  # every number of so many digits is told apart by its nearest double
+_SAFE_DIGITS = 15  # a double keeps every number of so many digits
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
 _LOOSE_TIMESTAMP = re.compile(
@@ -98,10 +99,10 @@ _WIDE = Context(prec=100_000)
 
 
 class Fit(NamedTuple):
-    """A typed column. ``misfits``: positions (int64) of the values that did not fit, NULL in it (of
-    a JSON text only what JSON does not have is null); ``rounded``: of numbers that are the nearest
-    double, which has not all of their digits; None: there are none. ``cut``: how many timestamps
-    lost digits after the microsecond."""
+    """The result of :func:`fit`. ``values``: the typed column. ``misfits``: positions (int64) of
+    the values that did not fit; they are NULL in it (a JSON text has null only in place of what
+    JSON does not have). ``rounded``: positions of numbers whose double lacks some of their digits.
+    None: there are none. ``cut``: how many timestamps lost digits after the microsecond."""
 
     values: Array
     misfits: Array | None = None
@@ -110,7 +111,7 @@ class Fit(NamedTuple):
 
 
 def fit(texts: Array, data_type: DataType) -> Fit:
-    """``texts``: a leaf as ``codec.arrow.json_structure`` decodes it."""
+    """Casts ``texts``, a leaf extracted by ``codec.arrow.json_structure``, to ``data_type``."""
     typed = _cast(texts, data_type)
     if typed is None:
         return _fit_some(texts, data_type)
@@ -118,7 +119,7 @@ def fit(texts: Array, data_type: DataType) -> Fit:
 
 
 def _cast(texts: Array, data_type: DataType) -> Array | None:
-    """The whole column, or None where anything in it needs a closer look."""
+    """Casts the whole column by Arrow; None where any value cannot be cast exactly in this way."""
     try:
         match data_type.kind:
             case Kind.string:
@@ -172,7 +173,8 @@ def _fit_some(texts: Array, data_type: DataType) -> Fit:
 
 
 def _with_losses(texts: Array, tidy: Array, typed: Array, misfits: Array | None, kind: Kind) -> Fit:
-    """``tidy``: the texts after the clean-up, numbers without quotes."""
+    """The result with the digits that numbers and timestamps lost. ``tidy``: the texts after the
+    clean-up, numbers without quotes."""
     if kind is Kind.number:
         return Fit(typed, misfits, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
@@ -183,32 +185,37 @@ def _with_losses(texts: Array, tidy: Array, typed: Array, misfits: Array | None,
 
 
 def _rounded(texts: Array, numbers: Array) -> Array | None:
-    """Positions of numbers whose text has digits that the double lacks. Only longer texts are
-    looked at; most of them are what Arrow writes for the double, or whole numbers."""
+    """Positions of numbers whose text has digits that the double lacks. Only texts longer than
+    :data:`_SAFE_DIGITS` are checked; most of them equal Arrow's text of the double, or are whole
+    numbers."""
     lengths = pc.binary_length(texts)
     if (pc.max(lengths).as_py() or 0) <= _SAFE_DIGITS:
         return None
     where = pc.indices_nonzero(pc.fill_null(pc.greater(lengths, _SAFE_DIGITS), False))
-    given, doubles = texts.take(where), numbers.take(where)
-    other = pc.fill_null(pc.not_equal(given, pc.cast(doubles, pa.string())), False)
+    long_texts, doubles = texts.take(where), numbers.take(where)
+    other = pc.fill_null(pc.not_equal(long_texts, pc.cast(doubles, pa.string())), False)
     if not _some(other):
         return None
-    where, given, doubles = where.filter(other), given.filter(other), doubles.filter(other)
-    whole = pc.match_substring_regex(given, _WHOLE_NUMBER)
+    where, long_texts, doubles = (
+        where.filter(other),
+        long_texts.filter(other),
+        doubles.filter(other),
+    )
+    whole = pc.match_substring_regex(long_texts, _WHOLE_NUMBER)
     if _some(whole):
-        exact = pc.cast(pc.if_else(whole, given, "0"), pa.int64())
+        exact = pc.cast(pc.if_else(whole, long_texts, "0"), pa.int64())
         back = pc.cast(pc.if_else(whole, doubles, 0.0), pa.int64(), safe=False)
         odd = pc.if_else(whole, pc.not_equal(exact, back), True)
-        where, given, whole = where.filter(odd), given.filter(odd), whole.filter(odd)
+        where, long_texts, whole = where.filter(odd), long_texts.filter(odd), whole.filter(odd)
     if not _every(whole):
-        rest = given.dictionary_encode()
+        rest = long_texts.dictionary_encode()
         lossy = pa.array([_loses(t) for t in rest.dictionary.to_pylist()], pa.bool_())
         where = where.filter(lossy.take(rest.indices))
     return where.cast(pa.int64()) if len(where) else None
 
 
 def _loses(text: str) -> bool:
-    """Does the nearest double, written with as many digits, say something else?"""
+    """Whether the nearest double, written with as many digits, differs from ``text``."""
     number = _exact(text)
     if number is None or not number:
         return False
@@ -259,7 +266,7 @@ def _parser(data_type: DataType) -> Callable[[str], Any]:
 
 
 def _exact(text: str) -> Decimal | None:
-    """The number that a JSON text is, or that the string it is holds; None otherwise."""
+    """The number in a JSON text, also inside a string; None where there is none."""
     bare = text[1:-1] if text.startswith('"') else text
     return Decimal(bare) if _JSON_NUMBER.fullmatch(bare) else None
 
@@ -297,11 +304,11 @@ def _date(text: str) -> date | None:
 
 
 def _timestamp(text: str, *, zoned: bool) -> int | None:
-    """Microseconds since 1970, of the instant or of the wall clock."""
-    found = _LOOSE_TIMESTAMP.fullmatch(text.strip())
-    if found is None:
+    """Microseconds since 1970: of the instant (``zoned``), or of the wall clock."""
+    match = _LOOSE_TIMESTAMP.fullmatch(text.strip())
+    if match is None:
         return None
-    day, hour, minute, second, fraction, offset = found.groups()
+    day, hour, minute, second, fraction, offset = match.groups()
     if offset and not zoned:
         return None
     try:
@@ -335,18 +342,18 @@ def _binary(text: str) -> bytes | None:
 
 
 def _json(text: str) -> str | None:
-    """The text where it is JSON; else with null where JSON has no word (NaN, Infinity). The words
-    stand outside of strings there, and only there."""
+    """``text`` with NaN and Infinity, which JSON does not have, replaced by null outside of
+    strings; None where it is one of these words alone."""
     return None if text in _NO_JSON else _OUTSIDE.sub(lambda m: m[1] or "null", text)
 
 
 def _unbase64(texts: Array) -> Array:
-    answer = ask("SELECT from_base64(b[2:-2]) AS b FROM bodies", texts)
-    return answer.column(0).combine_chunks().cast(pa.binary())
+    result = run_query("SELECT from_base64(b[2:-2]) AS b FROM bodies", texts)
+    return result.column(0).combine_chunks().cast(pa.binary())
 
 
 def _in_range(times: Array) -> bool:
-    """Dates or timestamps: years 1 to 9999."""
+    """Whether all dates or timestamps are in the years 1 to 9999."""
     days = pa.types.is_date32(times.type)
     ends = pc.min_max(pc.cast(times, pa.int32() if days else pa.int64()))
     low, high = ends["min"].as_py(), ends["max"].as_py()

@@ -69,7 +69,7 @@ class Frames:
 
 
 def _texts(column: Array, known: DataType) -> Array:
-    texts = json_text.joined(json_text.pieces(column, known), len(column))
+    texts = json_text.join_texts(json_text.pieces(column, known), len(column))
     if column.null_count == 0:
         return texts
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
