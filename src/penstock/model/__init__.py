@@ -1,2 +1,2 @@
-"""The vocabulary: catalog, state, types, events, loads, reports. No I/O; imports nothing of
-ours."""
+"""Defines the vocabulary that all other packages share: catalog, state, types, events, loads,
+reports. No I/O; imports no other package of Penstock."""

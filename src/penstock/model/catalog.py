@@ -1,7 +1,8 @@
-"""What a source offers and what a sync asks of it, in no protocol's own words.
+"""Defines a source's catalog and the configuration of a sync's streams, for every protocol.
 
-Neighbours: ``protocols/*`` translate their wire catalogs to and from these; ``engine.plan.streams``
-resolves a :class:`Catalog` and the user's wishes into :class:`ConfiguredStream`.
+Not here: the catalogs on the wire, which ``protocols/*`` translate to and from these. Neighbours:
+``engine.plan.streams`` resolves a :class:`Catalog` and the pipeline file into
+:class:`ConfiguredStream`.
 """
 
 from enum import StrEnum
@@ -19,7 +20,8 @@ class SyncMode(StrEnum):
 
 
 class DestinationSyncMode(StrEnum):
-    """What the destination does with what arrives."""
+    """How rows join their table: ``append`` adds them, ``overwrite`` replaces the table's rows,
+    ``append_dedup`` keeps the newest row per primary key."""
 
     append = "append"
     overwrite = "overwrite"
@@ -27,8 +29,8 @@ class DestinationSyncMode(StrEnum):
 
 
 class StreamId(msgspec.Struct, frozen=True):
-    """(namespace, name). ``None`` and ``""`` are both met for "no namespace": use :meth:`of`.
-    Sorts, those without a namespace first."""
+    """Identifies a stream by namespace and name. Sources write "no namespace" as null or "": make
+    ids with :meth:`of`, which takes both for None. Sortable, ids without a namespace first."""
 
     namespace: str | None
     name: str
@@ -38,6 +40,7 @@ class StreamId(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(namespace: str | None, name: str) -> "StreamId":
+        """The id of a stream; an empty namespace counts as none."""
         return StreamId(namespace or None, name)
 
     @property
@@ -53,11 +56,11 @@ FieldPath = tuple[str, ...]
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as discovered. ``raw`` is the source's own object, unknown fields included.
-    ``selected`` False: the catalog itself says that it is left out unless the user names it.
-    ``record_name``: what its records call it, where that is another name than its own.
-    ``assumed``: the source told of no streams, and the pipeline of this one: its schema is a guess
-    until rows come."""
+    """A stream as discovered. ``raw``: the source's own object, unknown fields included.
+    ``selected`` False: the catalog leaves the stream out unless the user names it.
+    ``record_name``: the stream's name in its records, where that differs from its own.
+    ``assumed``: the source listed no streams and the pipeline file named this one: its schema is a
+    guess until rows arrive."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -73,25 +76,25 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """``open``: the source cannot say what it has; its streams are known from its messages only
-    (``ReadRequest.open``)."""
+    """The streams that a source offers. ``open``: the source cannot list them; they become known
+    from its messages only (``ReadRequest.open``)."""
 
     streams: tuple[Stream, ...]
     open: bool = False
 
     def get(self, stream: StreamId) -> Stream | None:
+        """The stream with this id; None where the catalog lacks it."""
         return next((s for s in self.streams if s.id == stream), None)
 
 
 class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
-    """How one stream is synced. ``cursor_field`` is a path (empty: the source's own business, or
-    none); ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
-    ``columns`` is the user's selection of top-level properties (None: all); ``nested``: paths into
-    those of them of which only these parts are kept. ``replaces``: its rows take the place of all
-    older ones, whatever the modes say. ``shards``: in how many it is read side by side.
-    ``mode_reason``: why the destination sync mode was chosen (a clause).
-    ``source_decides``: nobody says how the source reads it: it is given its state and no word of
-    the sync mode."""
+    """How one stream is synced. ``cursor_field`` is a path (empty: defined by the source, or none);
+    ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
+    ``columns``: the selected top-level properties (None: all); ``nested``: paths into those
+    properties of which only a part is selected. ``replaces``: the stream's rows replace all older
+    ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
+    ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
+    source is passed its state but no sync mode, and chooses itself how to read."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -114,8 +117,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fills_generation(self) -> bool:
-        """True where rows become visible only as a whole, when the stream is complete, and where it
-        is given no state when such a whole begins (L6)."""
+        """Whether the rows fill a generation: they become visible together, once the stream is
+        complete, and the stream gets no state when a generation begins (L6)."""
         return (
             self.replaces
             or self.sync_mode is SyncMode.full_refresh
@@ -124,20 +127,20 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def can_resume(self) -> bool:
-        """True where a later epoch may go on filling the same generation."""
+        """Whether a later epoch may continue to fill the same generation."""
         return self.stream.is_resumable or self.sync_mode is not SyncMode.full_refresh
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """A part of a stream's records that a source tells from the others by itself; ``index`` from
-    0."""
+    """One of ``count`` disjoint parts of a stream's records, split by the source; ``index`` counts
+    from 0."""
 
     index: int
     count: int
 
 
 class ConnectorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connector says of itself. ``config_schema`` is JSON Schema (draft-07)."""
+    """The answer to ``spec``. ``config_schema``: JSON Schema (draft-07) of the configuration."""
 
     protocol: str
     config_schema: dict[str, Any]
@@ -148,7 +151,8 @@ class ConnectorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """``end``: whose answer it is, where a pipeline was checked: ``source`` or ``destination``."""
+    """The answer to ``check``. ``end``: the endpoint that answered: ``source``, ``destination``, or
+    a transform's place."""
 
     succeeded: bool
     message: str | None = None
@@ -156,5 +160,5 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def default_cursor(configured: ConfiguredStream) -> FieldPath:
-    """The cursor, or what the source says would be one."""
+    """The configured cursor, else the source's default cursor, else none."""
     return configured.cursor_field or configured.stream.default_cursor_field or ()

@@ -1,7 +1,7 @@
-"""What a stage takes and gives. The engine knows nothing else of a connector.
+"""Defines the events that connectors and transforms exchange with the engine.
 
-Events are plain slotted objects that never leave their process. A :class:`Batch` stands for many
-records; no event stands for one record except :class:`Reject`.
+They are all that the engine sees of a connector. Events are slotted objects that never leave their
+process. A :class:`Batch` stands for many records; only a :class:`Reject` stands for a single one.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ from penstock.model.types import RowSchema
 
 
 class Status(StrEnum):
+    """A stream's status, in the words of Airbyte's protocol."""
+
     started = "STARTED"
     running = "RUNNING"
     complete = "COMPLETE"
@@ -36,23 +38,24 @@ class Batch:
     changes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     size: int = 0  # bytes of the bodies
     version: int | None = None  # the stream's version that they belong to (see Activate)
-    stands_for: int | None = None  # source records of which transforms made these; None: as many
-    filtered: int = 0  # of these, the ones that transforms left out
+    stands_for: int | None = None  # source records that became these rows; None: as many
+    filtered: int = 0  # of the source records, those that transforms dropped
     keys: tuple[tuple[str, int], ...] = ()
-    """What transforms kept for themselves while they worked on the rows up to here: the place of
-    each, and its checkpoint of its own keys (``state.keys``)."""
+    """For each transform that keeps keys (``state.keys``): its place, and its checkpoint of them
+    after the rows up to here."""
 
     @property
     def read(self) -> int:
-        """Source records."""
+        """The number of source records that the batch stands for."""
         return len(self.bodies) if self.stands_for is None else self.stands_for
 
 
 @dataclass(slots=True)
 class Showed:
-    """What the rows of a transform that is a connector have shown. ``number``: among these,
-    from 0. ``columns``: by their names as they stand. ``fresh``: no row of the stream has come out
-    of it in this epoch before."""
+    """The columns that a transform connector's rows have, where they differ from the plan.
+    ``number``: the transform's index among the connectors of the chain, from 0. ``columns``: under
+    the names that it gives them. ``fresh``: these are the stream's first rows from it in this
+    epoch."""
 
     number: int
     columns: RowSchema
@@ -61,11 +64,10 @@ class Showed:
 
 @dataclass(slots=True)
 class Schema:
-    """A stream's schema as told in the middle of a read: a barrier. Records of the stream that came
-    before it were made under the schema before. Protocols send it only where it differs from what
-    the read was configured with, or was told last. ``primary_key``, ``cursor_field``: None where
-    the source said nothing of them. ``showed``: it speaks of what a transform made of the records,
-    and of nothing that the source told."""
+    """A stream's new schema in the middle of a read. A barrier: earlier records of the stream have
+    the earlier schema. Protocols emit it only where it differs from the last one, at first from the
+    read's configuration. ``primary_key``, ``cursor_field``: None where the source did not state
+    them. ``showed``: the event describes a transform's output, and no change at the source."""
 
     stream: StreamId
     json_schema: dict[str, Any]
@@ -76,8 +78,8 @@ class Schema:
 
 @dataclass(slots=True)
 class Activate:
-    """From here on only records of this version of the stream exist; those of every other version
-    become invisible in one step, once the new ones are durable."""
+    """ACTIVATE_VERSION: from here on only records of this version of the stream exist; rows of
+    every other version become invisible in one step, once the new ones are durable."""
 
     stream: StreamId
     version: int
@@ -85,8 +87,8 @@ class Activate:
 
 @dataclass(slots=True)
 class State:
-    """Covers every record of its scope that came before it. ``blob``: the source's own message.
-    ``keys``: the checkpoint of its own keys that comes with it (``state.keys``); 0: it has none."""
+    """A state, which covers every earlier record of its scope. ``blob``: the source's own message.
+    ``keys``: the source's checkpoint of its keys that belongs to it (``state.keys``); 0: none."""
 
     scope: StateScope
     blob: str
@@ -95,14 +97,16 @@ class State:
 
 @dataclass(slots=True)
 class Limited:
-    """The source waits, for what it reads from lets it ask no more. ``until``: epoch milliseconds;
-    None: it did not say."""
+    """The source waits since its API limits the rate of requests. ``until``: epoch milliseconds;
+    None: unknown."""
 
     until: int | None = None
 
 
 @dataclass(slots=True)
 class StreamStatus:
+    """A stream's status. ``limited``: it is running, but waits for a rate limit."""
+
     stream: StreamId
     status: Status
     limited: Limited | None = None
@@ -111,10 +115,10 @@ class StreamStatus:
 
 @dataclass(slots=True)
 class Reject:
-    """One thing that is no row: ``stream`` None where even that is unknown. ``raw``: its bytes, or
-    their beginning where all of them are in the file ``spool``, of ``size`` bytes. ``records``:
-    source records that it counts as; None: at most one, of those that batches of its stream stand
-    for."""
+    """A record, line or row that cannot become a row (L8). ``stream`` None: unknown. ``raw``: its
+    bytes; where they are in the file ``spool``, of ``size`` bytes, only their beginning.
+    ``records``: how many source records it counts as; None: at most one, which a batch of its
+    stream counts already (``Batch.stands_for``)."""
 
     stream: StreamId | None
     reason: str
@@ -127,14 +131,16 @@ class Reject:
 
 @dataclass(slots=True)
 class Control:
-    """The connector's new configuration, whole; it may hold secrets: never logged."""
+    """CONTROL: the connector's complete new configuration. It may hold secrets: never logged
+    (L10)."""
 
     config: dict[str, Any]
 
 
 @dataclass(slots=True)
 class Estimate:
-    """How much the source expects to send in this read; ``stream`` None: of all streams."""
+    """How many rows and bytes the source expects to send in this read; ``stream`` None: of all
+    streams together."""
 
     stream: StreamId | None
     rows: int | None
@@ -143,7 +149,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class Log:
-    """``level``: FATAL ERROR WARN INFO DEBUG TRACE."""
+    """A log line of the connector. ``level``: FATAL ERROR WARN INFO DEBUG TRACE."""
 
     level: str
     message: str
@@ -152,10 +158,10 @@ class Log:
 
 @dataclass(slots=True)
 class Error:
-    """A connector's failure: in its own words, or, where there is a ``code``, a limit or a rule of
-    ours that it broke (``hint``, ``where``: as in ``PenstockError``). ``raw``: every field that the
-    connector gave. ``retry``: it may pass, and trying the stream again after so many seconds is
-    safe."""
+    """A connector's failure. ``message``: the connector's own, or, with a ``code``, Penstock's
+    about a limit or rule that the connector broke (``hint``, ``where``: as in ``PenstockError``).
+    ``raw``: every field of the connector's error. ``retry``: the failure may be temporary, and it
+    is safe to read the stream again after so many seconds."""
 
     message: str
     failure_type: str | None = None
@@ -169,9 +175,9 @@ class Error:
 
 @dataclass(slots=True)
 class Counted:
-    """Things that were counted and not taken: ``what`` is a stable key (``unknown_type:FOO``,
-    ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``). ``stream``: they
-    are rows of it that a destination was fed, and that it left out as it was told to."""
+    """Counts items that were skipped. ``what``: a stable key of their kind (``unknown_type:FOO``,
+    ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``). ``stream``: the
+    items are its rows, which a destination connector left out by configuration."""
 
     what: str
     count: int = 1
@@ -180,16 +186,16 @@ class Counted:
 
 @dataclass(slots=True)
 class Passed:
-    """Records of a stream that was not configured came, and were not taken; a state that comes
-    after this may say that they were. ``stream``: as the protocol knows it."""
+    """Records of a stream that is not configured arrived and were skipped; a later state may claim
+    them as read. ``stream``: under its name in the protocol."""
 
     stream: StreamId
 
 
 @dataclass(slots=True)
 class Miscounted:
-    """With a state the source told how many records it had sent since the state before, and so many
-    others ``came``. ``stream`` None: of all streams."""
+    """The record count in a state's message differs from the records that arrived since the state
+    before: the source ``told`` so many, and so many ``came``. ``stream`` None: of all streams."""
 
     stream: StreamId | None
     told: int
@@ -198,7 +204,7 @@ class Miscounted:
 
 @dataclass(slots=True)
 class Measured:
-    """What the connector measured of itself, for the report: JSON objects in its own terms."""
+    """The connector's own metrics, for the report: JSON objects of its own form."""
 
     stream: StreamId | None
     series: list[dict[str, Any]]
@@ -206,7 +212,8 @@ class Measured:
 
 @dataclass(slots=True)
 class Exited:
-    """The connector ended: the last event of a read. ``code`` None: we stopped it."""
+    """The connector ended: the last event of a read. ``code``: its exit code; None: Penstock
+    stopped it."""
 
     code: int | None
     stderr_tail: str = ""
@@ -214,7 +221,8 @@ class Exited:
 
 @dataclass(slots=True)
 class Tick:
-    """Nothing came for a while: lets the reader of events act on time."""
+    """Emitted while no other event arrives, so that the reader of events can check its deadlines
+    (L11)."""
 
 
 Event = (

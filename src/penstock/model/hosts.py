@@ -1,9 +1,9 @@
-"""Hosts as text, of strict syntax, and where an address lies.
+"""Parses hosts and host patterns strictly, and classifies addresses as public, private or special.
 
 A host is a name of RFC 1123 labels in ASCII (an international one as IDNA writes it; underscores
-are taken, since container networks have them), four decimal numbers, or an IPv6 address without a
-zone. Everything else is none: a resolver reads ``127.1``, ``0x7f000001`` or a name with a NUL in it
-as another host than a pattern does. Pure. Neighbours: ``config.converters`` (the pipeline's
+are allowed, since container networks use them), four decimal numbers, or an IPv6 address without a
+zone. Everything else is refused: a resolver reads ``127.1``, ``0x7f000001`` or a name with a NUL in
+it as another host than a pattern does. Pure. Neighbours: ``config.converters`` (the pipeline's
 patterns), ``protocols.rapidbyte.declared.host_patterns`` (a connector's).
 """
 
@@ -23,8 +23,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Lies(StrEnum):
-    """``special``: of no host that a pipeline would read: link-local addresses, where clouds serve
-    a machine's credentials, multicast, unspecified and reserved ones."""
+    """The class of an address. ``special``: no pipeline reads from such a host: link-local
+    addresses (clouds serve a machine's credentials there), multicast, unspecified and reserved
+    ones."""
 
     public = "public"
     private = "private"
@@ -32,8 +33,8 @@ class Lies(StrEnum):
 
 
 class Pattern(NamedTuple):
-    """``host``: a host, ``*`` or ``*.domain`` (any depth below the domain, not itself). ``port``
-    None: every port."""
+    """A host pattern. ``host``: a host, ``*``, or ``*.domain`` (any depth below the domain, not the
+    domain itself). ``port`` None: every port."""
 
     host: str
     port: int | None = None
@@ -49,8 +50,8 @@ class Pattern(NamedTuple):
 
 
 def host_of(text: str) -> str | None:
-    """Its one spelling: lower case, no brackets, an address in its canonical form, no final dot.
-    None: it is no host."""
+    """The canonical spelling of a host: lower case, no brackets, an address in its canonical form,
+    no final dot. None where ``text`` is no host."""
     if text.startswith("[") and text.endswith("]"):
         inner = _address(text[1:-1])
         return str(inner) if isinstance(inner, ipaddress.IPv6Address) else None
@@ -59,12 +60,13 @@ def host_of(text: str) -> str | None:
 
 
 def address_of(host: str) -> Address | None:
-    """Of a host that is an address."""
+    """The address that ``host`` is; None for a name."""
     return _address(host)
 
 
 def pattern_of(text: str) -> Pattern | None:
-    """``HOST``, ``*.DOMAIN`` or ``*``, with ``:PORT`` where one is meant (``[::1]:5432``)."""
+    """Parses ``HOST``, ``*.DOMAIN`` or ``*``, optionally with ``:PORT`` (``[::1]:5432``); None
+    where ``text`` is none of these."""
     host, port = text, None
     if text.startswith("[") or text.count(":") == 1:
         head, colon, tail = text.rpartition(":")
@@ -83,7 +85,7 @@ def pattern_of(text: str) -> Pattern | None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether every host that ``other`` (a host, or a pattern's) stands for is of ``pattern``."""
+    """Whether ``pattern`` matches every host that ``other`` (a host or a pattern) matches."""
     if pattern in (ANY, other):
         return True
     if not pattern.startswith(_BELOW) or other == ANY:
@@ -92,7 +94,7 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def lies(address: Address) -> Lies:
-    """Where a packet to it would go, also where it carries an IPv4 address (mapped, NAT64, 6to4).
+    """Classifies an address; one that embeds an IPv4 address (mapped, NAT64, 6to4) as that address.
     Loopback counts as private."""
     inner = address if isinstance(address, ipaddress.IPv4Address) else _carried(address)
     if inner is not None:
@@ -109,9 +111,9 @@ def lies(address: Address) -> Lies:
 _UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-"""Not 64:ff9b:1::/48, which each network cuts as it likes: which IPv4 address is meant is unknown,
-so that it is ``special``."""
-_ASSIGNED4 = ipaddress.IPv4Network("192.0.0.0/24")  # by protocols; older Pythons call it global
+"""Not 64:ff9b:1::/48: each network lays it out in its own way, so that the IPv4 address is unknown
+and the address counts as ``special``."""
+_ASSIGNED4 = ipaddress.IPv4Network("192.0.0.0/24")  # IETF protocols; global to older Pythons
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _PRIVATE4 = tuple(
     ipaddress.IPv4Network(n)
@@ -147,7 +149,8 @@ def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def _address(text: str) -> Address | None:
-    """IPv4 with a leading zero is none (``ipaddress`` refuses it), nor IPv6 with a zone."""
+    """The address in ``text``; None for IPv6 with a zone and for IPv4 with a leading zero, which
+    ``ipaddress`` refuses."""
     if "%" in text:
         return None
     try:
@@ -161,5 +164,5 @@ def _name(text: str) -> str | None:
     labels = name.split(".")
     if len(name) > _LONGEST_NAME or not all(map(_LABEL.fullmatch, labels)):
         return None
-    # What ends in a number is read as an address by some resolvers (127.1, 0x7f.1).
+    # Some resolvers read a name that ends in a number as an address (127.1, 0x7f.1).
     return None if _NUMBER.fullmatch(labels[-1]) else name

@@ -1,8 +1,8 @@
-"""Names that a source chose, made into names that every table can carry.
+"""Cleans the names of properties and streams into names that every table format accepts.
 
-Pure functions: same input, same answer, whatever the order of the input. What was answered once is
-kept by the store (``Store.grow_names``) and given back as ``taken``, which always wins: a name
-never moves. Not here: how a format quotes a name, or a shorter bound that one database sets
+Pure functions: the result does not depend on the order of the input. The store keeps the results
+(``Store.grow_names``) and passes them as ``taken``, which always wins: a
+stored name never changes. Not here: how a format quotes a name, or a shorter limit of one database
 (Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.streams`` tables;
 ``state`` keeps the maps.
 
@@ -29,7 +29,9 @@ INTERNAL_PREFIX = "_penstock_"  # the columns of ``model.types``; compared witho
 _COLUMN_REFUSED = re.compile("[ ,;{}()=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-class _Wish(NamedTuple):
+class _Candidate(NamedTuple):
+    """A name to be assigned."""
+
     original: str
     plain: str  # the name without a suffix
     seed: str  # what the suffix is a hash of
@@ -38,26 +40,28 @@ class _Wish(NamedTuple):
 def clean_columns(
     originals: Iterable[str], taken: Mapping[str, str] = {}, reserved: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Column names for the properties of one object, ``{original: cleaned}`` for ``originals``.
+    """Assigns column names to the properties of one object: ``{original: cleaned}``.
 
-    ``taken``: the same map as stored so far. ``reserved``: names that the table uses itself (its
-    metadata columns); those that begin with ``_penstock_`` always are.
+    ``taken``: the same map as stored so far. ``reserved``: names that the table itself uses (its
+    metadata columns); names that begin with ``_penstock_`` are always reserved.
     """
     wanted = list(dict.fromkeys(originals))
     used = {_fold(n) for n in (*taken.values(), *reserved)}
     fresh = _assign(
-        {o: _Wish(o, _COLUMN_REFUSED.sub("_", o) or "_", o) for o in wanted if o not in taken}, used
+        {o: _Candidate(o, _COLUMN_REFUSED.sub("_", o) or "_", o) for o in wanted if o not in taken},
+        used,
     )
     return {o: taken[o] if o in taken else fresh[o] for o in wanted}
 
 
 def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> dict[str, str]:
-    """Table names, ``{StreamId.key: text}`` for ``streams``; :func:`split_table` reads the text.
+    """Assigns table names: ``{StreamId.key: text}``; :func:`split_table` reads the text.
 
     The text is a JSON pair [namespace or null, name], so that one map (``names()["tables"]``) holds
     both and a namespace has one cleaned form for all its streams. Each is a folder name that Spark
     does not hide and an identifier: letters, marks and digits of any script, and ``_`` (not first).
-    A table without a namespace and a namespace never share a name: they lie in one folder.
+    A table without a namespace and a namespace never share a name, since both are folders of the
+    same root.
     """
     wanted = list(dict.fromkeys(streams))
     spaces: dict[str, str] = {}  # original namespace -> cleaned
@@ -70,52 +74,56 @@ def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> 
         used.setdefault(space, set()).add(_fold(name))
     fresh = [s for s in wanted if s.key not in taken]
     new = {s.namespace for s in fresh if s.namespace} - spaces.keys()
-    spaces |= _assign({n: _Wish(n, _identifier(n) or "namespace", n) for n in new}, used[None])
-    inside: dict[str | None, dict[str, _Wish]] = {}
+    spaces |= _assign({n: _Candidate(n, _identifier(n) or "namespace", n) for n in new}, used[None])
+    inside: dict[str | None, dict[str, _Candidate]] = {}
     for s in fresh:
         space = spaces[s.namespace] if s.namespace else None
-        wish = _Wish(s.name, _identifier(s.name) or "table", s.key)
-        inside.setdefault(space, {})[s.key] = wish
-    answer: dict[str, str] = {}
-    for space, wishes in inside.items():
-        for key, name in _assign(wishes, used.setdefault(space, set())).items():
-            answer[key] = msgspec.json.encode([space, name]).decode()
-    return {s.key: taken[s.key] if s.key in taken else answer[s.key] for s in wanted}
+        candidate = _Candidate(s.name, _identifier(s.name) or "table", s.key)
+        inside.setdefault(space, {})[s.key] = candidate
+    assigned: dict[str, str] = {}
+    for space, candidates in inside.items():
+        for key, name in _assign(candidates, used.setdefault(space, set())).items():
+            assigned[key] = msgspec.json.encode([space, name]).decode()
+    return {s.key: taken[s.key] if s.key in taken else assigned[s.key] for s in wanted}
 
 
 def split_table(text: str) -> tuple[str | None, str]:
-    """(namespace or None, name) of a value of :func:`clean_tables`."""
+    """The pair (namespace or None, name) in a value of :func:`clean_tables`."""
     return msgspec.json.decode(text, type=tuple[str | None, str])
 
 
-def _assign(wishes: Mapping[str, _Wish], used: set[str]) -> dict[str, str]:
-    """A name for each key, none folded alike; ``used`` (folded) grows by them. Names that need no
-    cleaning choose first, then the smaller original, so the order of arrival decides nothing."""
-    answer: dict[str, str] = {}
-    ranked = sorted(wishes, key=lambda k: (wishes[k].plain != wishes[k].original, wishes[k][::2]))
+def _assign(candidates: Mapping[str, _Candidate], used: set[str]) -> dict[str, str]:
+    """Assigns a name to each key, no two equal when folded, and adds them, folded, to ``used``.
+    Names that need no cleaning are assigned first, then by order of the originals, so that the
+    result does not depend on the order of arrival."""
+    assigned: dict[str, str] = {}
+    ranked = sorted(
+        candidates,
+        key=lambda k: (candidates[k].plain != candidates[k].original, candidates[k][::2]),
+    )
     clashing: list[str] = []
     for key in ranked:
-        name = wishes[key].plain
+        name = candidates[key].plain
         if _fold(name) in used or not _may_stay_plain(name):
             clashing.append(key)
         else:
             used.add(_fold(name))
-            answer[key] = name
+            assigned[key] = name
     for key in clashing:
-        candidates = (_suffixed(wishes[key], again) for again in itertools.count())
-        answer[key] = next(name for name in candidates if _fold(name) not in used)
-        used.add(_fold(answer[key]))
-    return answer
+        tries = (_suffixed(candidates[key], again) for again in itertools.count())
+        assigned[key] = next(name for name in tries if _fold(name) not in used)
+        used.add(_fold(assigned[key]))
+    return assigned
 
 
 def _may_stay_plain(name: str) -> bool:
     return len(name.encode()) <= MAX_BYTES and not _fold(name).startswith(INTERNAL_PREFIX)
 
 
-def _suffixed(wish: _Wish, again: int) -> str:
-    seed = wish.seed.encode("utf-8", "surrogatepass") + b"\0" * again
+def _suffixed(candidate: _Candidate, again: int) -> str:
+    seed = candidate.seed.encode("utf-8", "surrogatepass") + b"\0" * again
     suffix = "_" + hashlib.sha256(seed).hexdigest()[:8]
-    return wish.plain.encode()[: MAX_BYTES - len(suffix)].decode("utf-8", "ignore") + suffix
+    return candidate.plain.encode()[: MAX_BYTES - len(suffix)].decode("utf-8", "ignore") + suffix
 
 
 def _identifier(name: str) -> str:

@@ -1,7 +1,8 @@
-"""How many records of a stream may be rejected before nothing of it goes on (L8, L9).
+"""Parses and checks the limit on a stream's rejected records, past which none of its rows are
+loaded (L8, L9).
 
-Reads and compares, nothing else. Neighbours: ``config`` reads it from a file or an option,
-``engine.deliver.reject_limits`` asks it.
+Neighbours: ``config`` reads the limit from a file or an option, ``engine.deliver.reject_limits``
+applies it.
 """
 
 import re
@@ -14,25 +15,26 @@ _ALL = 100.0
 
 
 class MaxRejected(msgspec.Struct, frozen=True):
-    """``count``: records; ``percent``: of those that were read; both None: all but one. However
-    many may be rejected, one record that came must be taken; only ``100%`` lets none be."""
+    """The limit of one stream. ``count``: records; ``percent``: of the records read; both None: all
+    but one. Under every limit at least one record must be accepted, except under ``100%``."""
 
     count: int | None = None
     percent: float | None = None
 
     @staticmethod
     def parse(given: int | str) -> "MaxRejected":
-        """Raises ``ValueError``: it is none of :data:`FORMS`."""
+        """Parses one of :data:`FORMS`. Raises ``ValueError``."""
         text = str(given).strip()
         if re.fullmatch(r"[0-9]{1,18}", text):
             return MaxRejected(count=int(text))
-        found = _PERCENT.fullmatch(text)
-        if found is None or float(found[1]) > _ALL:
+        match = _PERCENT.fullmatch(text)
+        if match is None or float(match[1]) > _ALL:
             raise ValueError(FORMS)
-        return MaxRejected(percent=float(found[1]))
+        return MaxRejected(percent=float(match[1]))
 
     def exceeded(self, read: int, rejected: int, filtered: int = 0) -> bool:
-        """``filtered``: of the records that were read, those that nobody wanted."""
+        """Whether ``rejected`` of ``read`` records pass the limit. ``filtered``: how many of
+        ``read`` transforms dropped."""
         if not rejected or self.percent == _ALL:
             return False
         if rejected >= read - filtered:

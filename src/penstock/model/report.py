@@ -1,4 +1,5 @@
-"""The report of a run: the shape that the command-line contract gives, and nothing beside it."""
+"""Defines the report of a run: exactly the JSON that the command-line contract (docs/cli.md)
+publishes."""
 
 from typing import Any, Literal
 
@@ -9,15 +10,16 @@ StreamOutcome = Literal["complete", "incomplete", "failed"]
 
 
 class StreamReport(msgspec.Struct, kw_only=True):
-    """``read = committed + rejected + filtered`` wherever ``status`` is ``complete`` (L8).
+    """One stream's part of the report. ``read = committed + rejected + filtered`` wherever
+    ``status`` is ``complete`` (L8).
 
-    ``table``: where its rows lie. Into a destination connector it is None and ``target`` is the
-    stream's name there; then ``written`` are the rows that the connector was given in this run,
-    ``committed`` those that it acked, ``sent_again`` those of ``written`` that it had been given
-    before, by an earlier run or an earlier attempt of this one.
+    ``table``: the location of its rows. For a destination connector ``table`` is None and
+    ``target`` is the stream's name there; then ``written`` counts the rows sent to the connector in
+    this run, ``committed`` those that it acked, ``sent_again`` those of ``written`` that an earlier
+    run, or an earlier attempt of this one, had sent already.
 
-    ``attempts``: how often the source was started for it in this run. ``expected_rows``,
-    ``expected_bytes``: how much the source said that it would send; None: it did not say."""
+    ``attempts``: how often the source was started for the stream in this run. ``expected_rows``,
+    ``expected_bytes``: the source's estimate; None: it gave none."""
 
     namespace: str | None
     name: str
@@ -40,7 +42,7 @@ class StreamReport(msgspec.Struct, kw_only=True):
 
 
 class TimeSpent(msgspec.Struct, kw_only=True):
-    """Wall seconds; see the command-line contract for what each one spans."""
+    """Wall seconds by stage of the run; the command-line contract defines what each one spans."""
 
     install: float = 0.0
     start: float = 0.0
@@ -52,14 +54,16 @@ class TimeSpent(msgspec.Struct, kw_only=True):
 
 
 class Memory(msgspec.Struct, kw_only=True):
+    """The peak memory of the run's Python processes and of its JVM, in bytes."""
+
     python_peak_bytes: int = 0
     jvm_peak_bytes: int = 0
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """``metrics``: what connectors measured of themselves, ``{"stream", "series"}`` each, in their
-    own terms. ``expected_rows``, ``expected_bytes``: how much the source said that it would send of
-    all streams together; None: it did not say."""
+    """The report of one run. ``metrics``: the connectors' own metrics, ``{"stream", "series"}``
+    each. ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together;
+    None: it gave none."""
 
     run: str
     pipeline: str

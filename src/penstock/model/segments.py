@@ -1,10 +1,10 @@
-"""The log's and the ledger's vocabulary: parts, segments, load groups, loads.
+"""Defines what the log and the ledger store: parts, segments, loads, groups of loads.
 
-A *part* is a Parquet file of one stream. A *segment* is what one state covers: parts, rejects,
-counts and the state, for one scope, sealed in one atomic step (L2). Segments that are sealed in the
-same instant share a manifest file. A *load* takes the parts of one stream out of some segments into
-one table, under a number (L3). A *group* is the loads that must all be committed before the states
-of its segments may be saved (L1).
+A *part* is a Parquet file of one stream. A *segment* holds what one state covers: parts,
+rejects, counts and the state, for one scope, sealed in one atomic step (L2). Segments sealed at
+the same moment share a manifest file. A *load* commits the parts of one stream from some segments
+to one table, under a number (L3). A *group* is the set of loads that must all be committed before
+the states of its segments may be saved (L1).
 """
 
 import msgspec
@@ -12,20 +12,21 @@ import msgspec
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, StreamId
 from penstock.model.state import SavedState, StateScope
 
-# Consumed beside a segment's streams once its shared (GLOBAL, LEGACY) state is in a group.
+# Stands for a segment's shared (GLOBAL, LEGACY) state among the streams that consume the segment.
 SHARED_STATE = StreamId("\0state", "\0state")
 
 
 class SegmentId(msgspec.Struct, frozen=True, order=True):
-    """Epochs are unique in a pipeline and grow; ``seq`` grows within an epoch."""
+    """Identifies a segment. ``epoch``: unique in its pipeline and growing; ``seq``: grows within
+    the epoch."""
 
     epoch: int
     seq: int
 
 
 class PartRef(msgspec.Struct, frozen=True):
-    """``path`` is relative to the pipeline's log. ``crc``: CRC-32 of the file. ``size``: its bytes.
-    ``raw_bytes``: bytes of the records as the source sent them."""
+    """Refers to a part. ``path``: relative to the pipeline's log. ``crc``: CRC-32 of the file.
+    ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them."""
 
     path: str
     rows: int
@@ -35,11 +36,11 @@ class PartRef(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows join their table, fixed when they are sealed: a pipeline file that changes between
-    runs does not change what a recovered segment means. Paths hold cleaned column names.
-    ``replaces``: a generation takes the place of what the table holds, also under another mode than
-    overwrite. ``arrival``: of two rows of a key the one that came later holds, whatever their
-    cursor and their time of extraction say (cdc)."""
+    """How rows join their table (the write disposition), fixed when they are sealed: a change of
+    the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
+    names. ``replaces``: the generation replaces the table's rows, also under another mode than
+    overwrite. ``arrival``: of two rows of a key the one that arrived later wins, whatever their
+    cursors and extraction times (cdc)."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -50,7 +51,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     arrival: bool = False
 
     def joins_like(self, other: "Shape") -> bool:
-        """Equal but for the sync that they belong to."""
+        """Whether both are equal apart from the sync id, so that their rows may share a load."""
         return msgspec.structs.replace(self, sync_id=None) == msgspec.structs.replace(
             other, sync_id=None
         )
@@ -58,8 +59,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     """One stream's share of a segment. ``read``: source records, of which ``rejected`` and
-    ``filtered`` are not in its parts; the others are its rows, as many as transforms made of them.
-    """
+    ``filtered`` have no rows in its parts; transforms may have made any number of rows of the
+    others. ``complete``: nothing of this generation (or of this sync) follows."""
 
     stream: StreamId
     shape: Shape
@@ -71,14 +72,14 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     filtered: int = 0
     keys: tuple[tuple[str, int], ...] = ()  # as in ``events.Batch``, of its rows
-    complete: bool = False  # nothing of this generation (or of this sync) follows
-    shard: Shard | None = None  # then ``complete`` speaks for this shard only
+    complete: bool = False
+    shard: Shard | None = None  # if set, ``complete`` is about this shard only
     version: int | None = None
-    """Of a generation that is one version of an incremental stream (ACTIVATE_VERSION): rows of the
-    stream may follow it, in the same generation and visible at once."""
+    """The version of an incremental stream that this generation is (ACTIVATE_VERSION). Later rows
+    of the stream belong to the same generation, and become visible at once."""
     refreshed_as: int | None = None
-    """The newest version that the source gave the rows of a full refresh: rows of it that come in
-    increments later join them."""
+    """The newest version of a full refresh's rows. Rows of that version in later increments join
+    them."""
 
     @property
     def rows(self) -> int:
@@ -86,11 +87,11 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """``state`` None: sealed under the previous state; then ``exact`` is False wherever a later
-    sync would read the same rows again. ``rejects``: paths of JSON-lines files in the log.
-    ``keys``: the source's checkpoint of its own keys that this segment covers; 0: none.
-    ``before``: how many :attr:`shares` its epoch sealed before it, so that a manifest that is lost
-    is missed; None: written by an earlier version."""
+    """One sealed segment. ``state`` None: sealed under the previous state; then ``exact`` is False
+    where a later sync would read the same rows again (at-least-once). ``rejects``: paths of
+    JSON-lines files in the log. ``keys``: the source's checkpoint of its keys that the segment
+    covers; 0: none. ``before``: how many :attr:`shares` its epoch sealed before it, by which a lost
+    manifest is noticed (L3); None: written by an earlier version of Penstock."""
 
     id: SegmentId
     lane: int
@@ -104,19 +105,19 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shares(self) -> int:
-        """How often it is consumed: by each stream, and for a shared state."""
+        """How often the segment must be consumed: once per stream, and once for a shared state."""
         shared = self.scope is not None and self.scope.stream is None
         return len({s.stream for s in self.slices}) + shared
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit into one table: never regrouped, repeated as it stands (L3).
+    """One commit into one table: never regrouped, and repeated unchanged after a crash (L3).
 
-    ``key`` is the id under which the table remembers ``number``: the state's birth id and the
-    stream. Numbers of a key grow and never restart. ``follows``: the number that the table must
-    have before it (0: none); None: whichever it has. ``token``: given at random with the number,
-    and remembered by the table with it: another home's load of the same number has another one.
-    Empty: written by an earlier version."""
+    ``key``: the id under which the table stores ``number``: the id that the pipeline's state got
+    when it was created, and the stream. Numbers of a key grow and never restart. ``follows``: the
+    number that the table must have before this load (0: none); None: any. ``token``: random, drawn
+    with the number and stored by the table with it, so that another home's load of the same number
+    can be told apart; empty: written by an earlier version of Penstock."""
 
     key: str
     number: int
@@ -139,7 +140,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches_table(self) -> bool:
-        """Else it has nothing but rejects, and its table never hears of it."""
+        """Whether there is anything to commit; a load of rejects alone leaves its table
+        untouched."""
         return bool(self.parts) or self.replaces
 
     @property
@@ -148,13 +150,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def covered(self) -> int:
-        """Source records that its commit covers."""
+        """The number of source records that its commit covers."""
         return self.read - self.rejected - self.filtered
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Loads that move together, and the states saved once all of them are committed.
-    ``epoch``: of the newest segment, compared with the floor that a state reset sets."""
+    """Loads that are committed together, and the states that are saved after the last of them (L1).
+    ``epoch``: the newest segment's; a state reset abandons the groups of earlier epochs.
+    ``consumes``: the shares of segments that the group takes."""
 
     id: int
     loads: tuple[Load, ...]
@@ -164,7 +167,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """A stream's share of a segment that a group took or that was abandoned."""
+    """A stream's share of a segment that a group has taken, or that was abandoned."""
 
     segment: SegmentId
     stream: StreamId

@@ -1,4 +1,4 @@
-"""States and where they belong. The content of a state is a black box here: JSON text, the source's
+"""Defines states and their scopes. A state's content is opaque here: the JSON text of the source's
 own message, byte for byte (L1)."""
 
 from enum import StrEnum
@@ -9,7 +9,8 @@ from penstock.model.catalog import StreamId
 
 
 class StateType(StrEnum):
-    """STREAM: one state a stream. GLOBAL: one for all, with parts per stream. LEGACY: one blob."""
+    """STREAM: a state per stream. GLOBAL: one state for all streams, with a part per stream.
+    LEGACY: one blob for all streams."""
 
     stream = "STREAM"
     global_ = "GLOBAL"
@@ -17,8 +18,8 @@ class StateType(StrEnum):
 
 
 class StateScope(msgspec.Struct, frozen=True):
-    """What a state speaks for: one stream (STREAM) or everything its lane reads (``stream``
-    None)."""
+    """The records that a state covers: those of one stream (STREAM), or of all streams of its lane
+    (``stream`` None)."""
 
     type: StateType
     stream: StreamId | None = None

@@ -1,11 +1,10 @@
-"""What a stream is called at the destination: its namespace and name on the way out, and back.
+"""Computes a stream's namespace and name at the destination.
 
-Pure functions over the pipeline file's ``destination.namespace`` and ``destination.prefix``. What a
-table makes of the name it is given is ``model.names``'s business; a state's inner names are the
-protocol's (``protocols/*``), which asks here. The rules are those of Airbyte's platform: ``source``
-keeps the namespace, ``destination`` leaves it to the destination, anything else is a text in which
-``${SOURCE_NAMESPACE}`` stands for the source's.
-"""
+Pure functions of the pipeline file's ``destination.namespace`` and ``destination.prefix``. The
+rules are those of Airbyte's platform: ``source`` keeps the namespace, ``destination`` leaves it to
+the destination, any other text is the namespace, in which ``${SOURCE_NAMESPACE}`` stands for the
+source's. Not here: cleaned table names (``model.names``), stream names inside a state
+(``protocols/*``, which call this module)."""
 
 from collections.abc import Iterable
 
@@ -16,7 +15,7 @@ KEEP, LEAVE = "source", "destination"
 
 
 def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> StreamId:
-    """The stream's name at the destination. A namespace that comes out blank is none."""
+    """The stream's id at the destination. A blank namespace counts as none."""
     if namespace == KEEP:
         space = stream.namespace
     elif namespace == LEAVE:
@@ -29,12 +28,12 @@ def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> Stre
 def targets_of(
     streams: Iterable[StreamId], namespace: str = KEEP, prefix: str = ""
 ) -> dict[StreamId, StreamId]:
-    """:func:`target_of` of each."""
+    """:func:`target_of` for each of ``streams``."""
     return {stream: target_of(stream, namespace, prefix) for stream in streams}
 
 
 def clashes(targets: dict[StreamId, StreamId]) -> list[str]:
-    """A sentence for each name at the destination that several streams would share."""
+    """A sentence for each id at the destination that several streams would share."""
     sharing: dict[StreamId, list[StreamId]] = {}
     for stream, target in targets.items():
         sharing.setdefault(target, []).append(stream)

@@ -1,7 +1,7 @@
-"""Types as words: ``decimal(10,2)``, ``array<integer>``, ``struct<a: string>``. What ``plan -v``
-prints of a column is what a pipeline file may say of it.
+"""Writes and parses types as text: ``decimal(10,2)``, ``array<integer>``, ``struct<a: string>``.
 
-Neighbours: ``model.types`` has the types, ``config.converters`` reads them from a file.
+``plan -v`` prints a column's type in the form that a pipeline file accepts. Neighbours:
+``model.types`` defines the types, ``config.converters`` reads them from a file.
 """
 
 import re
@@ -23,7 +23,7 @@ MEANT = {
     "object": "json", "variant": "json", "list": "array<string>", "array": "array<string>",
     "struct": "struct<name: string>",
 }  # fmt: skip
-"""Words of databases and languages, and what they are here."""
+"""Type names of databases and languages -> the type to suggest for them."""
 
 _MAX_DIGITS = 38
 _MAX_DEPTH = 32
@@ -32,7 +32,8 @@ _INNER = re.compile(r"(array|struct)\s*<(.*)>", re.DOTALL)
 
 
 class UnknownType(ValueError):
-    """``word``: what is no type; None: the message says what to write."""
+    """Raised for text that is no type. ``word``: the unknown word; None: the message says what to
+    write instead."""
 
     def __init__(self, word: str | None, text: str) -> None:
         super().__init__(text)
@@ -40,7 +41,7 @@ class UnknownType(ValueError):
 
 
 def type_text(type_: DataType) -> str:
-    """``decimal(10,2)``, ``array<integer>``, ``struct<a: string>``."""
+    """The text of a type, as ``struct<a: string>``."""
     if type_.kind is Kind.decimal:
         return f"decimal({type_.precision},{type_.scale})"
     if type_.kind is Kind.array and type_.item is not None:
@@ -52,8 +53,8 @@ def type_text(type_: DataType) -> str:
 
 
 def parse_type(text: str, depth: int = 0) -> DataType:
-    """The type that the words say; names in a struct are the source's. Raises
-    :class:`UnknownType`."""
+    """Parses the text of a type; field names of a struct are original names. ``depth``: of nesting.
+    Raises :class:`UnknownType`."""
     word = text.strip()
     if word in SIMPLE:
         return DataType(Kind(word))
@@ -84,11 +85,11 @@ def _struct(text: str, depth: int) -> DataType:
 
 
 def _parts(text: str) -> list[str]:
-    """Split at the commas that stand in no brackets."""
+    """Splits at the commas outside of brackets."""
     parts, depth, start = list[str](), 0, 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter in "<(") - (letter in ">)")
         if letter == "," and not depth:
-            parts.append(text[start:place])
-            start = place + 1
+            parts.append(text[start:index])
+            start = index + 1
     return [*parts, text[start:]]

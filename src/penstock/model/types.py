@@ -1,7 +1,7 @@
-"""The type lattice between JSON Schema, Arrow, DuckDB, Spark and tables.
+"""Defines the types of columns, which JSON Schema, Arrow, DuckDB, Spark and tables are mapped to.
 
-Shapes only: conversions live with their neighbour (``codec.json_schema`` reads JSON Schema,
-``codec.arrow`` gives Arrow and DuckDB types, ``spark.types`` gives Spark's DDL).
+Not here: the mappings and conversions (``codec.json_schema`` reads JSON Schema,
+``codec.arrow`` maps to Arrow and DuckDB, ``spark.types`` to Spark's DDL).
 """
 
 from collections.abc import Collection
@@ -13,6 +13,8 @@ from penstock.model.catalog import FieldPath
 
 
 class Kind(StrEnum):
+    """The kind of a type; decimal, array and struct have parameters (:class:`DataType`)."""
+
     string = "string"
     boolean = "boolean"
     integer = "integer"  # 64 bits
@@ -26,10 +28,13 @@ class Kind(StrEnum):
     binary = "binary"  # base64 text on the wire
     array = "array"  # item
     struct = "struct"  # fields
-    json = "json"  # unions, objects of unknown shape: JSON text, every digit kept
+    json = "json"  # unions, objects without known properties: JSON text, every digit kept
 
 
 class DataType(msgspec.Struct, frozen=True):
+    """A type. ``precision``, ``scale``: of a decimal; ``item``: of an array; ``fields``: of a
+    struct."""
+
     kind: Kind
     precision: int | None = None
     scale: int | None = None
@@ -38,9 +43,9 @@ class DataType(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``name``: the column's cleaned name; ``source``: the property's original name.
-    ``nullable`` False: every row under this schema was proved to have a value there (L9). Told of
-    columns only; a nested field is nullable whatever its source says."""
+    """A column or a nested field. ``name``: its cleaned name; ``source``: the property's original
+    name. ``nullable`` False: every row under this schema was proved to have a value (L9); set for
+    columns only, nested fields are always nullable."""
 
     name: str
     source: str
@@ -60,7 +65,7 @@ class RowSchema(msgspec.Struct, frozen=True):
         return frozenset(f.source for f in self.fields if not f.nullable)
 
     def with_required(self, sources: Collection[str]) -> "RowSchema":
-        """The same columns, of which these (original names), and no other, are never null."""
+        """This schema with exactly the columns ``sources`` (original names) non-nullable."""
         wanted = frozenset(f.source for f in self.fields) & frozenset(sources)
         if wanted == self.required:
             return self
@@ -69,7 +74,7 @@ class RowSchema(msgspec.Struct, frozen=True):
         return replace(self, fields=fields)
 
 
-# Columns that every part carries beside the data. Tables rename or drop them.
+# The internal columns of every part. Tables rename or drop them.
 SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs
 RAW_ID = "_penstock_id"  # string: UUID, given once when the record is decoded
 EXTRACTED_AT = "_penstock_extracted_at"  # timestamp[us, UTC]
@@ -78,7 +83,7 @@ SEQ_EPOCH_SHIFT = 40
 
 
 class MetadataNames(msgspec.Struct, frozen=True):
-    """The table's names for the row metadata. ``meta`` is struct<sync_id: bigint, changes:
+    """A table's names of its metadata columns. ``meta`` is struct<sync_id: bigint, changes:
     array>."""
 
     raw_id: str
@@ -88,9 +93,9 @@ class MetadataNames(msgspec.Struct, frozen=True):
 
 
 class ChangeWords(msgspec.Struct, frozen=True):
-    """What an entry of a change list says of a value that is NULL because it did not fit its type,
-    and of a number that lost digits (``rounded``, with the same reason).
-    A protocol that has words of its own gives them (``ProtocolPackage.change_words``)."""
+    """The texts of a change list's entries (L9): ``change`` and ``reason`` for a value that is NULL
+    since it did not fit its type; ``rounded``, with the same reason, for a number that lost digits.
+    A protocol may define its own (``ProtocolPackage.change_words``)."""
 
     change: str = "NULLED"
     reason: str = "TYPE_MISFIT"
@@ -103,7 +108,8 @@ NEUTRAL_METADATA = MetadataNames(
 
 
 def cleaned_path(path: FieldPath, schema: RowSchema) -> FieldPath:
-    """A path of properties as a path of columns; empty where no typed column is at its end."""
+    """Translates a path of original names to column names; empty where the path does not end at a
+    scalar field."""
     fields, cleaned = schema.fields, list[str]()
     for index, step in enumerate(path):
         field = next((f for f in fields if f.source == step), None)

@@ -1,6 +1,6 @@
-"""Which environment variables no connector is ever given, whoever names them.
+"""Names the environment variables that no connector ever gets, even if a file or manifest asks.
 
-Spark's workers and ours have secrets in theirs (``PYTHON_WORKER_FACTORY_SECRET``,
+The environments of Spark's and Penstock's workers hold secrets (``PYTHON_WORKER_FACTORY_SECRET``,
 ``PYSPARK_GATEWAY_SECRET``, ``SPARK_AUTH_SECRET``). Neighbours: ``config.converters`` refuses them
 in a file, ``protocols`` in a manifest, ``runtimes.env`` keeps them from a process,
 ``engine.channel.child_process`` keeps Spark's from a lane.
@@ -11,4 +11,5 @@ _OURS = ("PENSTOCK_", "_PENSTOCK")
 
 
 def withheld(name: str) -> bool:
+    """Whether the variable ``name`` must not reach a connector (L10)."""
     return name.startswith((*OF_SPARK, *_OURS))
