@@ -334,19 +334,19 @@ def test_wishes_are_a_streams_own_over_the_defaults() -> None:
         destination: {use: y}
         """)
     pipeline = parse_pipeline(text, {})
-    plain = pipeline.wish(StreamId(None, "users"))
+    plain = pipeline.stream_settings(StreamId(None, "users"))
     assert plain is not None
     assert (plain.mode, plain.sync_mode) == ("mirror", SyncMode.full_refresh)
     assert plain.primary_key == (("id",),)
-    special = pipeline.wish(StreamId("shop", "users"))
+    special = pipeline.stream_settings(StreamId("shop", "users"))
     assert special is not None
     assert (special.mode, special.sync_mode) == (None, SyncMode.incremental)
     assert special.destination_sync_mode is DestinationSyncMode.overwrite
-    orders = pipeline.wish(StreamId("shop", "orders"))
+    orders = pipeline.stream_settings(StreamId("shop", "orders"))
     assert orders is not None
     assert orders.primary_key == (("a",), ("b", "c"))
-    assert pipeline.wish(StreamId(None, "other")) is None
-    assert parse_pipeline(MINIMAL, {}).wish(StreamId("a", "b")) is not None
+    assert pipeline.stream_settings(StreamId(None, "other")) is None
+    assert parse_pipeline(MINIMAL, {}).stream_settings(StreamId("a", "b")) is not None
 
 
 def test_reprs_hold_no_configuration() -> None:

@@ -33,15 +33,15 @@ destination: { use: parquet, config: { path: ./x } }
     ],
 )
 def test_every_key_has_its_line(path: str, line: int | None) -> None:
-    place = parse_pipeline(FILE, {}, name="shop.yml").place(path)
+    place = parse_pipeline(FILE, {}, name="shop.yml").position(path)
     assert place == (None if line is None else f"shop.yml:{line}")
 
 
 def test_what_an_option_says_stands_in_no_line() -> None:
     file = parse_pipeline(FILE, {}, name="shop.yml")
     over = with_options(file, Options(config='{"host": "g"}', streams="orders"))
-    assert over.place("source.config.host") == "shop.yml:5"
-    assert over.place("source.streams[0]") == "shop.yml:3"
+    assert over.position("source.config.host") == "shop.yml:5"
+    assert over.position("source.streams[0]") == "shop.yml:3"
 
 
 @pytest.mark.parametrize("key", ["source", "destination"])

@@ -74,7 +74,7 @@ def test_minimal_file_has_v4_defaults() -> None:
     assert pipeline.destination.metadata_columns == "none"
     assert pipeline.resources == Resources()
     assert pipeline.lanes == "auto"
-    wish = pipeline.wish(StreamId(None, "users"))
+    wish = pipeline.stream_settings(StreamId(None, "users"))
     assert wish is not None
     assert wish.sync_mode is SyncMode.full_refresh
     assert wish.destination_sync_mode is DestinationSyncMode.append
@@ -120,7 +120,7 @@ def test_full_file() -> None:
     }
     assert source.limits is not None
     assert source.limits.asked() == {"max_memory": 128 << 20, "timeout_seconds": 60}
-    orders = pipeline.wish(StreamId(None, "orders"))
+    orders = pipeline.stream_settings(StreamId(None, "orders"))
     assert orders is not None
     assert orders.cursor_field == ("updated_at",)
     assert orders.destination_sync_mode is DestinationSyncMode.append_dedup
@@ -167,7 +167,7 @@ def test_penstocks_file_may_use_rapidbytes_places() -> None:
         "pipeline: p\nsource: {use: 'airbyte:x'}\n"
         "destination: {use: parquet, write_mode: replace, primary_key: [a, b]}\n"
     )
-    wish = parse_pipeline(text, {}).wish(StreamId(None, "any"))
+    wish = parse_pipeline(text, {}).stream_settings(StreamId(None, "any"))
     assert wish is not None
     assert wish.destination_sync_mode is DestinationSyncMode.overwrite
     assert wish.primary_key == (("a",), ("b",))

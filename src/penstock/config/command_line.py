@@ -1,11 +1,11 @@
-"""``run SOURCE DESTINATION``: two connectors and options become the same pipeline that a file
-gives; and the options of ``run`` over any pipeline.
+"""Builds the pipeline of ``run SOURCE DESTINATION``, and applies command-line options to a
+pipeline.
 
 The pipeline's name, unless ``--name`` gives one, is ``SOURCE-to-DESTINATION-HASH``: the short names
-of the two, and eight hexadecimal digits over what they are: their protocols and names (versions and
-passwords left out, so that an upgrade keeps its state) and the absolute paths of local ones. The
-configurations are no part of it: who runs one source with two configurations into one destination
-gives each a ``--name``.
+of both, and eight hexadecimal digits of a hash of their identities: protocols and names (without
+versions and passwords, so that an upgrade keeps its state) and absolute paths of local ones. The
+configurations are not part of it: to run one source with two configurations into one destination,
+give each a ``--name``. Not here: pipeline files (``load``).
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.config import modes
-from penstock.config.cross_checks import modes_agree, table_place
+from penstock.config.cross_checks import modes_agree, split_table_use
 from penstock.config.pipeline import (
     Connector,
     Destination,
@@ -44,9 +44,9 @@ from penstock.model.rejected import MaxRejected
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of ``run`` and ``plan`` that shape a pipeline, as text from the command line. None:
-    not given. ``config`` and ``destination_config`` go over the file's, key by key;
-    ``constraints`` come after the file's, and, as ``no_builds``, go for every connector."""
+    """The options of ``run`` and ``plan`` that change a pipeline, as text from the command line.
+    None: not given. ``config`` and ``destination_config`` override the file's, key by key;
+    ``constraints`` are added to the file's; they and ``no_builds`` apply to every connector."""
 
     streams: str | None = None
     exclude: str | None = None
@@ -70,14 +70,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pipeline_from_arguments(source: str, destination: str, **options: Any) -> Pipeline:
-    """The pipeline of ``run SOURCE DESTINATION``; ``options`` are the fields of :class:`Options`.
+    """Builds the pipeline of ``run SOURCE DESTINATION``; ``options``: fields of :class:`Options`.
     Raises ``ConfigError`` with every fault of the options in ``problems``."""
     faults: list[str] = []
-    first, found = table_place(Source(use=source))
+    first, found = split_table_use(Source(use=source))
     faults += [f"SOURCE: {text}" for _, text in found]
-    second, found = table_place(Destination(use=destination))
+    second, found = split_table_use(Destination(use=destination))
     faults += [f"DESTINATION: {text}" for _, text in found]
-    faults += [f"{what} is blank" for what, use in _said(source, destination) if not use.strip()]
+    arguments = ("SOURCE", source), ("DESTINATION", destination)
+    faults += [f"{what} is blank" for what, use in arguments if not use.strip()]
     base = Pipeline(pipeline="unnamed", source=first, destination=second, origin="arguments")
     pipeline = with_options(base, Options(**options), faults)
     for what, stage in (("SOURCE", pipeline.source), ("DESTINATION", pipeline.destination)):
@@ -91,38 +92,39 @@ def pipeline_from_arguments(source: str, destination: str, **options: Any) -> Pi
     return pipeline
 
 
-def _said(source: str, destination: str) -> tuple[tuple[str, str], ...]:
-    return ("SOURCE", source), ("DESTINATION", destination)
-
-
 def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None = None) -> Pipeline:
-    """A pipeline with the command line's options over it. Raises ``ConfigError``."""
-    read = _Reading(list(faults or ()))
+    """Applies ``options`` to ``pipeline``. ``faults``: found before, reported with those of the
+    options. Raises ``ConfigError`` (``config.option``)."""
+    parse_option = _OptionParser(list(faults or ()))
     settings = StreamSettings(
-        mode=read("--mode", options.mode, _mode),
-        sync_mode=read("--sync-mode", options.sync_mode, modes.sync_mode),
-        destination_sync_mode=read(
+        mode=parse_option("--mode", options.mode, _mode),
+        sync_mode=parse_option("--sync-mode", options.sync_mode, modes.sync_mode),
+        destination_sync_mode=parse_option(
             "--destination-sync-mode", options.destination_sync_mode, modes.destination_sync_mode
         ),
-        cursor_field=read("--cursor-field", options.cursor_field, parse_cursor),
-        primary_key=read("--primary-key", options.primary_key, parse_keys),
-        max_rejected=read("--max-rejected", options.max_rejected, _max_rejected),
+        cursor_field=parse_option("--cursor-field", options.cursor_field, parse_cursor),
+        primary_key=parse_option("--primary-key", options.primary_key, parse_keys),
+        max_rejected=parse_option("--max-rejected", options.max_rejected, _max_rejected),
     )
     settings, clashes = modes_agree(settings)
-    read.faults += [f"--mode: {text}" for _, text in clashes]
-    chosen = read("--streams", options.streams, parse_streams)
-    left_out = read("--exclude", options.exclude, _names)
-    config = read("--config", options.config, parse_config) or {}
-    into = read("--destination-config", options.destination_config, _destination_config) or {}
-    lanes = read("--lanes", options.lanes, _lanes)
-    name = read("--name", options.name, _name)
+    parse_option.faults += [f"--mode: {text}" for _, text in clashes]
+    chosen = parse_option("--streams", options.streams, parse_streams)
+    left_out = parse_option("--exclude", options.exclude, _names)
+    config = parse_option("--config", options.config, parse_config) or {}
+    into = (
+        parse_option("--destination-config", options.destination_config, _destination_config) or {}
+    )
+    lanes = parse_option("--lanes", options.lanes, _lanes)
+    name = parse_option("--name", options.name, _name)
     listed = pipeline.source.streams
     if chosen is not None:
-        listed = read("--streams", chosen, lambda c: _chosen(c, pipeline.source.streams))
-    if read.faults:
+        listed = parse_option("--streams", chosen, lambda c: _chosen(c, pipeline.source.streams))
+    if parse_option.faults:
         raise ConfigError(
-            read.faults[0] if len(read.faults) == 1 else f"{len(read.faults)} options are wrong",
-            problems=read.faults,
+            parse_option.faults[0]
+            if len(parse_option.faults) == 1
+            else f"{len(parse_option.faults)} options are wrong",
+            problems=parse_option.faults,
             code="config.option",
             hint="`penstock run --help` explains each option",
         )
@@ -131,7 +133,7 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
         old,
         config={**old.config, **config},
         defaults=overlay(old.defaults, settings),
-        streams=None if listed is None else tuple(_over(entry, settings) for entry in listed),
+        streams=None if listed is None else tuple(_overlaid(entry, settings) for entry in listed),
         exclude=(*old.exclude, *(left_out or ())),
     )
     destination = replace(
@@ -139,15 +141,16 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
         config={**pipeline.destination.config, **into},
         stream=options.destination_stream or pipeline.destination.stream,
     )
-    said = {"source.config": config, "destination.config": into}
-    gone = [f"{at}.{name}" for at, given in said.items() for name in given]
-    gone += [] if chosen is None else ["source.streams"]
+    configs = {"source.config": config, "destination.config": into}
+    overridden = [f"{at}.{name}" for at, given in configs.items() for name in given]
+    overridden += [] if chosen is None else ["source.streams"]
     return replace(
         pipeline,
-        lines={p: n for p, n in pipeline.lines.items() if not p.startswith(tuple(gone))},
+        lines={p: n for p, n in pipeline.lines.items() if not p.startswith(tuple(overridden))},
         source=replace(source, install=_install(source, options)),
         transforms=tuple(
-            replace(told, install=_install(told, options)) for told in pipeline.transforms
+            replace(transform, install=_install(transform, options))
+            for transform in pipeline.transforms
         ),
         destination=replace(destination, install=_install(destination, options)),
         pipeline=name or pipeline.pipeline,
@@ -156,22 +159,22 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
     )
 
 
-def _install(told: Connector, options: Options) -> Install:
+def _install(connector: Connector, options: Options) -> Install:
     return Install(
-        builds=told.install.builds and not options.no_builds,
-        constraints=(*told.install.constraints, *(options.constraints or ())),
+        builds=connector.install.builds and not options.no_builds,
+        constraints=(*connector.install.constraints, *(options.constraints or ())),
     )
 
 
 def pipeline_name(source: Connector, destination: Connector) -> str:
-    """The stable name of an unnamed pipeline; the module says of what it is made."""
+    """The stable name of a pipeline without ``--name``, as the module's docstring defines it."""
     identity = msgspec.json.encode([_identity(source), _identity(destination)])
     digest = hashlib.sha256(identity).hexdigest()[:8]
     return f"{_short(source.use)}-to-{_short(destination.use)}-{digest}"
 
 
-class _Reading:
-    """Reads options one after the other, keeping the faults."""
+class _OptionParser:
+    """Parses options one after the other; collects the faults."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -184,8 +187,8 @@ class _Reading:
         except modes.UnknownMode as unknown:
             self.faults.append(f"{option}: {unknown}")
         except ConfigError as error:
-            told = error.message if error.message.startswith("--") else f"{option}: {error.message}"
-            self.faults.append(f"{told}; {error.hint}" if error.hint else told)
+            text = error.message if error.message.startswith("--") else f"{option}: {error.message}"
+            self.faults.append(f"{text}; {error.hint}" if error.hint else text)
         return None
 
 
@@ -222,7 +225,8 @@ def _name(text: str) -> str:
 def _chosen(
     chosen: tuple[StreamOptions, ...], listed: tuple[StreamOptions, ...] | None
 ) -> tuple[StreamOptions, ...]:
-    """The chosen streams with the settings that the file gives them."""
+    """The chosen streams with their settings from the file. ``listed``: the file's streams; None:
+    it lists none. Raises ``ConfigError`` for a stream that the file does not list."""
     if listed is None:
         return chosen
     entries = {StreamId.of(entry.namespace, entry.name): entry for entry in listed}
@@ -246,7 +250,7 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _over(entry: StreamOptions, settings: StreamSettings) -> StreamOptions:
+def _overlaid(entry: StreamOptions, settings: StreamSettings) -> StreamOptions:
     merged = overlay(entry, settings)
     assert isinstance(merged, StreamOptions)
     return merged
@@ -277,7 +281,7 @@ def _place(place: str, *, local: bool) -> str:
 
 
 def _short(use: str) -> str:
-    """``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
+    """The short name of a connector: ``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
     protocol, colon, name = use.partition(":")
     if protocol == "spark":
         return "spark-sql"

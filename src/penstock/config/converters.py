@@ -1,7 +1,9 @@
-"""Converters for the keys that take a literal of their own: sizes, durations, modes, paths, hosts.
+"""Converts the values of keys with a syntax of their own: sizes, durations, modes, paths, hosts.
 
-Each takes the reader, a node and its dotted path, and gives a value or :data:`BAD` with the fault
-told. ``config.sections`` and ``config.pipeline`` name them (``literal=...``).
+Each converter takes the reader, a node and its dotted path, and returns a value, or :data:`BAD`
+after it has reported the fault to the reader. ``config.sections`` and ``config.pipeline`` refer to
+converters by their names in :data:`LITERALS` (``literal=...``). Not here: rules between keys
+(``cross_checks``).
 """
 
 import re
@@ -85,6 +87,7 @@ def _version(reader: Reader, node: Node, path: str) -> Any:
 
 
 def name(reader: Reader, node: Node, path: str) -> Any:
+    """Reads a text of one line that is not blank."""
     text = reader.text(node, path)
     if text is BAD:
         return BAD
@@ -103,7 +106,8 @@ def _prefix(reader: Reader, node: Node, path: str) -> Any:
 
 
 def _namespace(reader: Reader, node: Node, path: str) -> Any:
-    """A plain word that is nearly one of the two is a slip; in quotes it is a namespace's name."""
+    """Reads ``source``, ``destination`` or a namespace's name. An unquoted word that nearly is one
+    of the two is a fault (a slip); in quotes it is a name."""
     text = reader.text(node, path, kept=(SOURCE_NAMESPACE,))
     if text is BAD:
         return BAD
@@ -120,21 +124,22 @@ def _namespace(reader: Reader, node: Node, path: str) -> Any:
 
 
 def _file(reader: Reader, node: Node, path: str) -> Any:
-    """An absolute path where the reader knows the place of the pipeline file."""
+    """Reads the path of an existing file; absolute where the reader knows the pipeline file's
+    folder, else as written and unchecked."""
     text = name(reader, node, path)
     if text is BAD or reader.folder is None:
         return text
-    place = (reader.folder / Path(text).expanduser()).absolute()
-    if place.is_file():
-        return str(place)
-    near = None if is_variable(node) else _neighbour(place)
+    file = (reader.folder / Path(text).expanduser()).absolute()
+    if file.is_file():
+        return str(file)
+    near = None if is_variable(node) else _similar_file(file)
     meant = f"; did you mean '{near}'?" if near else ""
     return reader.problem(node, f"{path}: there is no file {shown(node)}{meant}")
 
 
-def _neighbour(place: Path) -> str | None:
+def _similar_file(file: Path) -> str | None:
     try:
-        return closest(place.name, [p.name for p in place.parent.iterdir() if p.is_file()])
+        return closest(file.name, [p.name for p in file.parent.iterdir() if p.is_file()])
     except OSError:
         return None
 
@@ -182,7 +187,7 @@ def _names(reader: Reader, node: Node, path: str) -> Any:
 
 
 def _columns(reader: Reader, node: Node, path: str) -> Any:
-    """Of each: a name, in which dots may lead into an object, or a path."""
+    """Reads a list of columns: each a name, in which dots may lead into an object, or a path."""
 
     def column(node: Node, path: str) -> Any:
         return (_names if isinstance(node, Sequence) else name)(reader, node, path)
@@ -210,7 +215,7 @@ def _mode_word(look_up: Callable[[str], Any], what: str, keep_word: bool) -> Lit
 
 
 def field_path(reader: Reader, node: Node, path: str) -> Any:
-    """A name is a path of one step, whatever dots it has; a list is a path."""
+    """Reads a field path: a list of names, or one name, whose dots are part of it."""
     if isinstance(node, Sequence):
         return _names(reader, node, path)
     text = name(reader, node, path)
@@ -218,7 +223,8 @@ def field_path(reader: Reader, node: Node, path: str) -> Any:
 
 
 def _key_paths(reader: Reader, node: Node, path: str) -> Any:
-    """``id``, ``[a, b]`` (two fields) or ``[[meta, id]]`` (paths); ``[]``: no key."""
+    """Reads a primary key: ``id``, ``[a, b]`` (two fields) or ``[[meta, id]]`` (paths); ``[]``: no
+    key."""
     if not isinstance(node, Sequence):
         text = name(reader, node, path)
         return BAD if text is BAD else ((text,),)

@@ -1,7 +1,8 @@
-"""What must hold between keys of one section, and what one key means for another.
+"""Checks the keys of a section against each other, and fills keys that others imply.
 
-A rule gets a struct whose own keys are sound and gives it back complete, with the faults it found.
-What needs a source's catalog (cursor, key, modes it supports) is ``engine.plan.streams``'s.
+A rule takes a struct whose keys are valid one by one, and returns it completed, with the faults
+between its keys. Not here: what needs a source's catalog (cursor, key, supported modes), which
+``engine.plan.streams`` checks. Neighbours: ``reader`` applies the rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +29,12 @@ _Settings = TypeVar("_Settings", bound=StreamSettings)
 _Connector = TypeVar("_Connector", bound=Connector)
 _Endpoint = TypeVar("_Endpoint", Source, Destination)
 
-_USUAL = Source(use="")
+_DEFAULT = Source(use="")
 
 
 def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
-    """``mode`` fills what ``sync_mode`` and ``destination_sync_mode`` leave open."""
+    """Fills ``sync_mode`` and ``destination_sync_mode`` from ``mode``, where they are absent; a
+    fault where they contradict it."""
     if settings.mode is None:
         return settings, []
     clash = modes.contradiction(settings.mode, settings.sync_mode, settings.destination_sync_mode)
@@ -49,12 +51,12 @@ def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
     )
 
 
-def table_place(connector: _Connector) -> tuple[_Connector, list[Fault]]:
-    """``use: parquet:./lake`` is ``use: parquet`` with that place in its config."""
-    found = split_table(connector.use)
-    if found is None:
+def split_table_use(connector: _Connector) -> tuple[_Connector, list[Fault]]:
+    """Moves the place in ``use: parquet:./lake`` to the config; a fault where both have one."""
+    parts = split_table(connector.use)
+    if parts is None:
         return connector, []
-    table, key, place = found
+    table, key, place = parts
     if not place:
         return connector, [("use", f"{table}: needs a place, as in {table}:./lake")]
     if connector.config.get(key, place) != place:
@@ -63,6 +65,7 @@ def table_place(connector: _Connector) -> tuple[_Connector, list[Fault]]:
 
 
 def catalog_file(source: Source) -> tuple[Source, list[Fault]]:
+    """A fault where ``catalog`` is set for a source whose protocol takes no catalog file."""
     spec = _spec(source)
     if source.catalog is None or (spec is not None and spec.catalog_file):
         return source, []
@@ -70,33 +73,34 @@ def catalog_file(source: Source) -> tuple[Source, list[Fault]]:
     return source, [("catalog", _goes_with("catalog", takes, "source"))]
 
 
-def keys_of_protocol(end: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
-    """A protocol's own keys are for its own connectors."""
-    role = _role(end)
-    spec = _spec(end)
+def keys_of_protocol(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
+    """A fault for each key that another protocol than the connector's declares."""
+    role = _role(endpoint)
+    spec = _spec(endpoint)
     faults: list[Fault] = []
-    for name in end.protocol_keys:
+    for name in endpoint.protocol_keys:
         takes = [s for s in specs().values() if _declares(s, role, name)]
         if spec not in takes:
             faults.append((name, _goes_with(name, takes, role)))
-    return end, faults
+    return endpoint, faults
 
 
-def attempts(end: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
-    """Others do not say whether a failure may pass, or have a key of their own."""
-    spec = _spec(end)
+def attempts(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
+    """A fault where ``attempts`` or ``backoff`` is set for a connector whose protocol does not mark
+    temporary failures, or has a key of its own for retries."""
+    spec = _spec(endpoint)
     if spec is not None and spec.retried is not None:
-        return end, []
+        return endpoint, []
     takes = [s for s in specs().values() if s.retried is not None]
     why = ", ".join(dict.fromkeys(s.retried for s in takes if s.retried))
-    if (spec is None or spec.components) and end.use not in TABLES:
+    if (spec is None or spec.components) and endpoint.use not in TABLES:
         why += "; a WebAssembly connector has resources.max_retries"
-    changed = [n for n in ("attempts", "backoff") if getattr(end, n) != getattr(_USUAL, n)]
-    return end, [(n, f"{_goes_with(n, takes, _role(end))}, {why}") for n in changed]
+    changed = [n for n in ("attempts", "backoff") if getattr(endpoint, n) != getattr(_DEFAULT, n)]
+    return endpoint, [(n, f"{_goes_with(n, takes, _role(endpoint))}, {why}") for n in changed]
 
 
 def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Fault]]:
-    """What is asked of a destination that cannot be asked of it is told, never ignored (L10)."""
+    """A fault where a key for destination connectors is set for a table."""
     faults: list[Fault] = []
     if destination.acks != "echo" and destination.use in TABLES:
         faults.append(
@@ -107,12 +111,12 @@ def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Faul
 
 
 def _spec(connector: Connector) -> ProtocolSpec | None:
-    """None: a table, or a name without a protocol."""
+    """The connector's protocol; None for a table and for a name without a protocol."""
     return specs().get(connector.use.partition(":")[0].strip())
 
 
-def _role(end: Connector) -> EndpointRole:
-    return "source" if isinstance(end, Source) else "destination"
+def _role(endpoint: Connector) -> EndpointRole:
+    return "source" if isinstance(endpoint, Source) else "destination"
 
 
 def _declares(spec: ProtocolSpec, role: EndpointRole, name: str) -> bool:
@@ -125,6 +129,7 @@ def _goes_with(name: str, takes: Iterable[ProtocolSpec], role: EndpointRole) -> 
 
 
 def streams_differ(source: Source) -> tuple[Source, list[Fault]]:
+    """A fault for each stream that is listed twice."""
     seen: set[tuple[str | None, str]] = set()
     faults: list[Fault] = []
     for stream in source.streams or ():
@@ -135,6 +140,7 @@ def streams_differ(source: Source) -> tuple[Source, list[Fault]]:
 
 
 def state_store(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
+    """Faults where ``url``, ``path`` and ``connection`` do not fit the backend or each other."""
     faults: list[Fault] = []
     if state.backend == "sqlite" and state.url is not None:
         faults.append(("url", "url goes with backend postgres; for sqlite give path"))
@@ -148,8 +154,8 @@ def state_store(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
 
 
 def defaults_of_streams(file: PipelineFile) -> tuple[PipelineFile, list[Fault]]:
-    """Rapidbyte's places (``destination.write_mode``, ``destination.primary_key``,
-    ``resources.parallelism``) mean the same as Penstock's."""
+    """Copies Rapidbyte's ``destination.write_mode`` and ``destination.primary_key`` to
+    ``source.defaults``; a fault where both have a mode and they differ."""
     destination, defaults = file.destination, file.source.defaults
     faults: list[Fault] = []
     if destination.write_mode is not None:
@@ -166,9 +172,9 @@ def defaults_of_streams(file: PipelineFile) -> tuple[PipelineFile, list[Fault]]:
 RULES: Mapping[type, tuple[Rule, ...]] = {
     StreamSettings: (modes_agree,),
     StreamOptions: (modes_agree,),
-    Source: (table_place, streams_differ, catalog_file, keys_of_protocol, attempts),
+    Source: (split_table_use, streams_differ, catalog_file, keys_of_protocol, attempts),
     Transform: (),
-    Destination: (table_place, keys_of_connectors, keys_of_protocol, attempts),
+    Destination: (split_table_use, keys_of_connectors, keys_of_protocol, attempts),
     StateSettings: (state_store,),
     PipelineFile: (defaults_of_streams,),
 }

@@ -1,4 +1,4 @@
-"""Did-you-mean: the one word a user most likely meant. Text only; knows no keys and no enums."""
+"""Suggests the word that a user most likely meant, among known words."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def hint(word: str, known: Iterable[str], what: str = "known") -> str:
-    """``did you mean 'x'?``, or the list of what is known where nothing is near."""
+    """The end of a message: ``did you mean 'x'?``, or the known words (20 at most), introduced by
+    ``what``, where none is near."""
     words = list(known)
     near = closest(word, words)
     if near is not None:

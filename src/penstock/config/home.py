@@ -1,8 +1,7 @@
-"""Penstock's home: where the state store, environments, jars, runs and logs lie.
+"""Locates the files in Penstock's home: state store, environments, jars, runs and logs.
 
-``PENSTOCK_HOME``, else the user's data folder. Folders are made when first asked for, for the user
-alone (0700). Nothing here reads or writes what they hold.
-"""
+The home is ``PENSTOCK_HOME``, else the user's data folder. Folders are created on first use, for
+the user alone (0700). Not here: reading or writing their files."""
 
 import hashlib
 import os
@@ -21,7 +20,8 @@ _KEYWORD = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']*))\s*")
 
 
 class Home:
-    """``path``: the folder, absolute. Attributes and methods that name a folder make it."""
+    """The home folder. ``path``: absolute. Attributes and methods that return a folder create
+    it."""
 
     def __init__(
         self, path: str | Path | None = None, env: Mapping[str, str] | None = None
@@ -50,26 +50,29 @@ class Home:
         return self._folder("runs", run if plain else folder_name(run))
 
     def log(self, pipeline: str, settings: LogSettings | None = None) -> str:
-        """The pipeline's write-ahead log: an absolute path, or a URL where ``log.path`` is one.
-        One folder per pipeline, also below ``log.path``; a URL's is not made here."""
-        place = settings.path if settings else None
-        if place is None:
+        """The folder of the pipeline's write-ahead log: an absolute path, or a URL where
+        ``log.path`` is one. One folder per pipeline, also below ``log.path``. A folder behind a URL
+        is not created here."""
+        path = settings.path if settings else None
+        if path is None:
             return str(self._folder("log", folder_name(pipeline)))
-        if "://" in place and not place.startswith("file://"):
-            return f"{place.rstrip('/')}/{folder_name(pipeline)}"
-        base = Path(place.removeprefix("file://")).expanduser().absolute()
+        if "://" in path and not path.startswith("file://"):
+            return f"{path.rstrip('/')}/{folder_name(pipeline)}"
+        base = Path(path.removeprefix("file://")).expanduser().absolute()
         return str(_make(base / folder_name(pipeline)))
 
     def state_url(self, settings: StateSettings | None = None) -> str:
-        """The store's URL for SQLAlchemy; it may hold a password: never shown. The folder of a
-        SQLite file is made. Raises ``ConfigError``."""
+        """The state store's URL for SQLAlchemy. It may hold a password: never show it. Creates the
+        folder of a SQLite file. Raises ``ConfigError``."""
         settings = settings or StateSettings()
         if settings.backend == "postgres":
             return postgres_url(settings.url or settings.connection or "")
         given = settings.path or settings.connection
         file = Path(given).expanduser().absolute() if given else self.path / "state.db"
         if settings.path is None and settings.connection is not None:
-            file = file.with_name(f"{file.stem}.penstock{file.suffix}")  # that one is Rapidbyte's
+            file = file.with_name(
+                f"{file.stem}.penstock{file.suffix}"
+            )  # the given file is Rapidbyte's own
         _make(file.parent)
         return f"sqlite:///{file}"
 
@@ -78,8 +81,8 @@ class Home:
 
 
 def folder_name(name: str) -> str:
-    """A folder's name for any text: itself where it is plain, lower case and short, else cleaned
-    with a hash, so that two texts never share a folder on any file system."""
+    """A folder name for any text: the text itself where it is plain, lower case and short, else a
+    cleaned form with a hash, so that no two texts share a folder on any file system."""
     if _KEEPS_ITS_NAME.fullmatch(name) and not _LOOKS_HASHED.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -88,8 +91,9 @@ def folder_name(name: str) -> str:
 
 
 def postgres_url(text: str) -> str:
-    """A Postgres URL or a libpq string (``host=... dbname=...``) as a URL that names its driver.
-    Raises ``ConfigError``, which shows no part of it."""
+    """Converts a Postgres URL or a libpq string (``host=... dbname=...``) to a URL that names the
+    driver. Raises ``ConfigError`` (``config.state_url``), which quotes no part of ``text``
+    (L10)."""
     scheme, found, rest = text.partition("://")
     if found and scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         return f"postgresql+psycopg://{rest}"

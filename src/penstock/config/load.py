@@ -1,7 +1,7 @@
-"""A pipeline file -> a :class:`Pipeline`, or one ``ConfigError`` with every fault of the file.
+"""Loads a pipeline file as a :class:`Pipeline`, or raises one ``ConfigError`` with all its faults.
 
 Neighbours: ``config.yaml_nodes`` (YAML), ``config.variables`` (``${NAME}``), ``config.reader`` and
-``config.cross_checks`` (structs). Nothing here talks to a connector or looks at a catalog.
+``config.cross_checks`` (structs). Not here: connectors and catalogs (``engine.plan``).
 """
 
 import os
@@ -55,8 +55,9 @@ def parse_pipeline(
     lenient: bool = False,
     folder: Path | None = None,
 ) -> Pipeline:
-    """As :func:`load_pipeline`, of a text; ``name`` stands in the messages. ``folder``: where the
-    files that it names are looked for; None: they are taken as written."""
+    """As :func:`load_pipeline`, for the text of a file. ``values``: the variables. ``name``: of the
+    file, in messages. ``folder``: relative paths in the file start there; None: they are kept as
+    written."""
     tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK
@@ -94,7 +95,8 @@ def _defaults(file: PipelineFile, defaults: Mapping[str, object], given: set[str
 
 
 def _lines(name: str, found: Iterable[tuple[int, str]]) -> list[str]:
-    """In the order of the file; a fault that an alias repeats is told once."""
+    """The problems as ``FILE:LINE: TEXT`` in the order of the file, without repeats (an alias
+    repeats the faults of its anchor)."""
     ordered = sorted(found, key=lambda problem: problem[0])
     return list(dict.fromkeys(f"{name}:{line}: {text}" for line, text in ordered))
 
@@ -132,7 +134,7 @@ def _read(source: str | Path) -> tuple[str, str]:
             f"there is no pipeline file {name}",
             code="config.not_found",
             where=name,
-            hint=_neighbours(path),
+            hint=_missing_file_hint(path),
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -144,7 +146,7 @@ def _read(source: str | Path) -> tuple[str, str]:
     return yaml_nodes.decode(raw, name), name
 
 
-def _neighbours(path: Path) -> str:
+def _missing_file_hint(path: Path) -> str:
     from penstock.config.did_you_mean import closest
 
     try:

@@ -1,10 +1,10 @@
-"""Every vocabulary of modes becomes one: sync mode and destination sync mode of ``model.catalog``.
+"""Maps all words for modes to a sync mode and a destination sync mode of ``model.catalog``.
 
-Airbyte's words and its two-in-one names, Rapidbyte v4's write modes, Singer's replication methods,
-and the one-word modes of the command line. Whether a source or a table can do it is
-``engine.plan.streams``'s question. ``insert`` and ``update`` say more than a destination sync mode
-can (only new rows, only rows that are there): the word itself stays in the pipeline as ``mode``,
-for the engine to honour or refuse.
+The words are Airbyte's and its combined names, Rapidbyte v4's write modes, Singer's replication
+methods, and the one-word modes of the command line. ``insert`` and ``update`` mean more than a
+destination sync mode (only new rows, only existing rows): the pipeline keeps the word as ``mode``,
+and the engine follows or refuses it. Not here: whether a source or a table supports a mode
+(``engine.plan.streams``).
 """
 
 from typing import NamedTuple, TypeVar
@@ -16,8 +16,8 @@ _T = TypeVar("_T")
 
 
 class Modes(NamedTuple):
-    """None: the word leaves that half open. ``replaces``: what comes takes the place of the table's
-    rows, one row per primary key."""
+    """The modes that a word means; None: the word does not fix that one. ``replaces``: the rows
+    read replace the table's rows, with one row per primary key."""
 
     sync_mode: SyncMode | None
     destination_sync_mode: DestinationSyncMode | None
@@ -67,26 +67,28 @@ NOT_YET: dict[str, str] = {
 
 
 class UnknownMode(ValueError):
-    """Its text is the end of a message: ``'incrementl' is not a sync mode; did you mean ...``."""
+    """Raised for an unknown word. Its text ends a message: ``'incrementl' is not a sync mode; did
+    you mean ...``."""
 
 
 def canonical(word: str) -> str:
-    """Case, dashes and blanks do not matter: ``FULL_TABLE``, ``append-only``."""
+    """The canonical spelling of a word, for which case, dashes and blanks do not matter:
+    ``append-only`` -> ``append_only``."""
     return word.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def sync_mode(word: str) -> SyncMode:
-    """Raises :class:`UnknownMode`."""
+    """The sync mode that ``word`` means. Raises :class:`UnknownMode`."""
     return _look_up(word, SYNC_WORDS, "a sync mode")
 
 
 def destination_sync_mode(word: str) -> DestinationSyncMode:
-    """Raises :class:`UnknownMode`."""
+    """The destination sync mode that ``word`` means. Raises :class:`UnknownMode`."""
     return _look_up(word, DESTINATION_WORDS, "a destination sync mode")
 
 
 def mode(word: str) -> Modes:
-    """Any word of any vocabulary. Raises :class:`UnknownMode`."""
+    """The modes that any known word means. Raises :class:`UnknownMode`."""
     return _look_up(word, WORDS, "a mode")
 
 
@@ -104,12 +106,12 @@ def _look_up(word: str, words: dict[str, _T], what: str) -> _T:
 
 
 def contradiction(word: str, sync: SyncMode | None, dest: DestinationSyncMode | None) -> str | None:
-    """Why ``mode`` and the two separate keys cannot stand together, or None."""
+    """Why ``mode`` contradicts one of the two separate keys; None where it does not."""
     wanted = mode(word)
-    for key, implied, said in (
+    for key, implied, explicit in (
         ("sync_mode", wanted.sync_mode, sync),
         ("destination_sync_mode", wanted.destination_sync_mode, dest),
     ):
-        if implied is not None and said is not None and implied != said:
-            return f"mode '{word}' means {key} {implied.value}, but {key} says {said.value}"
+        if implied is not None and explicit is not None and implied != explicit:
+            return f"mode '{word}' means {key} {implied.value}, but {key} says {explicit.value}"
     return None

@@ -1,9 +1,9 @@
-"""The pipeline file as structs: every key, its type, its default, its meaning.
+"""Defines the pipeline file as structs: every key, its type, its default, its description.
 
-:class:`PipelineFile` holds what may be written; :class:`Pipeline` adds what the loader learned
-(warnings, where secrets are). Nothing here reads or checks: ``config.reader`` fills the structs,
-``config.cross_checks`` relates their keys, ``engine.plan.streams`` resolves them against a source's
-catalog.
+:class:`PipelineFile` has the keys of the file; :class:`Pipeline` adds what the loader found
+(warnings, secrets, line numbers). Class docstrings and descriptions are published by
+``config.schema``. Not here: reading (``config.reader``), rules between keys
+(``config.cross_checks``), resolving against a source's catalog (``engine.plan.streams``).
 """
 
 import re
@@ -131,10 +131,11 @@ class StreamOptions(StreamSettings, frozen=True, kw_only=True):
 
     @property
     def is_pattern(self) -> bool:
+        """Whether the name is a pattern for several streams."""
         return "*" in self.name or "?" in self.name
 
     def matches(self, stream: StreamId) -> bool:
-        """Of a pattern: a stream that is called so, or that the pattern fits."""
+        """Whether ``stream`` has this name (with or without its namespace), or fits the pattern."""
         if self.namespace:
             return self.namespace == stream.namespace and self._fits(stream.name)
         return self._fits(stream.name) or self._fits(str(stream))
@@ -340,10 +341,10 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Pipeline(PipelineFile, frozen=True, kw_only=True):
     """A pipeline file as read.
 
-    ``origin``: its file's name. ``dialect``: whose defaults hold. ``warnings``: what ``--lenient``
-    let pass, one line each. ``secret_paths``: dotted paths of values that the file calls secret or
-    that came from variables; ``secret_values``: those values, to be masked wherever text is written
-    (L10). ``lines``: where its keys and items stand, by dotted path."""
+    ``origin``: the file's name. ``dialect``: whose defaults apply. ``warnings``: faults that
+    ``--lenient`` ignored, one line each. ``secret_paths``: dotted paths of values that the file
+    marks as secret or that came from variables; ``secret_values``: those values, masked wherever
+    text is written (L10). ``lines``: line numbers of keys and items, by dotted path."""
 
     origin: str = ""
     dialect: Literal["penstock", "rapidbyte-v4"] = "penstock"
@@ -358,42 +359,43 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
             f"destination={self.destination.use!r}, ...)"
         )
 
-    def place(self, path: str) -> str | None:
-        """``shop.yaml:7`` for a dotted path, of the nearest key above it that the file has; None:
-        no file says anything of it."""
+    def position(self, path: str) -> str | None:
+        """The file and line of a dotted path, as ``shop.yaml:7``; where the file lacks it, of its
+        nearest parent. None where the file has neither."""
         while path:
             if path in self.lines:
                 return f"{self.origin}:{self.lines[path]}"
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return None
 
-    def wish(self, stream: StreamId) -> StreamSettings | None:
-        """What the user asked of a stream: its own entry over ``source.defaults``. None: the user
-        listed streams, and not this one, or excluded it."""
+    def stream_settings(self, stream: StreamId) -> StreamSettings | None:
+        """The user's settings of a stream: its entry in ``source.streams`` over
+        ``source.defaults``. None where the stream is excluded, or others are listed and it is
+        not."""
         if any(StreamOptions(name=name).matches(stream) for name in self.source.exclude):
             return None
         listed = self.source.streams
         defaults = self.source.defaults
         if listed is None:
             return defaults
-        found = [entry for entry in listed if entry.matches(stream)]
-        if not found:
+        matching = [entry for entry in listed if entry.matches(stream)]
+        if not matching:
             return None
-        closest = max(found, key=lambda e: (not e.is_pattern, bool(e.namespace), len(e.name)))
+        closest = max(matching, key=lambda e: (not e.is_pattern, bool(e.namespace), len(e.name)))
         return overlay(defaults, closest)
 
 
 def overlay(base: StreamSettings, over: StreamSettings) -> StreamSettings:
-    """``base`` with everything that ``over`` says. A mode said above hides the words below; types
-    are said column by column."""
-    said = {
+    """``base`` with the settings of ``over`` in place of its own. A mode in ``over`` hides the word
+    ``mode`` of ``base``; types are merged column by column."""
+    settings = {
         field: value
         for field in StreamSettings.__struct_fields__
         if (value := getattr(over, field)) is not None
     }
     modes = {"mode", "sync_mode", "destination_sync_mode"}
-    if modes & said.keys() and "mode" not in said:
-        said["mode"] = None
+    if modes & settings.keys() and "mode" not in settings:
+        settings["mode"] = None
     if over.types and base.types:
-        said["types"] = {**base.types, **over.types}
-    return msgspec.structs.replace(base, **said)
+        settings["types"] = {**base.types, **over.types}
+    return msgspec.structs.replace(base, **settings)

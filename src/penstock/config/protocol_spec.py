@@ -1,10 +1,10 @@
-"""Declares what a protocol's folder says of itself, and finds the folders.
+"""Defines the spec that each protocol's folder declares, and finds the specs.
 
 ``penstock/protocols/NAME/spec.py`` holds ``SPEC``, a :class:`ProtocolSpec`; a package there without
-such a module is no protocol. The folders are plug-ins of the layers below them as well: the
-pipeline file takes the keys that they declare, so the type stands here and they are found by their
-place, wherever the package was installed. Not here: what a protocol does (``protocols.contract``,
-loaded by ``protocols.load``). A spec imports nothing that costs time.
+such a module is no protocol. The type is defined in this layer, below the protocols, since the
+pipeline file accepts the keys that they declare; their folders are found by their location in the
+installed package, not imported by name. A spec must be quick to import. Not here: what a protocol
+does (``protocols.contract``, loaded by ``protocols.load``).
 """
 
 import pkgutil
@@ -26,9 +26,10 @@ ROOT = "penstock.protocols"
 
 
 class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that declare a source and run in a package made for them. ``endings``: of such a file;
-    ``package`` and ``script``: of the environment that all of them share; ``wrapper``: the module
-    in the folder that the environment's Python runs, with the file as its first argument."""
+    """Manifest files that declare a source, which a shared package runs. ``endings``: of such a
+    file's name; ``package`` and ``script``: of the environment that all of them share; ``wrapper``:
+    the module of the protocol's folder that the environment's Python runs, with the file as its
+    first argument."""
 
     endings: tuple[str, ...]
     package: str
@@ -37,10 +38,10 @@ class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """Penstock as a connector of the protocol (``penstock serve``); the folder's ``serve`` module
-    words what its host hears (``contract.TargetHost``, ``contract.DestinationHost``).
-    ``on_data_error``: where the host's configuration is silent. ``appends``: tables into which rows
-    are appended by default, because a merge would hold back the states to the end."""
+    """How Penstock acts as a connector of the protocol (``penstock serve``); the folder's ``serve``
+    module writes the messages to the host (``contract.TargetHost``, ``contract.DestinationHost``).
+    ``on_data_error``: the default of that key. ``appends``: table formats into which rows are
+    appended by default, since with a merge no state could be acked before the end."""
 
     verb: Literal["target", "destination"]
     on_data_error: Literal["fail", "dlq"]
@@ -48,16 +49,18 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol, as far as names, keys and help need it. ``source`` and ``destination``: what its
-    connectors are called in a sentence. ``sources``, ``destinations``, ``transforms``: how their
-    names begin. ``own_names``: they are packages by their own name, whatever that begins with.
-    ``known``: well-known packages, ``images``: connectors that exist as container images only, each
-    with what does the same; both for did-you-mean, a name that is missing runs all the same.
-    ``components``: its connectors are WebAssembly components, found by ``find`` (name, environment,
-    home folder; raises ``ConfigError``) and known by a bare name. ``catalog_file``: a source takes
-    ``source.catalog``. ``retried``: why ``attempts`` and ``backoff`` mean something to it.
-    ``source_keys``, ``destination_keys``: keys of its own in the pipeline file; one name means one
-    thing in all protocols. Their values reach it where they differ from the default, as
+    """A protocol's names, keys and options, all that config and help need of it.
+
+    ``source`` and ``destination``: the nouns for its connectors in messages. ``sources``,
+    ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
+    a package of exactly its name, with any prefix. ``known``: well-known packages, ``images``:
+    connectors that exist as container images only, each with an alternative; both for suggestions
+    only, other names run too. ``components``: its connectors are WebAssembly components, which have
+    no protocol prefix and are found by ``find`` (name, environment, home folder; raises
+    ``ConfigError``). ``catalog_file``: a source takes ``source.catalog``. ``retried``: a clause
+    that says why ``attempts`` and ``backoff`` apply; None: they do not. ``source_keys``,
+    ``destination_keys``: the protocol's own keys of the pipeline file; a key of one name means the
+    same in all protocols. Values that differ from the default are passed as
     ``ReadRequest.abilities`` and ``WriteRequest.options``."""
 
     name: str
@@ -80,21 +83,22 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """How the names of sources and destinations begin, a source's first."""
+        """The prefixes of connector names, those of sources first."""
         return (*self.sources, *self.destinations)
 
     def called(self, role: EndpointRole) -> str:
-        """``a Singer tap (use: singer:NAME)``."""
+        """The noun for a connector of ``role``, as ``a Singer tap (use: singer:NAME)``."""
         word = self.source if role == "source" else self.destination
         return f"{word} (use: {self.name}:NAME)"
 
     def keys(self, role: EndpointRole) -> type[Section] | None:
+        """The protocol's own keys in the section of ``role``; None: none."""
         return self.source_keys if role == "source" else self.destination_keys
 
 
 @cache
 def specs() -> Mapping[str, ProtocolSpec]:
-    """Every protocol by name: those whose connectors are processes first, each kind by name."""
+    """All protocols by name; those whose connectors are processes first, then by name."""
     found: list[ProtocolSpec] = []
     for folder in pkgutil.iter_modules(import_module(ROOT).__path__):
         module = f"{ROOT}.{folder.name}"
@@ -106,7 +110,7 @@ def specs() -> Mapping[str, ProtocolSpec]:
 
 
 def spec_of(name: str) -> ProtocolSpec:
-    """Raises ``ConfigError`` (``config.unknown_protocol``)."""
+    """The spec of the protocol ``name``. Raises ``ConfigError`` (``config.unknown_protocol``)."""
     found = specs().get(name)
     if found is None:
         raise ConfigError(
@@ -118,7 +122,7 @@ def spec_of(name: str) -> ProtocolSpec:
 
 
 def keys_of(role: EndpointRole) -> dict[str, mi.Field]:
-    """The keys that protocols add to the section of this role, by name."""
+    """The keys that protocols add to the section of ``role``, by name."""
     found: dict[str, mi.Field] = {}
     for spec in specs().values():
         declared = spec.keys(role)

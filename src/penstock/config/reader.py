@@ -1,10 +1,11 @@
-"""Nodes -> structs, collecting every fault on the way. Knows types, no keys.
+"""Reads YAML nodes into the structs of the pipeline file, and collects every fault.
 
-A struct is built as soon as its own keys are sound and is then handed to ``config.cross_checks``,
-so that one bad section hides no fault of another. Texts that came from variables are never shown:
-messages quote what the file says (``${NAME}``), and nothing at all inside a connector's ``config``.
-Neighbours: ``config.yaml_nodes`` gives nodes, ``config.converters`` reads sizes, modes and the
-like, ``config.load`` turns the faults into one error.
+Works by the structs' types. A struct whose keys are all valid is built and passed to the rules of
+``config.cross_checks``, so that a faulty section hides no fault of another. Values of variables are
+never shown: messages quote the file's own text (``${NAME}``), and nothing inside a connector's
+``config`` (L10). Not here: the keys (``config.pipeline``). Neighbours: ``config.yaml_nodes`` parses
+the nodes, ``config.converters`` reads sizes, modes and the like, ``config.load`` turns the faults
+into one error.
 """
 
 import re
@@ -23,13 +24,13 @@ from penstock.config.variables import Substituted, Variables, is_harmless
 from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
-"""What a faulty node reads as; its fault is in ``problems``."""
+"""The value of a faulty node, whose fault is in ``problems``."""
 
 Fault = tuple[str, str]
 """(key within the struct or "", message)"""
 
 Rule = Callable[[Any], tuple[Any, list[Fault]]]
-"""What becomes of a struct whose own keys are sound, and what is wrong between them."""
+"""Completes a struct whose keys are valid one by one, and returns the faults between them."""
 
 # Names of properties whose value is masked even where it looks like a number or a plain word.
 _SECRET_KEY = re.compile(
@@ -40,9 +41,9 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
 class Dialect(NamedTuple):
-    """Whose rules hold. ``aliases``: (dotted path, word) -> word; ``defaults``: dotted path ->
-    what holds where a file is silent; ``lenient``: unknown keys are warnings; ``null_is_absent``:
-    a key with nothing after it always means its default."""
+    """The rules of one format of the file. ``aliases``: (dotted path, word) -> word; ``defaults``:
+    dotted path -> the default in this format; ``lenient``: unknown keys are warnings;
+    ``null_is_absent``: a key without a value always means its default."""
 
     name: str
     rules: Mapping[type, tuple[Rule, ...]]
@@ -53,7 +54,8 @@ class Dialect(NamedTuple):
 
 
 def join(path: str, key: str | int) -> str:
-    """Dotted path of a key or an item: ``source.streams[0].name``, ``config["a.b"]``."""
+    """The dotted path of a key or an item below ``path``: ``source.streams[0].name``,
+    ``config["a.b"]``."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     if not _PLAIN_KEY.fullmatch(key):
@@ -62,12 +64,13 @@ def join(path: str, key: str | int) -> str:
 
 
 Literal = Callable[["Reader", Node, str], Any]
-"""Reads a key that takes a literal of its own: (reader, node, dotted path) -> value or BAD."""
+"""A converter for a key with a syntax of its own: (reader, node, dotted path) -> value or BAD."""
 
 
 class Reader:
-    """One reading of one document. ``literals``: converters by name (``config.converters``).
-    ``folder``: where relative paths of files start; None: they are not looked for."""
+    """Reads one document, once. ``literals``: converters by name (``config.converters``).
+    ``folder``: where relative paths of files start; None: files are not looked for. ``given``: the
+    dotted paths of the keys that the file has."""
 
     def __init__(
         self,
@@ -91,16 +94,18 @@ class Reader:
         self._lenient = lenient or dialect.lenient
 
     def read(self, root: Node, kind: type[Any]) -> Any:
-        """The document as ``kind``; :data:`BAD` where something kept it from being built."""
+        """Reads the document as a ``kind``; :data:`BAD` where a fault prevents it."""
         return self.value(root, mi.type_info(kind), "")
 
     def problem(self, node: Node, text: str) -> EllipsisType:
+        """Records a fault at ``node``; returns :data:`BAD`."""
         self.problems.append((node.line, text))
         return BAD
 
     # -- scalars
     def scalar(self, node: Scalar, path: str, kept: tuple[str, ...] = ()) -> Substituted | None:
-        """None: a variable is missing (told)."""
+        """Resolves the variables of a scalar and records its secrets. None: a variable is missing,
+        which is recorded as a fault."""
         found = self._variables.resolve(node, kept)
         for text in found.problems:
             self.problem(node, f"{text} ({path})")
@@ -111,8 +116,8 @@ class Reader:
         return None if found.problems else found
 
     def _secrets(self, node: Scalar, path: str, found: Substituted) -> list[str]:
-        """What of a scalar must be masked: all of it where the file says so, else the values of its
-        variables, but for a harmless one that is the whole scalar."""
+        """The texts of a scalar that must be masked: all of it where the file marks it secret, else
+        the values of its variables, apart from a harmless value that is the whole scalar."""
         if node.secret:
             return [text for text in (found.text, *found.secrets) if text]
         harmless = len(found.secrets) == 1 and found.secrets[0] == found.text
@@ -121,7 +126,8 @@ class Reader:
         return list(found.secrets)
 
     def text(self, node: Node, path: str, what: str = "text", kept: tuple[str, ...] = ()) -> Any:
-        """Text. A number or a truth value is taken as it is written: a stream may be 2024."""
+        """Reads a text. A number or a boolean is taken as it is written: a stream may be named
+        2024."""
         if not isinstance(node, Scalar):
             return self.wrong(node, path, what)
         found = self.scalar(node, path, kept)
@@ -130,7 +136,7 @@ class Reader:
         return self.wrong(node, path, what) if found.value is None else found.text
 
     def plain(self, node: Node, path: str, what: str, wanted: type[Any] | tuple[Any, ...]) -> Any:
-        """A scalar of one of the wanted types; a truth value is no number."""
+        """Reads a scalar of one of the ``wanted`` types; a boolean is not taken for a number."""
         if not isinstance(node, Scalar):
             return self.wrong(node, path, what)
         found = self.scalar(node, path)
@@ -142,10 +148,12 @@ class Reader:
         return found.value
 
     def wrong(self, node: Node, path: str, what: str) -> EllipsisType:
+        """Records that the value at ``path`` must be ``what``; returns :data:`BAD`."""
         return self.problem(node, f"{path or 'the file'} must be {what}, not {shown(node)}")
 
     # -- structure
     def value(self, node: Node, kind: mi.Type, path: str) -> Any:
+        """Reads a value of the type ``kind``."""
         if isinstance(kind, mi.Metadata):
             literal = (kind.extra or {}).get("literal")
             if literal is not None:
@@ -168,6 +176,7 @@ class Reader:
         return self.data(node, path)
 
     def word(self, node: Node, path: str, known: list[str]) -> Any:
+        """Reads one of the words ``known``, or an alias of one."""
         text = self.text(node, path, f"one of {', '.join(known)}")
         if text is BAD:
             return BAD
@@ -181,6 +190,7 @@ class Reader:
         )
 
     def items(self, node: Node, path: str, read: Callable[[Node, str], Any]) -> Any:
+        """Reads a list, each item by ``read``, into a tuple."""
         if not isinstance(node, yaml_nodes.Sequence):
             return self.wrong(node, path, "a list")
         self.lines.update((join(path, i), item.line) for i, item in enumerate(node.items))
@@ -188,6 +198,7 @@ class Reader:
         return BAD if any(v is BAD for v in found) else tuple(found)
 
     def struct(self, node: Node, kind: mi.StructType, path: str) -> Any:
+        """Reads a mapping into a struct and applies the dialect's rules to it."""
         if not isinstance(node, yaml_nodes.Mapping):
             if isinstance(node, Scalar) and any(f.encode_name == "use" for f in kind.fields):
                 return self.problem(
@@ -220,9 +231,9 @@ class Reader:
         if declared is not None:
             own = {n: values.pop(n) for n in list(values) if n not in kind.cls.__struct_fields__}
             values[declared] = {n: v for n, v in own.items() if v != fields[n].default}
-        return self._ruled(kind.cls, kind.cls(**values), node, nodes, path)
+        return self._apply_rules(kind.cls, kind.cls(**values), node, nodes, path)
 
-    def _ruled(
+    def _apply_rules(
         self, cls: type, built: Any, node: Node, nodes: Mapping[str, Node], path: str
     ) -> Any:
         sound = True
@@ -234,7 +245,8 @@ class Reader:
         return built if sound else BAD
 
     def _is_absent(self, node: Node, field: mi.Field, path: str) -> bool:
-        """A key with nothing after it: its default, unless silence there could be misread."""
+        """Whether a key has no value, so that its default applies. Where an empty key could be
+        misunderstood (``null`` of ``sections.key``), it is a fault too."""
         if field.required or not isinstance(node, Scalar) or not node.plain:
             return False
         if "${" in node.text:
@@ -253,7 +265,8 @@ class Reader:
         return True
 
     def _unknown(self, key: Scalar, path: str, known: Mapping[str, Any]) -> str | None:
-        """Gives the key that was probably meant, where that is told as a fault."""
+        """Records an unknown key, as a warning or a fault. Returns the known key that was probably
+        meant, if it is a fault."""
         place = f" in {path}" if path else ""
         text = f"unknown key '{key.text}'{place}; {hint(key.text, known, 'known keys')}"
         if self._lenient:
@@ -263,8 +276,7 @@ class Reader:
         return closest(key.text, known)
 
     def _entries(self, node: yaml_nodes.Mapping) -> list[tuple[Scalar, Node]]:
-        """The mapping's entries, those of ``<<`` included; what stands in the mapping itself
-        wins."""
+        """The mapping's entries with those merged by ``<<``; its own entries win."""
         own = [(k, v) for k, v in node.items if k.text != "<<" or not k.plain]
         if len(own) == len(node.items):
             return own
@@ -301,7 +313,7 @@ class Reader:
         return BAD if any(v is BAD for v in found.values()) else found
 
     def data(self, node: Node, path: str) -> Any:
-        """Plain data, as a connector's config is."""
+        """Reads free data, such as a connector's config: scalars, lists and dictionaries."""
         if isinstance(node, Scalar):
             found = self.scalar(node, path)
             return BAD if found is None else found.value
@@ -312,17 +324,18 @@ class Reader:
 
 
 def is_variable(node: Node) -> bool:
+    """Whether the node is a scalar with a ``${``."""
     return isinstance(node, Scalar) and "${" in node.text
 
 
 def quoted(node: Node) -> str:
-    """The reference that a scalar is, as the file writes it."""
+    """A scalar with a reference, quoted as the file writes it."""
     assert isinstance(node, Scalar)
     return node.text if len(node.text) <= 60 else "a variable"
 
 
 def shown(node: Node) -> str:
-    """A node in a message: what the file says, never what a variable holds."""
+    """A node for a message: the file's own text, never a variable's value (L10)."""
     if isinstance(node, yaml_nodes.Sequence):
         return "a list"
     if isinstance(node, yaml_nodes.Mapping):
@@ -336,7 +349,8 @@ def shown(node: Node) -> str:
 
 
 def _fields(kind: mi.StructType) -> tuple[dict[str, mi.Field], str | None]:
-    """Keys that a section takes, in order; and the field that holds those of protocols, if any."""
+    """The keys of a section, in order, and the name of the field for the protocols' keys, if the
+    section has one."""
     found: dict[str, mi.Field] = {}
     declared: str | None = None
     for field in kind.fields:

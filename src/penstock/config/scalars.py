@@ -1,4 +1,4 @@
-"""Scalars: the type YAML gives a plain one, and the literals for sizes and durations.
+"""Parses scalars: types plain YAML scalars, and reads sizes and durations.
 
 Plain scalars follow YAML 1.2's core schema, narrowed to what JSON can hold, because a connector
 gets its config as JSON: dates stay text, so do ``yes``/``no``, numbers with a leading zero
@@ -30,8 +30,8 @@ DURATION_FORMS = "a duration such as 30s, 5m, 1h30m or a number of seconds"
 
 
 def plain(text: str) -> Plain:
-    """The value of a plain YAML scalar. Structure (``[1]``, ``a: b``) is text here: a scalar can
-    never become a list or a mapping."""
+    """The typed value of a plain YAML scalar. The text of a structure (``[1]``, ``a: b``) stays
+    text: a scalar never becomes a list or a mapping."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -53,8 +53,8 @@ def _fits_64_bits(number: int, text: str) -> int | str:
 
 
 def parse_size(value: Plain) -> int | None:
-    """Bytes, from ``512mb`` (units of 1024, any case) or a number of bytes; None where it is
-    neither."""
+    """Parses a size to bytes: ``512mb`` (units of 1024, any case) or a number of bytes; None where
+    ``value`` is neither."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -69,7 +69,8 @@ def parse_size(value: Plain) -> int | None:
 
 
 def parse_duration(value: Plain) -> float | None:
-    """Seconds, from ``30s``, ``1h30m`` or a number of seconds; None where it is neither."""
+    """Parses a duration to seconds: ``30s``, ``1h30m`` or a number of seconds; None where ``value``
+    is neither."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

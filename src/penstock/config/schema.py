@@ -1,8 +1,8 @@
-"""The JSON Schema of the pipeline file, for editors (``penstock schema``).
+"""Generates the JSON Schema of the pipeline file, for editors (``penstock schema``).
 
-Made from the structs, whose descriptions it carries. Where the reader takes more than a struct's
-type says (``512mb``, ``id`` for ``[[id]]``), the literal's own schema stands in. Wherever a file
-may hold a number, a truth value or one of several words, it may also hold ``${NAME}``.
+Made from the structs, with their docstrings and descriptions. A key with a syntax of its own
+(``512mb``, ``id`` for ``[[id]]``) gets its literal's schema in place of its type's. Wherever the
+file may have a number, a boolean or one of several words, ``${NAME}`` is allowed too.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def pipeline_json_schema() -> dict[str, Any]:
     """A JSON Schema (draft 2020-12) of the pipeline file."""
     (root,), defs = msgspec.json.schema_components([PipelineFile], ref_template="#/$defs/{name}")
     for name in ("MaxRejected", "DataType", "Field", "Kind"):
-        del defs[name]  # their literals say how they are written
+        del defs[name]  # their literals' schemas are used instead
     defs["Variable"] = {
         "type": "string",
         "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
@@ -111,7 +111,7 @@ def pipeline_json_schema() -> dict[str, Any]:
 
 
 def _declared(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The same keys, and in their place those that protocols declare."""
+    """The properties, with the protocols' own keys in place of the field that holds them."""
     for name, schema in properties.items():
         role: EndpointRole | None = schema.get("x-declared")
         if role is None:
@@ -123,7 +123,7 @@ def _declared(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _finish(schema: Any) -> Any:
-    """Literals replaced, variables allowed, in any place of a schema."""
+    """Replaces literals by their schemas and allows variables, at every level of a schema."""
     if isinstance(schema, list):
         return [_finish(item) for item in schema]
     if not isinstance(schema, dict):

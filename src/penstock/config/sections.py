@@ -1,7 +1,9 @@
-"""The small sections of the pipeline file: permissions, limits, state, log, Spark, timeouts, load.
+"""Defines the small sections of the pipeline file: permissions, limits, state, log, Spark,
+timeouts, load.
 
-Shapes, defaults and descriptions only; ``config.pipeline`` puts them together, ``config.reader``
-fills them, ``config.schema`` publishes the descriptions. Sizes are bytes, durations seconds.
+Types, defaults and descriptions only. Sizes are bytes, durations seconds. Neighbours:
+``config.pipeline`` combines the sections, ``config.reader`` fills them, ``config.schema`` publishes
+docstrings and descriptions.
 """
 
 from typing import Annotated, Any, Literal
@@ -19,11 +21,11 @@ def key(
     declared: str | None = None,
     examples: list[Any] | None = None,
 ) -> msgspec.Meta:
-    """A key's description; ``literal``: which converter of ``config.reader`` reads it; ``null``:
-    what to say where the key is written with nothing after it (absent: its default holds);
-    ``declared``: no key, but the place of those that protocols declare for this role."""
-    said = (("literal", literal), ("null", null), ("declared", declared))
-    extra = {k: v for k, v in said if v is not None}
+    """Describes a key. ``literal``: the converter in ``config.converters`` that reads it; ``null``:
+    the advice where the key has no value (absent: its default applies); ``declared``: this field
+    is no key, it holds the keys that protocols declare for this role; ``examples``: for editors."""
+    options = (("literal", literal), ("null", null), ("declared", declared))
+    extra = {k: v for k, v in options if v is not None}
     return msgspec.Meta(
         description=description,
         extra=extra or None,
@@ -42,8 +44,8 @@ _DEFAULTS_HOLD = "remove the key, or give a value"
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of every part of the pipeline file. Its repr names keys and shows no values: any of
-    them may be a secret."""
+    """Base of every section of the pipeline file. The repr has keys without values, any of which
+    may be a secret (L10)."""
 
     def __repr__(self) -> str:
         given = (f for f in self.__struct_fields__ if getattr(self, f) is not None)
@@ -128,8 +130,8 @@ class Permissions(Section, frozen=True, kw_only=True):
     ] = None
 
     def asked(self) -> dict[str, tuple[str, ...]]:
-        """What the user narrowed, by dotted key: whoever runs the connector enforces each entry or
-        refuses the run (L10)."""
+        """The permissions that the file sets, by dotted key. Each must be enforced, or the run
+        refused (L10)."""
         network, env, fs = self.network, self.env, self.fs
         entries = {
             "network.allowed_hosts": network.allowed_hosts if network else None,
@@ -140,7 +142,7 @@ class Permissions(Section, frozen=True, kw_only=True):
 
 
 MAX_DEAD_LETTERS = 1 << 30
-"""Bytes, where ``Limits.max_dead_letters`` is not said."""
+"""The default of ``Limits.max_dead_letters``, in bytes."""
 
 
 class Limits(Section, frozen=True, kw_only=True):
@@ -184,7 +186,8 @@ class Limits(Section, frozen=True, kw_only=True):
     ] = None
 
     def asked(self) -> dict[str, int]:
-        """What the user limited, by key: enforced, or the run is refused (L10)."""
+        """The limits that the file sets, by key. Each must be enforced, or the run refused
+        (L10)."""
         entries = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: limit for name, limit in entries.items() if limit is not None}
 

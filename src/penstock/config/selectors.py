@@ -1,4 +1,4 @@
-"""Names on the command line: streams, cursors, keys, configurations.
+"""Parses the values of command-line options: streams, cursors, keys, configurations.
 
 Streams are ``name``, ``namespace.name`` or JSON (``{"namespace": "a.b", "name": "c"}``); a cursor
 is a field or a JSON path (``["meta", "updated_at"]``); keys are ``field``, ``a,b``, a JSON path or
@@ -24,12 +24,12 @@ _PATH_HINT = 'a nested field is a JSON list, as in \'["metadata","updated_at"]\'
 
 
 def option_error(option: str, what: str, advice: str | None = None) -> ConfigError:
-    """Usage: an option of a command is wrong."""
+    """Builds the error of a wrong command-line option (``config.option``)."""
     return ConfigError(f"{option}: {what}", code="config.option", where=option, hint=advice)
 
 
 def parse_streams(text: str, option: str = "--streams") -> tuple[StreamOptions, ...]:
-    """``a,b``, JSON of one stream or of a list. Raises ``ConfigError``."""
+    """Parses streams: ``a,b``, or JSON of one stream or of a list. Raises ``ConfigError``."""
     if text.lstrip()[:1] in ("{", "["):
         raw = _json(text, option, _STREAM_HINT)
         found = tuple(_stream(item, option) for item in (raw if isinstance(raw, list) else [raw]))
@@ -44,7 +44,7 @@ def parse_streams(text: str, option: str = "--streams") -> tuple[StreamOptions, 
 
 
 def parse_stream(text: str, option: str = "--stream") -> StreamOptions:
-    """One stream. Raises ``ConfigError``."""
+    """Parses exactly one stream. Raises ``ConfigError``."""
     found = parse_streams(text, option)
     if len(found) != 1:
         raise option_error(option, "names more than one stream", _STREAM_HINT)
@@ -52,8 +52,8 @@ def parse_stream(text: str, option: str = "--stream") -> StreamOptions:
 
 
 def find_stream(selector: StreamOptions, known: Iterable[StreamId]) -> StreamId:
-    """The stream that is meant, among those there are. A stream whose whole name it is goes before
-    one whose ``namespace.name`` it is. Raises ``ConfigError`` (``config.unknown_stream``,
+    """The stream of ``known`` that ``selector`` names. A stream whose name it is wins over one
+    whose ``namespace.name`` it is. Raises ``ConfigError`` (``config.unknown_stream``,
     ``config.ambiguous_stream``)."""
     streams = list(known)
     matching = [s for s in streams if selector.matches(s)]
@@ -82,7 +82,7 @@ def _near(shown: str, streams: list[StreamId]) -> str:
 
 
 def parse_cursor(text: str, option: str = "--cursor-field") -> FieldPath:
-    """One field or one JSON path. Raises ``ConfigError``."""
+    """Parses a cursor: one field or one JSON path. Raises ``ConfigError``."""
     if text.lstrip().startswith("["):
         return _path(_json(text, option, _PATH_HINT), option)
     if "," in text:
@@ -93,8 +93,8 @@ def parse_cursor(text: str, option: str = "--cursor-field") -> FieldPath:
 
 
 def parse_keys(text: str, option: str = "--primary-key") -> tuple[FieldPath, ...]:
-    """``a,b`` (two fields), ``["meta","id"]`` (one path), ``[["meta","id"],["shop"]]`` (two
-    paths). Raises ``ConfigError``."""
+    """Parses a primary key: ``a,b`` (two fields), ``["meta","id"]`` (one path),
+    ``[["meta","id"],["shop"]]`` (two paths). Raises ``ConfigError``."""
     if text.lstrip().startswith("["):
         raw = _json(text, option, _PATH_HINT)
         if isinstance(raw, list) and raw and all(isinstance(p, list) for p in raw):
@@ -107,7 +107,8 @@ def parse_keys(text: str, option: str = "--primary-key") -> tuple[FieldPath, ...
 
 
 def parse_config(text: str, option: str = "--config") -> dict[str, Any]:
-    """A JSON object, or ``@FILE`` that holds one. Raises ``ConfigError``."""
+    """Parses a configuration: a JSON object, or ``@FILE`` with one. Raises ``ConfigError``, which
+    quotes no value of it (L10)."""
     advice = "give a JSON object, as in '{\"count\": 100}', or @FILE"
     if text.startswith("@"):
         try:

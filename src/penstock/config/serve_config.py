@@ -1,5 +1,6 @@
-"""The configuration of ``penstock serve``: what another platform is told that we take, and the
-pipeline that it makes. Reads no file but the configuration's own.
+"""Defines and reads the configuration of ``penstock serve``, and builds its pipeline.
+
+Not here: the messages to the host platform (``protocols/*/serve``).
 """
 
 from pathlib import Path
@@ -56,7 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def pipeline_of(
         self, protocol: str, streams: tuple[StreamOptions, ...] | None = None
     ) -> Pipeline:
-        """``protocol``: of whoever feeds us. Raises ``ConfigError``."""
+        """Builds the pipeline whose source is the host. ``protocol``: the host's; ``streams``: its
+        streams, None: not known yet. Raises ``ConfigError``."""
         served = spec_of(protocol).served
         assert served is not None
         options: dict[str, str | None] = {
@@ -94,7 +96,8 @@ def schema() -> dict[str, Any]:
 
 
 def read_settings(path: str | None, to: str | None) -> Settings:
-    """``to``: a destination given beside the file or in its place. Raises ``ConfigError``."""
+    """Reads the configuration file ``path`` (None: there is none). ``to``: the destination from the
+    command line, which overrides the file's. Raises ``ConfigError``."""
     raw: dict[str, Any] = {}
     if path is not None:
         try:

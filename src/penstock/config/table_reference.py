@@ -1,14 +1,15 @@
-"""``use``: splitting what names a table and its place (``parquet:./lake``) into the table and its
-config. What names a connector is left as it is written: ``connectors`` reads it.
+"""Splits a ``use`` that names a table and its place (``parquet:./lake``) into format and config.
+
+Not here: the names of connectors (``connectors.reference``).
 """
 
 TABLES = {"parquet": "path", "delta": "path"}
-"""Tables that Spark writes, and the key of their config that says where."""
+"""The table formats that Spark writes, each with the config key of its place."""
 
 
 def split_table(use: str) -> tuple[str, str, str] | None:
-    """(table, config key, place) of ``parquet:./lake``; None where ``use`` names no table together
-    with its place."""
+    """(format, config key, place) of ``parquet:./lake``; None where ``use`` is not a table format
+    with a place."""
     table, colon, place = use.partition(":")
     if not colon or table not in TABLES:
         return None
@@ -16,7 +17,7 @@ def split_table(use: str) -> tuple[str, str, str] | None:
 
 
 def without_password(url: str) -> str:
-    """A URL that may be shown and hashed: no password, no query."""
+    """``url`` without password and query, safe to show and to hash (L10)."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("?")[0].partition("/")
     login, at, host = authority.rpartition("@")

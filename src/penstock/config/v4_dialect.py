@@ -1,4 +1,4 @@
-"""Rapidbyte v4's pipeline file: how it is told from Penstock's own, and where its defaults differ.
+"""Recognises Rapidbyte v4's pipeline files, and defines where their rules and defaults differ.
 
 Both formats say ``version: "1.0"`` and Penstock's keys are a superset. A file is v4's when it has
 ``destination.write_mode``, which v4 requires, and every ``use`` in it is a v4 reference
@@ -37,7 +37,7 @@ _ALIASES = {("destination.schema_evolution.removed_column", "add"): "ignore"}
 
 
 def is_v4(root: Node) -> bool:
-    """Told from the shapes alone, before any variable is known."""
+    """Whether the file is Rapidbyte v4's, by its keys alone, before variables are resolved."""
     if not isinstance(root, yaml_nodes.Mapping):
         return False
     source, destination = root.get("source"), root.get("destination")

@@ -1,16 +1,16 @@
-"""``${NAME}`` in scalars, and files of variables (``--env-file``).
+"""Substitutes ``${NAME}`` in scalars, and reads files of variables (``--env-file``).
 
-A variable gives a value to one scalar; it never adds structure, because it is put in after the
-YAML is parsed. What came from a variable is remembered, to be masked wherever text is written,
-but for what :func:`is_harmless` under a key that speaks of no secret.
+A variable gives a value to one scalar; it never adds structure, since it is substituted after the
+YAML is parsed. Values of variables are recorded, and masked wherever text is written (L10), apart
+from those that :func:`is_harmless` accepts under a key whose name does not suggest a secret.
 
     port: ${PGPORT}              the whole of a plain scalar: the type YAML gives the value
     url: "${HOST}", a${HOST}b    inside a longer or quoted scalar: text
     ${NAME:-default}             where NAME is unset or empty
     $${NAME}                     the text ${NAME}
 
-One key has a name of its own that is no variable (``destination.namespace``: SOURCE_NAMESPACE): it
-stays as it is written there, whatever the environment holds, and is a variable everywhere else.
+In one key a name is not a variable (SOURCE_NAMESPACE in ``destination.namespace``): there the
+reference stays as written, even if the environment has such a variable.
 
 A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
 is; in quotes it is the empty text.
@@ -40,7 +40,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 @dataclass(slots=True)
 class Substituted:
-    """``secrets``: the values of the variables used, empty ones left out."""
+    """A scalar after substitution: its typed ``value`` and its ``text``. ``variables``: the names
+    used; ``secrets``: their values, empty ones left out."""
 
     value: Plain
     text: str
@@ -50,16 +51,16 @@ class Substituted:
 
 
 class Variables:
-    """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape
-    and leaves what is no reference as it stands."""
+    """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape,
+    and leaves text that is no reference unchanged."""
 
     def __init__(self, values: Mapping[str, str], *, v4: bool = False) -> None:
         self._values = values
         self._pattern = _V4_REFERENCE if v4 else _REFERENCE
 
     def resolve(self, scalar: Scalar, kept: tuple[str, ...] = ()) -> Substituted:
-        """The scalar's value. A variable that is missing is a problem, and the value unusable.
-        ``kept``: names that are no variables in this place and stay as they are written."""
+        """Substitutes the variables of ``scalar``. A missing variable is a problem; the value must
+        not be used then. ``kept``: names that are not variables in this key and stay as written."""
         if "${" not in scalar.text:
             value = plain(scalar.text) if scalar.plain else scalar.text
             return Substituted(value, scalar.text)
@@ -116,7 +117,7 @@ def is_plain(value: str) -> bool:
 
 
 def read_env_file(path: str | Path) -> dict[str, str]:
-    """Variables of a file of ``NAME=value`` lines: comments, ``export``, single quotes (as they
+    """Reads a file of ``NAME=value`` lines: comments, ``export``, single quotes (as they
     stand), double quotes (``\\n``, ``\\t``, ``\\"``, ``\\\\``); a quoted value may span lines.
     Raises ``ConfigError``; its messages never show a value."""
     name = str(path)
@@ -155,7 +156,7 @@ def read_env_file(path: str | Path) -> dict[str, str]:
 def _assignment(
     text: str, at: int, end: int, name: str, values: dict[str, str], problems: list[str]
 ) -> int:
-    """Reads the assignment that begins at ``at``; gives where the next line begins."""
+    """Reads the assignment at offset ``at``; returns the offset of the next line."""
     where = f"{name}:{text.count(chr(10), 0, at) + 1}"
     match = _ASSIGNMENT.match(text, at, end)
     if match is None:
@@ -186,7 +187,7 @@ def _unescape(text: str) -> str:
 
 
 def merged(env: Mapping[str, str], files: Iterable[str | Path]) -> dict[str, str]:
-    """The environment over the files; a later file over an earlier one."""
+    """Merges variables: the environment overrides the files, a later file an earlier one."""
     values: dict[str, str] = {}
     for path in files:
         values.update(read_env_file(path))

@@ -1,11 +1,12 @@
-"""YAML text -> nodes with positions. What they mean is ``config.reader``'s business.
+"""Parses YAML text into nodes with line numbers.
 
-Built on the parser's events, so that nesting is bounded (libyaml's own composer overflows the
-stack), quoting is known, and tags construct nothing. Two keys of one name, tags, several documents
-and aliases that would blow up are faults; syntax faults are told in plain words.
+Works on the parser's events, so that nesting is bounded (libyaml's own composer overflows the
+stack), quoting is known, and tags construct nothing. Duplicate keys, tags, several documents and
+aliases that expand without bound are faults; syntax errors are reworded. Not here: what the nodes
+mean (``config.reader``).
 
-The braces of ``${NAME}`` would end a plain scalar inside ``{ }`` and ``[ ]``: the parser is shown
-private-use characters in their place, one for one, so that positions hold.
+The braces of ``${NAME}`` would end a plain scalar inside ``{ }`` and ``[ ]``: for the parser they
+are replaced by private-use characters, one for one, so that positions stay right.
 """
 
 import re
@@ -29,7 +30,7 @@ _TAGS = {
     "!": "str",
 }
 
-_SECRET = "!secret"  # to be masked wherever text is written, whatever its key
+_SECRET = "!secret"  # the tag of a value that is masked under any key
 
 _PLAIN_WORDS = (
     ("found character that cannot start any token", "this character cannot start a value"),
@@ -51,8 +52,8 @@ _REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
 
 @dataclass(slots=True, eq=False)
 class Scalar:
-    """``plain``: unquoted and untagged, so its type is read from its text. ``secret``: the file
-    says so (``!secret``)."""
+    """A scalar. ``plain``: unquoted and untagged, so that its text decides its type. ``secret``: it
+    has the tag ``!secret``."""
 
     text: str
     plain: bool
@@ -62,12 +63,16 @@ class Scalar:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
+    """A list of nodes."""
+
     line: int
     items: list["Node"] = field(default_factory=list["Node"])
 
 
 @dataclass(slots=True, eq=False)
 class Mapping:
+    """A mapping of keys to nodes, in order; duplicate keys are kept."""
+
     line: int
     items: list[tuple[Scalar, "Node"]] = field(default_factory=list[tuple[Scalar, "Node"]])
 
@@ -80,12 +85,15 @@ Node = Scalar | Sequence | Mapping
 
 @dataclass(slots=True)
 class Document:
+    """A parsed file, and the faults that leave its tree usable, as (line, text)."""
+
     root: Node
     problems: list[tuple[int, str]]
 
 
 def decode(raw: bytes, name: str) -> str:
-    """UTF-8 (a BOM is dropped). Raises ``ConfigError`` with the line of the first bad byte."""
+    """Decodes UTF-8 (a BOM is dropped). Raises ``ConfigError`` with the line of the first bad
+    byte."""
     if len(raw) > MAX_BYTES:
         raise ConfigError(
             f"{name} is {len(raw)} bytes long; a pipeline file has at most {MAX_BYTES}",
@@ -105,9 +113,8 @@ def decode(raw: bytes, name: str) -> str:
 
 
 def compose(text: str, name: str) -> Document:
-    """The nodes of the one document in ``text``. Faults that leave the tree whole (a doubled key,
-    a tag) are returned; those that do not raise ``ConfigError`` (``config.yaml``, or
-    ``config.empty``)."""
+    """Parses the only document in ``text``. Faults that leave the tree usable (a duplicate key, a
+    tag) are returned with it; others raise ``ConfigError`` (``config.yaml``, ``config.empty``)."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -120,7 +127,7 @@ def compose(text: str, name: str) -> Document:
         raise _unreadable(text, name, error.character) from None
     except yaml.MarkedYAMLError as error:
         raise _malformed(text, name, error) from None
-    if composer.root is None or _is_nothing(composer.root):
+    if composer.root is None or _is_empty(composer.root):
         raise ConfigError(
             f"{name} is empty",
             code="config.empty",
@@ -131,7 +138,7 @@ def compose(text: str, name: str) -> Document:
 
 
 def _shield(text: str) -> tuple[str, dict[int, str]]:
-    """The text with the braces of references replaced, and the table that puts them back."""
+    """The text with the braces of references replaced, and the table that restores them."""
     pairs = ((chr(c), chr(c + 1)) for c in range(0xE000, 0xF8FF, 2))
     left, right = next(pair for pair in pairs if pair[0] not in text and pair[1] not in text)
     shielded = _REFERENCE.sub(lambda m: f"${left}{m[1]}{right}", text)
@@ -139,7 +146,7 @@ def _shield(text: str) -> tuple[str, dict[int, str]]:
 
 
 class _Composer:
-    """Takes events, one at a time, and grows the tree on an explicit stack."""
+    """Builds the tree from the parser's events, with a stack of its own."""
 
     def __init__(self, name: str, unshield: dict[int, str]) -> None:
         self.name = name
@@ -157,14 +164,14 @@ class _Composer:
         line = event.start_mark.line + 1
         kind = type(event).__name__
         if kind == "ScalarEvent":
-            self._place(self._scalar(event, line), event.anchor)
+            self._attach(self._scalar(event, line), event.anchor)
         elif kind in ("MappingStartEvent", "SequenceStartEvent"):
             if event.tag == _SECRET:
                 self.problems.append((line, "!secret stands before one value, not before several"))
             else:
                 self._tag(event.tag, line)
             node = Mapping(line) if kind == "MappingStartEvent" else Sequence(line)
-            self._place(node, event.anchor)
+            self._attach(node, event.anchor)
             self._open.append(node)
             self._keys.append(None)
             if len(self._open) > MAX_DEPTH:
@@ -173,7 +180,7 @@ class _Composer:
             self._keys.pop()
             self._close(self._open.pop())
         elif kind == "AliasEvent":
-            self._place(self._alias(event.anchor, line), None)
+            self._attach(self._alias(event.anchor, line), None)
         elif kind == "DocumentStartEvent":
             self._documents += 1
             if self._documents > 1:
@@ -219,9 +226,9 @@ class _Composer:
             1 + max((depth for _, depth in sizes), default=0),
         )
         if isinstance(node, Mapping):
-            self._doubled(node)
+            self._check_duplicates(node)
 
-    def _doubled(self, node: Mapping) -> None:
+    def _check_duplicates(self, node: Mapping) -> None:
         first: dict[str, int] = {}
         for key, _ in node.items:
             if key.text in first:
@@ -231,7 +238,7 @@ class _Composer:
                 )  # fmt: skip
             first.setdefault(key.text, key.line)
 
-    def _place(self, node: Node, anchor: str | None) -> None:
+    def _attach(self, node: Node, anchor: str | None) -> None:
         if anchor is not None:
             self._anchors[anchor] = node
         if not self._open:
@@ -258,7 +265,7 @@ class _Composer:
         )
 
 
-def _is_nothing(root: Node) -> bool:
+def _is_empty(root: Node) -> bool:
     return isinstance(root, Scalar) and root.plain and root.text in ("", "~", "null")
 
 

@@ -474,7 +474,7 @@ class Run:
         wanted = {s.id for s in prepared.plan.streams} | set(prepared.plan.gone)
         if prepared.plan.open:
             before = store.known_streams(name)
-            wanted |= {s for s in before if self._pipeline.wish(s) is not None}
+            wanted |= {s for s in before if self._pipeline.stream_settings(s) is not None}
         streams = sorted(wanted)
         self._forget(store, lease, prepared, streams)
         return streams
@@ -498,7 +498,9 @@ class Run:
         be read from a state: only the increment would be left (L6)."""
         name = self._pipeline.pipeline
         known = sorted(self._store.known_streams(name))
-        streams = [s for s in known if overwritten(self._pipeline.wish(s), s, prepared.names)]
+        streams = [
+            s for s in known if overwritten(self._pipeline.stream_settings(s), s, prepared.names)
+        ]
         if streams:  # though nothing be saved: what is only sealed speaks for them too
             self._forget(self._store, lease, prepared, streams)
 
@@ -507,7 +509,7 @@ class Run:
         state went on, are read from the start (L6)."""
         passed = passed_over(prepared.names)
         if prepared.plan.open:
-            marks = {s: (s,) for s in passed if self._pipeline.wish(s) is not None}
+            marks = {s: (s,) for s in passed if self._pipeline.stream_settings(s) is not None}
         else:
             wanted = [s.configured.stream for s in prepared.plan.streams]
             marks = meant_by(passed, wanted, prepared.states)

@@ -103,7 +103,7 @@ class End(Generic[C]):
             + ".config"
             + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in steps)
         )
-        place = self._pipeline.place(told)
+        place = self._pipeline.position(told)
         return f"{told}: {rest}" if place is None else f"{place}: {told}: {rest}"
 
     def secrets(self) -> list[str]:

@@ -260,7 +260,7 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
             # JSON may be what was assumed of a stream without rows.
             kinds = {f.source: f.type for f in schema.fields if f.type.kind is not Kind.json}
             columns.update(kinds)
-        wish = pipeline.wish(stream)
+        wish = pipeline.stream_settings(stream)
         if wish is not None:
             columns.update(wish.types or {})
             paths = (*(wish.primary_key or ()), wish.cursor_field or ())

@@ -49,7 +49,7 @@ class Planner:
         self._names: dict[str, dict[str, str]] | None = None  # as they were; only we add to them
 
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
-        settings = self._pipeline.wish(ask.stream)
+        settings = self._pipeline.stream_settings(ask.stream)
         if settings is None:
             # before a state that speaks for its rows is saved
             self.pass_over(ask.stream)

@@ -201,7 +201,7 @@ def _choose(
     """The streams to sync; configured ones that are gone; unknown names become problems."""
     named = pipeline.source.streams is not None
     wanted = [s for s in catalog.streams if named or s.selected]
-    chosen = [(s, w) for s in wanted if (w := pipeline.wish(s.id)) is not None]
+    chosen = [(s, w) for s in wanted if (w := pipeline.stream_settings(s.id)) is not None]
     gone: list[StreamId] = []
     if catalog.open:
         return chosen, gone
@@ -218,7 +218,7 @@ def _choose(
             before = [s for s in known if entry.matches(s)]
             gone += before
             if not before:
-                at = pipeline.place(f"source.streams[{index}]")
+                at = pipeline.position(f"source.streams[{index}]")
                 problems.append((f"{at}: " if at else "") + _unknown(entry, catalog))
     for name in pipeline.source.exclude:
         left_out = StreamOptions(name=name)
@@ -263,7 +263,7 @@ def _unknown_columns(
             continue
         whose = f"stream {streams[0].id}" if len(streams) == 1 else f"{len(streams)} streams"
         for name in settings.types.keys() - known.keys():
-            at = pipeline.place(join(f"{path}.types", name))
+            at = pipeline.position(join(f"{path}.types", name))
             problems.append(
                 (f"{at}: " if at else "")
                 + f"{path}.types: {whose}: unknown column {name!r}; "
