@@ -250,7 +250,9 @@ def test_the_closest_entry_of_a_stream_holds(tmp_path: Path) -> None:
         "destination: { use: 'parquet:./lake' }\n"
     )
     pipeline = parse_pipeline(text, {})
-    found = {n: pipeline.wish(StreamId(None, n)) for n in ("users", "users_old", "orders")}
+    found = {
+        n: pipeline.stream_settings(StreamId(None, n)) for n in ("users", "users_old", "orders")
+    }
     assert [w and w.mode for w in found.values()] == ["mirror", "append", None]
 
 
