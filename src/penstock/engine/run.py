@@ -66,11 +66,10 @@ from penstock.state.lock_holder import iso_time, this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
 from penstock.state.task_keys import keys_url
+from penstock.tables.contract import SessionNeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from penstock.tables.contract import SessionNeeds
 
 _cancel = threading.Event()
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
