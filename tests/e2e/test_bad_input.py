@@ -19,6 +19,7 @@ from pipelines import NAME, Answer, Site
 
 from penstock.model.catalog import StreamId
 from penstock.state.lock_holder import this_holder
+from penstock.state.remembered import Remembered, TableNames
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -293,7 +294,8 @@ def test_locked_pipeline_names_its_holder(quiet: Site) -> None:
 def test_state_of_another_pipeline(quiet: Site) -> None:
     with quiet.store() as store:
         lease = store.acquire(NAME, this_holder("01RUN"), 60)
-        store.grow_names(lease, {"tables": {StreamId(None, "s0").key: '[null, "s0"]'}})
+        names = TableNames(tables={StreamId(None, "s0").key: '[null, "s0"]'})
+        store.remember(lease, Remembered(tables=names))
         store.schema_versions(lease, {})
         store.release(lease)
     foreign = quiet.folder / "state.json"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.codec.columns import Columns
 from penstock.engine.plan.replan import Planner
 from penstock.engine.specs.lane import Ask, Bounds, LaneEnd, LaneResult, LaneStream, StreamJob
-from penstock.engine.specs.plan import LaneStart, Planned, SyncStream
+from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream
 from penstock.engine.worker.lane_events import LaneEvents
 from penstock.engine.worker.lane_failures import Failures
 from penstock.engine.worker.row_decoding import Streams
@@ -45,6 +45,8 @@ from penstock.model.segments import Shape
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.state.contract import Lease, Store
+from penstock.state.remembered import Remembered, TableNames
+from penstock.tables.contract import TableName
 
 
 class LaneLost(BaseException):
@@ -118,16 +120,12 @@ class SimPlanner(Planner):
     what a prepared run holds."""
 
     def __init__(self, scenario: Any, store: Store, lease: Lease) -> None:
-        prepared = SimpleNamespace(sync_id=1)
-        name = SimpleNamespace(pipeline="sim")
-        super().__init__(  # type: ignore[arg-type]
-            name, prepared, store, lease, lambda planned: None, lambda planned: planned
-        )
+        super().__init__(SimpleNamespace(passed=set()), store, lease)  # type: ignore[arg-type]
         self._scenario = scenario
-        self.current: dict[StreamId, SyncStream] = {}
+        self.current: dict[StreamId, PlannedStream] = {}
         self.schemas: dict[StreamId, RowSchema] = {}
 
-    def remember(self) -> tuple[SyncStream, ...]:
+    def remember(self) -> tuple[PlannedStream, ...]:
         """The plan, as discovery has it, and what the last rows had."""
         scenario = self._scenario
         names = () if scenario.open else scenario.records
@@ -138,7 +136,7 @@ class SimPlanner(Planner):
             self._keep(stream, schema, index % scenario.lanes, scenario.first)
         return tuple(self.current.values())
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
         if ask.stream.name in self._scenario.unwanted:
             return None
         if ask.required is not None:
@@ -157,17 +155,18 @@ class SimPlanner(Planner):
 
     def _keep(
         self, stream: StreamId, schema: RowSchema, lane: int, told: tuple[str, ...]
-    ) -> SyncStream:
+    ) -> PlannedStream:
         if self._scenario.dynamic:
-            self._store.grow_names(self._lease, {"tables": {stream.key: stream.name}})
+            names = TableNames(tables={stream.key: stream.name})
+            self._store.remember(self._lease, Remembered(tables=names))
             schema = self._store.schema_version(self._lease, stream, schema)
         else:
             schema = RowSchema(schema.fields, 1)
         self.schemas[stream] = schema
-        self.current[stream] = _sync_stream(self._scenario, stream, schema.version, lane, told)
+        self.current[stream] = _planned_stream(self._scenario, stream, schema, lane, told)
         return self.current[stream]
 
-    def job(self, planned: Planned) -> StreamJob:
+    def continued(self, planned: ContinuedStream) -> StreamJob:
         lane = self.lane_stream(planned.stream.id, planned.generation)
         if planned.version is not None:
             lane = msgspec.structs.replace(
@@ -206,12 +205,12 @@ def _field(name: str, kind: str) -> Field:
     return Field(name, name, DataType(Kind(kind or "integer")))
 
 
-def _sync_stream(
-    scenario: Any, stream: StreamId, schema: int, lane: int, columns: tuple[str, ...]
-) -> SyncStream:
+def _planned_stream(
+    scenario: Any, stream: StreamId, schema: RowSchema, lane: int, columns: tuple[str, ...]
+) -> PlannedStream:
     mode: DestinationSyncMode = scenario.mode
     key = (("id",),) if mode is DestinationSyncMode.append_dedup else ()
-    return SyncStream(
+    return PlannedStream(
         configured=ConfiguredStream(
             stream=Stream(
                 id=stream,
@@ -223,9 +222,11 @@ def _sync_stream(
             primary_key=key,
         ),
         shape=Shape(mode=mode, primary_key=key, cursor=("version",) if key else ()),
-        schema_version=schema,
+        schema=schema,
+        columns={},
+        table=TableName(None, stream.name),
         lane=lane,
-        held=scenario.held,
+        deferred="held" if scenario.held else None,
         shards=scenario.shards,
     )
 
@@ -474,14 +475,11 @@ class SimHandle:
             self._world.in_lane = False
         return self._result
 
-    def new_config(self) -> None:
-        return None
-
     def ask(self) -> Ask | None:
         return self._lane.waits_for
 
-    def answer(self, ask: Ask, answer: Planned | PenstockError | None) -> None:
-        told = self._planner.job(answer) if isinstance(answer, Planned) else answer
+    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+        told = self._planner.continued(answer) if isinstance(answer, ContinuedStream) else answer
         self._lane.told, self._lane.waits_for = [told], None
 
     def cancel(self) -> None:

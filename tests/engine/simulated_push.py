@@ -14,10 +14,10 @@ from scripted import Rows
 from simulation import Outcome, Scenario, Tally, World, run_once
 
 from penstock.engine.deliver.connector_delivery import PushDelivery
-from penstock.engine.deliver.delivery import Delivery, Gate, Verdicts
+from penstock.engine.deliver.delivery import Delivery
+from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
-from penstock.engine.specs.lane import NewConfig
 from penstock.engine.worker.ack_tracker import Cover
 from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
@@ -127,9 +127,6 @@ class SimConversation:
     def acks(self) -> list[Acked]:
         found, self._acked = self._acked, []
         return found
-
-    def new_config(self) -> NewConfig | None:
-        return None
 
     def cancel(self) -> None:
         raise AssertionError("nobody cancels")
@@ -283,26 +280,12 @@ class SimFeeder:
     def cancelled(self) -> bool:
         return False
 
-    def save_config(self, config: NewConfig) -> None:
-        raise AssertionError("nobody changes it")
-
 
 def push_once(world: World, target: Target, scenario: Scenario, tally: Tally) -> Outcome:
     """One program that feeds this destination."""
 
-    def delivery(
-        world: World, scenario: Scenario, lease: Lease, gate: Gate, tally: Tally, verdicts: Verdicts
-    ) -> Delivery:
-        return PushDelivery(
-            lease=lease,
-            store=world.store,
-            sent=SimSent(world),
-            feeder=SimFeeder(world, target, lease, scenario),
-            gate=gate,
-            states=scenario.states,
-            observer=tally,
-            verdicts=verdicts,
-            keep_rejects=lambda paths: None,
-        )
+    def delivery(world: World, scenario: Scenario, session: SyncSession) -> Delivery:
+        feeder = SimFeeder(world, target, session.lease, scenario)
+        return PushDelivery(session, feeder, SimSent(world))
 
     return run_once(world, scenario, take_over=True, delivery=delivery, tally=tally)

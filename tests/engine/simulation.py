@@ -9,6 +9,7 @@ end (a driver that was paused and lost its lease).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from scripted import LaneLost, SimHandle, SimPlanner, positions
@@ -16,15 +17,15 @@ from scripted import LaneLost, SimHandle, SimPlanner, positions
 from penstock.engine.deliver.delivery import (
     Committed,
     Delivery,
-    Gate,
     TableDelivery,
-    Verdicts,
 )
 from penstock.engine.deliver.load_plan import visible
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import LaneResult
-from penstock.engine.specs.plan import LaneStart, Outcome, SyncPlan
+from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream, SyncPlan
 from penstock.engine.sync.sync import Sync
 from penstock.errors import DestinationError, PenstockError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
@@ -34,7 +35,7 @@ from penstock.model.state import SavedState, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import StateRole
 from penstock.protocols.singer.package import PACKAGE as SINGER
-from penstock.state.contract import Holder, Lease
+from penstock.state.contract import Holder
 from penstock.state.memory import MemoryStore
 from penstock.tables.contract import LastLoad, LoadResult, already_committed
 
@@ -209,7 +210,7 @@ class SimTime:
 
 
 class Tally:
-    """``engine.sync.sync.Observer``: committed and read rows, for L8."""
+    """``engine.specs.observer.SyncObserver``: committed and read rows, for L8."""
 
     def __init__(self) -> None:
         self.committed: dict[StreamId, int] = {}
@@ -240,7 +241,9 @@ class Tally:
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
     def segments(self, segments: Sequence[Segment]) -> None: ...
 
-    def stream_planned(self, stream: StreamId) -> None: ...
+    def stream_planned(self, stream: PlannedStream, *, new: bool) -> None: ...
+
+    def load_seconds(self, seconds: float) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -248,7 +251,6 @@ class Tally:
 
 def plan_of(scenario: Scenario, planner: SimPlanner) -> SyncPlan:
     return SyncPlan(
-        pipeline="sim",
         streams=planner.remember(),
         open=scenario.open,
         lanes=scenario.lanes,
@@ -259,22 +261,12 @@ def plan_of(scenario: Scenario, planner: SimPlanner) -> SyncPlan:
     )
 
 
-MakeDelivery = Callable[["World", Scenario, Lease, Gate, "Tally", Verdicts], Delivery]
+MakeDelivery = Callable[["World", Scenario, SyncSession], Delivery]
 
 
-def into_tables(
-    world: World, scenario: Scenario, lease: Lease, gate: Gate, tally: Tally, verdicts: Verdicts
-) -> Delivery:
-    return TableDelivery(
-        "sim",
-        lease=lease,
-        store=world.store,
-        loader=SimLoader(world),
-        gate=gate,
-        states=scenario.states,
-        observer=tally,
-        verdicts=verdicts,
-    )
+def into_tables(world: World, scenario: Scenario, session: SyncSession) -> Delivery:
+    del scenario
+    return TableDelivery(session, SimLoader(world))
 
 
 def run_once(
@@ -292,23 +284,17 @@ def run_once(
     holder = Holder(name="sim", pid=0, boot="", started_at="", run="r")
     lease = world.store.acquire("sim", holder, ttl=100.0)
     world.holder = lease.token
-    tally, verdicts = tally or Tally(), Verdicts()
-    gate = Gate("sim", world.log, world.store, scenario.states, tally, verdicts)
+    tally = tally or Tally()
+    rejects = RejectsKeeper(Path(), None, tally.note)
+    session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
     planner = SimPlanner(scenario, world.store, lease)
     sync = Sync(
         plan_of(scenario, planner),
-        lease=lease,
-        store=world.store,
-        log=world.log,
-        delivery=delivery(world, scenario, lease, gate, tally, verdicts),
-        keep_rejects=lambda segment: None,
-        runner=_Runner(world, scenario, planner),
-        planner=planner,
-        states=scenario.states,
-        observer=tally,
-        time=SimTime(world),
-        verdicts=verdicts,
-        save_config=lambda new: None,
+        session,
+        delivery(world, scenario, session),
+        _Runner(world, scenario, planner),
+        planner,
+        SimTime(world),
     )
     outcome = sync.run()
     world.store.release(lease)

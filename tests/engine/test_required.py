@@ -17,7 +17,7 @@ from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
 from penstock.engine.plan.prepare import Prepared, remember
 from penstock.engine.plan.replan import Planner
-from penstock.engine.plan.streams import plan_streams
+from penstock.engine.plan.streams import StreamRules, plan_streams
 from penstock.engine.specs.lane import Ask, LaneJob, LaneStream, StreamAnswer, StreamJob
 from penstock.engine.specs.plan import PlannedStream
 from penstock.engine.worker.lane_events import LaneEvents
@@ -30,6 +30,7 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import load as load_protocol
 from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
+from penstock.state.remembered import Remembered
 from penstock.tables.open import open_table
 
 A = StreamId(None, "a")
@@ -153,6 +154,11 @@ def test_a_null_key_is_a_reject_with_its_bytes() -> None:
 
 # -- the driver
 
+RULES = StreamRules(
+    package=load_protocol("rapidbyte"), destination=open_table("parquet", "/nowhere", {}),
+    earlier=Remembered(), metadata=None, sync_id=1,
+)  # fmt: skip
+
 
 def pipeline(*, dedup: bool = False, more: str = "") -> Any:
     mode = "append_dedup" if dedup else "append"
@@ -166,11 +172,8 @@ def plan(*, dedup: bool = False, more: str = "") -> Any:
         sync_modes=(SyncMode.full_refresh, SyncMode.incremental),
         source_defined_primary_key=(("ID",),), default_cursor_field=("x",),
     )  # fmt: skip
-    return plan_streams(
-        pipeline(dedup=dedup, more=more), Catalog((stream,)), load_protocol("rapidbyte"),
-        open_table("parquet", "/nowhere", {}), names={}, known=set(), states=(), metadata=None,
-        cores=1, sync_id=1,
-    )  # fmt: skip
+    file = pipeline(dedup=dedup, more=more)
+    return plan_streams(file, Catalog((stream,)), RULES, known=set(), states=(), cores=1)
 
 
 class Driver:
@@ -178,20 +181,20 @@ class Driver:
 
     def __init__(self, store: MemoryStore, *, dedup: bool = False, more: str = "") -> None:
         self.store = store
-        package = load_protocol("rapidbyte")
+        package = RULES.package
         connector = SimpleNamespace(protocol=package, ref=parse_ref("./x.wasm"))
         self.prepared = Prepared(
+            pipeline=pipeline(dedup=dedup, more=more),
+            source=SimpleNamespace(connector=connector, package=package),  # type: ignore[arg-type]
+            destination=RULES.destination,  # type: ignore[arg-type]
+            catalog=Catalog(()),
             plan=plan(dedup=dedup, more=more),
-            source=SimpleNamespace(connector=connector, package=package),
-            place=open_table("parquet", "/nowhere", {}), catalog=Catalog(()), sync_id=1,
-            metadata=None,
-        )  # fmt: skip
+            rules=RULES,
+            states=package.state,
+        )
         self.lease = store.acquire("p", this_holder("r"), 600)
         remember(self.prepared, store, self.lease)
-        self.planner = Planner(
-            pipeline(dedup=dedup, more=more), self.prepared, store, self.lease,
-            lambda planned: None, lambda planned: planned,
-        )  # fmt: skip
+        self.planner = Planner(self.prepared, store, self.lease)
 
     @property
     def planned(self) -> PlannedStream:
@@ -203,7 +206,7 @@ class Driver:
         ask = Ask(number=1, stream=A, required=required, lost=lost)
         found = self.planner.plan(ask, 0, filling=False)
         assert found is not None
-        return found.schema_version
+        return found.schema.version
 
     def over(self) -> None:
         self.store.release(self.lease)
@@ -217,7 +220,7 @@ def test_a_run_begins_with_what_the_last_rows_had() -> None:
     first.over()
     second = Driver(store, dedup=True)
     assert second.planned.schema.required == {"ID", "x"}
-    assert second.prepared.schemas[A].version == 2
+    assert second.planned.schema.version == 2
     assert second.told("x") == 2 and second.told(lost=("x",)) == 3
     assert second.planned.schema.required == {"ID"}, "its key is never null"
 

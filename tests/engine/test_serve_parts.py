@@ -235,8 +235,8 @@ def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict
         refreshes={StreamId(None, name): n for name, n in refreshes.items()},
     )
     streams = tuple(planned(n, DestinationSyncMode(m)) for n, m in modes.items())
-    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=(), names={})
-    found = served.settled(plan, store.names("p")).streams
+    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=())
+    found = served.settled(plan, store.remembered("p")).streams
     return {
         s.id.name: (s.shape.mode.value, s.shape.replaces, s.configured.fills_generation)
         for s in found

@@ -95,9 +95,6 @@ class FuzzFeeder:
     def cancelled(self) -> bool:
         return False
 
-    def save_config(self, config: Any) -> None:
-        raise AssertionError("nobody changes it")
-
 
 class _Conversation:
     """``engine.deliver.connector_delivery.Conversation``: an order is carried out when it is looked
@@ -144,9 +141,6 @@ class _Conversation:
     def acks(self) -> list[Acked]:
         found, self._acked = self._acked, []
         return found
-
-    def new_config(self) -> None:
-        return None
 
     def cancel(self) -> None:
         self._result = self._result or self._ended(PushEnd.cancelled)

@@ -13,7 +13,7 @@ from penstock.codec.exact_json import exact, exact_text
 from penstock.engine import run
 from penstock.engine.deliver.reject_limits import Judged, Rejections
 from penstock.engine.plan import streams as plan
-from penstock.engine.sync import epochs
+from penstock.engine.sync import epochs, progress
 from penstock.model.catalog import SyncMode
 from penstock.model.state import SavedState
 from penstock.protocols.airbyte import state_echoes
@@ -52,7 +52,7 @@ def _overwrite_with_increments(stack: ExitStack) -> None:
         return target_of(stream, wish, sync, key) if said is None else Target(said, "said")
 
     anew = lambda configured: configured.sync_mode is SyncMode.full_refresh  # noqa: E731
-    for module in (epochs, plan):
+    for module in (epochs, progress, plan):
         stack.enter_context(mock.patch.object(module, "begins_anew", anew))
     for module in (airbyte_configure, singer_configure):
         found = {"target_of": target, "read_anew": lambda *a: False}

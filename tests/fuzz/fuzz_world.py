@@ -33,18 +33,18 @@ from penstock.engine.deliver import table_loader
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import Known
+from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.plan.endpoints import Source
-from penstock.engine.plan.feeder_jobs import write_streams
+from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.specs.lane import Ask, Bounds, LaneJob, LaneResult, StreamAnswer
 from penstock.engine.specs.observer import NullObserver
-from penstock.engine.specs.plan import LaneStart, Planned
+from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.engine.worker import lane as child
 from penstock.engine.worker import process
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.report import Report
-from penstock.model.segments import PartRef
 from penstock.model.types import SEQ, SEQ_EPOCH_SHIFT
 from penstock.protocols import load as load_protocol
 from penstock.runtimes.memory import MemoryRuntime, Step
@@ -66,9 +66,6 @@ class FuzzLog(MemoryLog):
 
     def belong_to(self, state_id: str) -> None:
         del state_id
-
-    def absolute(self, part: PartRef) -> str:
-        return part.path
 
     def rejects_folder(self, epoch: int) -> Path:
         return NOWHERE / str(epoch)
@@ -189,8 +186,8 @@ class FuzzStreams:
 class FuzzMailbox:
     """Of one run. A lane's question is answered while it is asked."""
 
-    folder = NOWHERE
-    key = b""
+    folder = log_root = NOWHERE
+    run, key = "fuzz", b""
 
     def __init__(self, session: "_Session") -> None:
         self._session, self._answers = session, dict[tuple[int, int], bytes]()
@@ -301,10 +298,7 @@ class FuzzLanes:
                 result.append(self._session.lane(job))
             return result[0]
 
-        quiet = SimpleNamespace(
-            poll=poll, new_config=lambda: None, ask=lambda: None, cancel=lambda: None
-        )
-        return quiet
+        return SimpleNamespace(poll=poll, ask=lambda: None, cancel=lambda: None)
 
 
 class _AtOnce:
@@ -323,22 +317,18 @@ HOLDER = Holder(name="fuzz", pid=0, boot="", started_at="", run="fuzz")
 class _FuzzAssembly(wiring.Assembly):
     session: "_Session"
 
-    def sync(self, spark: Any, save: Any) -> Any:
-        nobody = SimpleNamespace(keep=lambda segment: None, keep_files=lambda paths: [])
-        self._keeper = nobody  # type: ignore[assignment]
-        made = super().sync(spark, save)
+    def sync(self, spark: Any) -> Any:
+        made = super().sync(spark)
         self.session.sync = made
         return made
 
-    def _feeder(self, submit: Any, destination: Any, save: Any) -> Any:
-        del submit, save
+    def _feeder(self, submit: Any, destination: Any) -> Any:
+        del submit
         world, prepared = self.session.world, self._prepared
-
-        def told(filled: Any) -> Any:
-            return write_streams(destination, prepared, self._store, NAME, filled)
-
+        jobs = FeederJobs(prepared, destination, self._session.store, self._mailbox)
         assert world.target is not None
-        return FuzzFeeder(world.target, world.home.log.parts, prepared.source.package.name, told)
+        name = prepared.source.package.name
+        return FuzzFeeder(world.target, world.home.log.parts, name, jobs.streams)
 
 
 class _Session:
@@ -359,7 +349,7 @@ class _Session:
         told = StreamAnswer()
         if isinstance(answer, PenstockError):
             told.error = answer.as_dict()
-        elif isinstance(answer, Planned):
+        elif isinstance(answer, ContinuedStream):
             told.stream = lanes.make_stream(answer, start.lane)
         return msgspec.json.encode(told)
 
@@ -378,7 +368,7 @@ class _Session:
     def patches(self) -> list[Any]:
         world = self.world
         made = type("Assembly", (_FuzzAssembly,), {"session": self})
-        lanes = lambda submit, mailbox, job, stream: FuzzLanes(self, job, stream)  # noqa: E731
+        lanes = lambda submit, mailbox, job, stream, save: FuzzLanes(self, job, stream)  # noqa: E731
         mailbox = FuzzMailbox(self)
         place = world.tables if world.target is None else FuzzDestination()
         here: list[tuple[Any, Mapping[str, Any]]] = [
@@ -390,6 +380,7 @@ class _Session:
                     "Pulse": FuzzPulse,
                     "RunLog": _Silent,
                     "Assembly": made,
+                    "RejectsKeeper": lambda root, folder, note: RejectsKeeper(root, None, note),
                     "source_of": self.source,
                     "destination_of": lambda *a, **k: place,
                     "_jvm_peak": lambda: 0,

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from penstock.errors import LeaseLost, Locked, StateError
-from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.segments import SHARED_STATE, Consumed, Group, PartRef, SegmentId, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
@@ -26,8 +26,10 @@ from penstock.state.contract import (
     Store,
 )
 from penstock.state.lock_holder import this_holder
+from penstock.state.remembered import Remembered, TableNames, UsedModes
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
+RAW = StreamId("raw", "users")
 PART = PartRef("e1/a.parquet", 3, 30, 20, 0xDEADBEEF)
 
 
@@ -158,7 +160,7 @@ WRITES: dict[str, Callable[[Store, Lease], Any]] = {
     "end_keys": lambda s, k: s.end_keys(k),
     "remember_source": lambda s, k: s.remember_source(k, "singer", "singer:tap-x"),
     "replace_states": lambda s, k: s.replace_states(k, []),
-    "grow_names": lambda s, k: s.grow_names(k, {"tables": {"x": "y"}}),
+    "remember": lambda s, k: s.remember(k, Remembered(columns={A: {"x": "y"}})),
     "schema_version": lambda s, k: s.schema_version(k, A, RowSchema(())),
     "set_config_override": lambda s, k: s.set_config_override(k, "source", "h", {}),
     "start_run": lambda s, k: s.start_run(k, "r9", "2026-11-20T11:00:00Z"),
@@ -174,7 +176,7 @@ def everything(store: Store) -> list[Any]:
         store.committed_loads("shop", 1),
         store.consumed("shop", range(9)),
         store.states("shop"),
-        store.names("shop"),
+        store.remembered("shop"),
         store.schemas("shop", A),
         store.config_override("shop", "source"),
         store.source_of("shop"),
@@ -686,15 +688,84 @@ def test_two_states_for_one_stream_are_refused(store: Store, lease: Lease) -> No
 
 def test_names_only_grow(store: Store, lease: Lease) -> None:
     weird = {"a\0b": "a_b", "\ud800": "_", "é 😀": "é_😀", "": "_2"}
-    store.grow_names(lease, {"tables": {A.key: "x"}, f"columns:{A.key}": weird})
-    store.grow_names(lease, {"tables": {A.key: "x", B.key: "y"}})
-    store.grow_names(lease, {"tables": {}})
-    expected = {"tables": {A.key: "x", B.key: "y"}, f"columns:{A.key}": weird}
-    assert store.names("shop") == expected
-    with pytest.raises(StateError) as refused:
-        store.grow_names(lease, {"columns:z": {"new": "n"}, "tables": {A.key: "z"}})
-    assert refused.value.code == "state.name_changed"
-    assert store.names("shop") == expected
+    one, both = {A.key: "x"}, {A.key: "x", B.key: "y"}
+    store.remember(lease, Remembered(tables=TableNames(tables=one), columns={A: weird}))
+    store.remember(lease, Remembered(tables=TableNames(tables=both, records={B.key: "z"})))
+    store.remember(lease, Remembered(columns={A: {}, B: {}}))
+    names = TableNames(tables=both, records={B.key: "z"})
+    expected = Remembered(tables=names, columns={A: weird})
+    assert store.remembered("shop") == expected
+    for other in (
+        Remembered(tables=TableNames(tables={A.key: "z"}), columns={B: {"new": "n"}}),
+        Remembered(columns={A: {"": "_3"}}),
+    ):
+        with pytest.raises(StateError) as refused:
+            store.remember(lease, other)
+        assert refused.value.code == "state.name_changed"
+    assert store.remembered("shop") == expected
+    assert store.remembered("other") == Remembered()
+
+
+def test_what_is_remembered_of_a_stream_is_asked_for_by_stream(store: Store, lease: Lease) -> None:
+    """Each fact under its own name, and of the streams that are asked for alone."""
+    for stream, n in ((A, 1), (B, 2)):
+        store.remember(
+            lease,
+            Remembered(
+                tables=TableNames(tables={stream.key: f"t{n}"}, targets={stream.key: RAW.key}),
+                columns={stream: {"id": f"id{n}"}},
+                answer_columns={stream: {"n": f"n{n}"}},
+                state_names={stream: frozenset({f"s{n}", "s"})},
+                versions={stream: {170 + n: n}},
+                visible={stream: {n: 170 + n}},
+                refreshes={stream: frozenset({n})},
+            ),
+        )
+    store.remember(lease, Remembered(versions={A: {180: 3}}, visible={A: {3: 180}}))
+    every, one = store.remembered("shop"), store.remembered("shop", [A])
+    names = TableNames(tables={A.key: "t1", B.key: "t2"}, targets={A.key: RAW.key, B.key: RAW.key})
+    assert one == Remembered(
+        tables=names,
+        columns={A: {"id": "id1"}},
+        answer_columns={A: {"n": "n1"}},
+        state_names={A: frozenset({"s1", "s"})},
+        versions={A: {171: 1, 180: 3}},
+        visible={A: {1: 171, 3: 180}},
+        refreshes={A: frozenset({1})},
+    )
+    assert every.versions == {A: {171: 1, 180: 3}, B: {172: 2}}
+    assert [every.newest_visible(s) for s in (A, B, RAW)] == [3, 2, 0]
+    assert store.remembered("shop", ()) == Remembered(tables=names)
+    assert store.remembered("shop", [A, B]) == every
+
+
+def test_A16_the_modes_that_were_used_last_hold(store: Store, lease: Lease) -> None:
+    append = UsedModes(
+        sync_mode=SyncMode.incremental, destination_sync_mode=DestinationSyncMode.append
+    )
+    merge = UsedModes(
+        sync_mode=SyncMode.incremental,
+        destination_sync_mode=DestinationSyncMode.append_dedup,
+        primary_key=(("id",),),
+    )
+    for now in (append, append, merge, append, merge):
+        store.remember(lease, Remembered(modes={A: now}))
+        assert store.remembered("shop").modes == {A: now}
+
+
+def test_L6_a_stream_is_passed_over_until_it_is_taken_up(store: Store, lease: Lease) -> None:
+    def passed() -> set[StreamId]:
+        return {*store.remembered("shop").passed_over}
+
+    store.remember(lease, Remembered(), taken_up=[A])  # it never was passed over
+    store.remember(lease, Remembered(passed_over=frozenset({A, B})))
+    store.remember(lease, Remembered(passed_over=frozenset({A})))
+    assert passed() == {A, B}
+    store.remember(lease, Remembered(), taken_up=[A])
+    store.remember(lease, Remembered(), taken_up=[A])
+    assert passed() == {B}
+    store.remember(lease, Remembered(passed_over=frozenset({A})))
+    assert passed() == {A, B}
 
 
 def fields(*kinds: Kind) -> tuple[Field, ...]:

@@ -12,6 +12,7 @@ from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.state.contract import GroupIntent, Holder, LoadIntent, Store
 from penstock.state.memory import MemoryStore
+from penstock.state.remembered import Remembered, TableNames
 from penstock.state.sql import SqlStore
 
 A = StreamId(None, "a")
@@ -61,10 +62,10 @@ def test_calls_that_write_nothing_take_no_step() -> None:
     store = MemoryStore()
     lease = store.acquire("p", holder("r"), 60)
     store.schema_version(lease, A, RowSchema(()))
-    store.grow_names(lease, {"tables": {"a": "a"}})
+    store.remember(lease, Remembered(tables=TableNames(tables={"a": "a"})))
     store.on_step = steps.append
     store.schema_version(lease, A, RowSchema(()))
-    store.grow_names(lease, {"tables": {"a": "a"}})
+    store.remember(lease, Remembered(tables=TableNames(tables={"a": "a"})))
     store.intend(lease, [], merge)
     store.loaded(lease, [], merge)
     store.abandon(lease, [])

@@ -24,7 +24,7 @@ from penstock.model.types import (
     MetadataNames,
     RowSchema,
 )
-from penstock.tables.contract import Deletes, SchemaEvolution, TableLoad, TableName
+from penstock.tables.contract import Deletes, SchemaEvolution, TableLoad, TableName, TablePolicy
 
 NAMES = MetadataNames("_raw_id", "_extracted_at", "_meta", "_generation_id")
 _CHANGES = pa.list_(pa.struct([(n, pa.string()) for n in ("field", "change", "reason")]))
@@ -149,9 +149,11 @@ class Loads:
             table=name,
             parts=tuple(map(str, paths)),
             schema=schema,
-            metadata=metadata,
-            deletes=Deletes(deletes),
-            evolution=msgspec.convert(evolution or {}, SchemaEvolution),
+            policy=TablePolicy(
+                metadata=metadata,
+                deletes=Deletes(deletes),
+                evolution=msgspec.convert(evolution or {}, SchemaEvolution),
+            ),
         )
 
 

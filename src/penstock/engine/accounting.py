@@ -25,7 +25,7 @@ _SHOWN = 10
 
 
 class Accounting:
-    """``engine.sync.ports.Observer``; :meth:`report` at the end."""
+    """What ``engine.specs.observer.SyncObserver`` hears, counted; :meth:`report` at the end."""
 
     def __init__(self, progress: RunObserver) -> None:
         self._progress = progress
@@ -57,17 +57,17 @@ class Accounting:
             self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
         return self.streams[stream]
 
-    def place(self, stream: PlannedStream, place: DestinationEndpoint) -> None:
+    def place(self, stream: PlannedStream, destination: DestinationEndpoint) -> None:
         """Where its rows go."""
         line = self.stream(stream.id)
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
-        if isinstance(place, Destination):
-            line.target = str(place.target(stream.id))
+        if isinstance(destination, Destination):
+            line.target = str(destination.target(stream.id))
         else:
-            line.table = place.location(stream.table)
+            line.table = destination.location(stream.table)
 
-    # -- engine.sync.ports.Observer
+    # -- engine.specs.observer.SyncObserver
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._loads.append(load)
@@ -116,8 +116,8 @@ class Accounting:
         self.notes += result.notes
         self.metrics += result.metrics
         self.drifted |= result.drifted
-        for stream, told in result.expected:
-            self._tell_expected(stream, told)
+        for stream, expected in result.expected:
+            self._expect_rows(stream, expected)
         if result.again:
             return
         self._ended.add(start.epoch)
@@ -128,12 +128,12 @@ class Accounting:
             if named is not None:
                 self.stream(named).status, self.stream(named).error = "failed", error
 
-    def _tell_expected(self, stream: StreamId | None, told: Expected) -> None:
+    def _expect_rows(self, stream: StreamId | None, expected: Expected) -> None:
         if stream is None:
-            self._expected_of_all = told
+            self._expected_of_all = expected
         else:
             line = self.stream(stream)
-            line.expected_rows, line.expected_bytes = told.rows, told.bytes
+            line.expected_rows, line.expected_bytes = expected.rows, expected.bytes
 
     def fed(self, result: PushResult) -> None:
         """What a destination connector was given, and how long it took."""

@@ -28,6 +28,8 @@ from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
 from penstock.engine.plan.earlier_modes import overwritten
 from penstock.engine.plan.endpoints import (
@@ -46,16 +48,16 @@ from penstock.engine.plan.prepare import (
     remember,
 )
 from penstock.engine.plan.source_protocol import refuse_other_source
-from penstock.engine.plan.state_names import meant_by, passed_over, passing
+from penstock.engine.plan.state_names import meant_by
 from penstock.engine.plan.transform_endpoint import transforms_of
-from penstock.engine.run_monitor import Watch
+from penstock.engine.run_monitor import RunMonitor
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt, NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
-from penstock.engine.wiring import Assembly
+from penstock.engine.wiring import Assembly, SaveConfig
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
@@ -65,6 +67,7 @@ from penstock.state.contract import Lease, Reset, Store
 from penstock.state.lock_holder import iso_time, this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
+from penstock.state.remembered import Remembered
 from penstock.state.task_keys import keys_url
 from penstock.tables.contract import SessionNeeds
 
@@ -178,7 +181,7 @@ class Run:
         prepared = self._prepare(lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
-        if recreate and isinstance(prepared.place, Destination):
+        if recreate and isinstance(prepared.destination, Destination):
             raise ConfigError(
                 "--recreate makes tables anew: this destination is a connector",
                 code="config.recreate",
@@ -234,30 +237,30 @@ class Run:
     def _prepare(self, lease: Lease, pulse: Pulse, *, full_refresh: bool) -> Prepared:
         source = self._source(lease)
         pulse.check()
-        place = destination_of(
+        destination = destination_of(
             self._pipeline, self._home, self._store, self._observer,
             save=lambda new: self._save_config(lease, DESTINATION, new),
         )  # fmt: skip
         pulse.check()
-        installed = place.install_seconds if isinstance(place, Destination) else 0.0
-        self._accounting.time.install = round(source.install_seconds + installed, 3)
+        own = destination.install_seconds if isinstance(destination, Destination) else 0.0
+        self._accounting.time.install = round(source.install_seconds + own, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
         prepared = prepare(
             self._pipeline,
             source,
-            place,
+            destination,
             self._store,
             transforms,
             refresh=self._refresh,
             stateless=full_refresh or self._served is not None,
         )
-        if any(end.connector.launch().component is not None for end in prepared.ends()):
+        if any(e.connector.launch().component is not None for e in prepared.endpoints()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
         if self._served is not None:
-            prepared.served, prepared.must_say = True, self._served.refreshes.keys()
-            names = self._store.names(self._pipeline.pipeline)
-            prepared.plan = self._served.settled(prepared.plan, names)
+            prepared.served = True
+            prepared.requires_complete_status = self._served.refreshes.keys()
+            prepared.plan = self._served.settled(prepared.plan, prepared.rules.earlier)
             self._accounting.at_least_once = True  # whoever feeds us may repeat
         return prepared
 
@@ -288,8 +291,8 @@ class Run:
             if death is not None:
                 return self._failed(death, run_log)
             if isinstance(e, OSError):
-                told = LogError(f"a file could not be written: {e}", code="log.io")
-                return self._failed(told, run_log)
+                failure = LogError(f"a file could not be written: {e}", code="log.io")
+                return self._failed(failure, run_log)
             run_log.write("DEBUG", "".join(traceback.format_exception(e)))
             return self._failed(_defect(e, _masker(prepared)), run_log)
 
@@ -320,32 +323,34 @@ class Run:
         if self._served is not None:
             known = self._served.published(self._store, lease)
             echo = Echo(self._served.say, known)
-        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer, echo, _java_death)
-        assembly = Assembly(
-            self._pipeline, prepared, lease, self._store, log, mailbox, watch, self._accounting,
-            run=self.id, rejects=self._folder / "rejects", limit=self._limit,
+        monitor = RunMonitor(
+            self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
+            echo, _java_death,
         )  # fmt: skip
-        sync = assembly.sync(spark, lambda role, new: self._save_config(lease, role, new))
-        return self._run_sync(prepared, sync, watch, run_log, mailbox)
+        rejects = RejectsKeeper(log.root, self._folder / "rejects", monitor.note)
+        session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
+        save: SaveConfig = lambda role, new: self._save_config(lease, role, new)  # noqa: E731
+        sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(spark)
+        return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
     def _run_sync(
-        self, prepared: Prepared, sync: Sync, watch: Watch, run_log: RunLog, mailbox: Mailbox
+        self, prepared: Prepared, sync: Sync, monitor: RunMonitor, run_log: RunLog, mailbox: Mailbox
     ) -> Report:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
-            self._accounting.place(stream, prepared.place)
+            self._accounting.place(stream, prepared.destination)
         try:
             outcome = sync.run()
             if not (outcome.errors or outcome.failed or outcome.cancelled):
                 outcome.errors += self._never_came(prepared)
-            watch.finish(outcome)
+            monitor.finish(outcome)
             mailbox.remove()
             self._look_at_drift(prepared)
         except PenstockError as e:
-            told = isinstance(e, LeaseLost | Cancelled)
-            errors.append(e if told else _java_death() or e)
+            ours = isinstance(e, LeaseLost | Cancelled)
+            errors.append(e if ours else _java_death() or e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
-            watch.finish(outcome)
+            monitor.finish(outcome)
         return self._report(outcome, errors, run_log)
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
@@ -355,7 +360,7 @@ class Run:
         if not prepared.plan.open or prepared.served or not came:
             return []
         known = came | self._store.known_streams(self._pipeline.pipeline)
-        known |= set(passed_over(prepared.names))
+        known |= prepared.rules.earlier.passed_over
         return [
             ConfigError(
                 f"the source did not show the stream {entry.name!r}, which the pipeline names",
@@ -411,7 +416,7 @@ class Run:
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
-        needs = prepared.place.needs()
+        needs = prepared.destination.needs()
         stack.callback(self._keep_classes, needs)  # after the session's end
         spark = open_session(
             needs,
@@ -457,13 +462,14 @@ class Run:
         pulse.beat(mailbox)
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
-        watch = Watch(self._accounting, pulse, run_log, mailbox, self._observer)
-        assembly = Assembly(
-            self._pipeline, prepared, lease, store, log, mailbox, watch, self._accounting,
-            run=self.id, rejects=None, limit=self._limit,
-        )  # fmt: skip
-        sync = assembly.sync(None, lambda role, new: self._save_config(real, role, new))
-        return self._run_sync(prepared, sync, watch, run_log, mailbox)
+        monitor = RunMonitor(
+            self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination
+        )
+        rejects = RejectsKeeper(log.root, None, monitor.note)
+        session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
+        save: SaveConfig = lambda role, new: self._save_config(real, role, new)  # noqa: E731
+        sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
+        return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
     def _forget_states(self, store: Store, lease: Lease, prepared: Prepared) -> list[StreamId]:
         """``--full-refresh``: the streams of this run start without state, those too that will be
@@ -496,33 +502,31 @@ class Run:
         """Streams that are known only when they come, and whose rows then replace a table, must not
         be read from a state: only the increment would be left (L6)."""
         name = self._pipeline.pipeline
-        known = sorted(self._store.known_streams(name))
-        streams = [
-            s for s in known if overwritten(self._pipeline.stream_settings(s), s, prepared.names)
-        ]
+        known, earlier = sorted(self._store.known_streams(name)), prepared.rules.earlier
+        streams = [s for s in known if overwritten(self._pipeline.stream_settings(s), s, earlier)]
         if streams:  # though nothing be saved: what is only sealed speaks for them too
             self._forget(self._store, lease, prepared, streams)
 
     def _forget_passed_over(self, lease: Lease, prepared: Prepared) -> None:
         """Streams that are wanted now, and whose rows earlier runs did not take while the source's
         state went on, are read from the start (L6)."""
-        passed = passed_over(prepared.names)
+        passed = prepared.rules.earlier.passed_over
         if prepared.plan.open:
-            marks = {s: (s,) for s in passed if self._pipeline.stream_settings(s) is not None}
+            found = {s: (s,) for s in passed if self._pipeline.stream_settings(s) is not None}
         else:
             wanted = [s.configured.stream for s in prepared.plan.streams]
-            marks = meant_by(passed, wanted, prepared.states)
-        if not marks:
+            found = meant_by(passed, wanted, prepared.states)
+        if not found:
             return
-        streams = sorted(marks)
+        streams = sorted(found)
         self._accounting.note(
             f"{', '.join(map(str, streams))}: read from the start, since the source sent its rows"
             " in earlier runs, which did not want them"
         )
         # though nothing be saved: what is only sealed speaks for them too
         self._forget(self._store, lease, prepared, streams)
-        for mark in {mark for its in marks.values() for mark in its}:
-            self._store.grow_names(lease, passing(prepared.names, mark, over=False))
+        taken_up = {name for names in found.values() for name in names}
+        self._store.remember(lease, Remembered(), taken_up=taken_up)
 
     def _save_config(self, lease: Lease, role: str, new: NewConfig) -> None:
         """CONTROL: at once, whatever becomes of the run."""
@@ -560,7 +564,7 @@ class Run:
 
 
 def _masker(prepared: Prepared) -> Masker:
-    return Masker([secret for end in prepared.ends() for secret in end.secrets()])
+    return Masker([secret for end in prepared.endpoints() for secret in end.secrets()])
 
 
 def _defect(error: Exception, masker: Masker) -> Defect:

@@ -1,8 +1,8 @@
 """What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
 
-Implements ``engine.sync.ports.Time`` and ``Observer`` at once: whenever the sync sleeps or asks
-whether it may go on, what the lanes left in the mailbox is passed on. Neighbours:
-``engine.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
+Implements ``engine.sync.ports.Time`` and ``engine.specs.observer.SyncObserver`` at once: whenever
+the sync sleeps or asks whether it may go on, what the lanes left in the mailbox is passed on.
+Neighbours: ``engine.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
 """
 
 import time
@@ -19,17 +19,17 @@ from penstock.engine.serve import Echo
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
 from penstock.engine.specs.observer import RunObserver, counted
-from penstock.engine.specs.plan import LaneStart, Outcome
+from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
 from penstock.model.state import SavedState
-from penstock.tables.contract import LoadResult
+from penstock.tables.contract import DestinationEndpoint, LoadResult
 
 PROGRESS_SECONDS = 1.0
 
 
-class Watch:
+class RunMonitor:
     def __init__(
         self,
         accounting: Accounting,
@@ -37,13 +37,14 @@ class Watch:
         run_log: RunLog,
         mailbox: Mailbox,
         progress: RunObserver,
+        destination: DestinationEndpoint,
         echo: Echo | None = None,
         java_death: Callable[[], PenstockError | None] = lambda: None,
     ) -> None:
         """``echo``: gives states back to whoever feeds us. ``java_death``: why nothing can go on,
         where Spark's Java process died."""
         self._java_death = java_death
-        self._echo = echo
+        self._destination, self._echo = destination, echo
         self._accounting, self._pulse, self._run_log = accounting, pulse, run_log
         self._mailbox, self._progress = mailbox, progress
         self._epochs: list[int] = []
@@ -67,8 +68,6 @@ class Watch:
         if death is not None:
             raise death
 
-    # -- engine.deliver.connector_delivery.PushObserver
-
     def push_started(self, log: Path) -> None:
         """A destination is being fed; what it says goes to ``log``."""
         self._run_log.follow(log)
@@ -80,7 +79,7 @@ class Watch:
     def sent_again(self, stream: StreamId, rows: int) -> None:
         self._accounting.stream(stream).sent_again += rows
 
-    # -- engine.sync.ports.Observer
+    # -- engine.specs.observer.SyncObserver
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._accounting.loaded(load, result)
@@ -91,6 +90,9 @@ class Watch:
         self._accounting.states(states)
         if self._echo is not None:
             self._echo.committed(states)
+
+    def load_seconds(self, seconds: float) -> None:
+        self._accounting.time.load += seconds
 
     def load_failed(self, stream: StreamId, error: PenstockError) -> None:
         self._accounting.load_failed(stream, error)
@@ -121,8 +123,10 @@ class Watch:
         rows = sum(s.rows for segment in segments for s in segment.slices)
         self._progress.phase("load", counted(rows, "row"))
 
-    def stream_planned(self, stream: StreamId) -> None:
-        self._accounting.met(stream)
+    def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
+        if new:
+            self._accounting.met(stream.id)
+        self._accounting.place(stream, self._destination)
 
     def note(self, text: str) -> None:
         self._run_log.write("WARN", text)
@@ -142,14 +146,14 @@ class Watch:
         for epoch in self._epochs:
             progress = self._mailbox.progress(epoch)
             before = self._shown.get(epoch, set())
-            told = progress.streams if progress else []
+            counts = progress.streams if progress else []
             for of, expected in progress.expected if progress else ():
                 if self._expected.get(of) != expected:
                     self._expected[of] = expected
                     name = None if of is None else str(of)
                     self._progress.expected(name, expected.rows, expected.bytes)
-            self._shown[epoch] = set(told)
-            for key, rows, size, estimate in told:
+            self._shown[epoch] = set(counts)
+            for key, rows, size, estimate in counts:
                 if (key, rows, size, estimate) in before:
                     continue
                 stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))

@@ -40,8 +40,9 @@ from penstock.protocols import load
 from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote
 from penstock.state.contract import Lease, Store
+from penstock.state.remembered import Remembered
 
-PATIENCE = 7 * 86400.0  # seconds: whoever feeds us decides how long it takes
+INPUT_TIMEOUT = 7 * 86400.0  # seconds: whoever feeds us decides how long it takes
 BLOCK = 1 << 20
 OPEN_SECONDS = 0.1
 
@@ -62,15 +63,14 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     pipe: Path
     refreshes: Mapping[StreamId, int] = {}
 
-    def settled(self, plan: StreamsPlan, names: Mapping[str, Mapping[str, str]]) -> StreamsPlan:
-        """A refresh replaces what is there. Once that was published (``names``: the store's) it
-        replaces nothing more: its host resumes from a state that we gave back and sends the rest
-        only."""
+    def settled(self, plan: StreamsPlan, earlier: Remembered) -> StreamsPlan:
+        """A refresh replaces what is there. Once that was published it replaces nothing more: its
+        host resumes from a state that we gave back and sends the rest only."""
         streams: list[PlannedStream] = []
         for stream in plan.streams:
             number = self.refreshes.get(stream.id)
             if number is not None:
-                done = str(number) in names.get(_published_key(stream.id), {})
+                done = number in earlier.refreshes.get(stream.id, ())
                 stream = _goes_on(stream) if done else _replaces(stream)
             streams.append(stream)
         return replace(plan, streams=tuple(streams))
@@ -81,7 +81,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         def known(stream: StreamId) -> None:
             number = self.refreshes.get(stream)
             if number is not None:
-                store.grow_names(lease, {_published_key(stream): {str(number): "published"}})
+                store.remember(lease, Remembered(refreshes={stream: frozenset([number])}))
 
         return known
 
@@ -111,7 +111,7 @@ class InputSource(Source):
             observer,
             save=lambda new: None,
         )
-        self.timeouts = Timeouts(PATIENCE, PATIENCE, None, self.timeouts.stop)
+        self.timeouts = Timeouts(INPUT_TIMEOUT, INPUT_TIMEOUT, None, self.timeouts.stop)
         self._catalog = served.catalog
 
     def validate(self) -> None:
@@ -125,11 +125,6 @@ class InputSource(Source):
 
     def secrets(self) -> list[str]:
         return []
-
-
-def _published_key(stream: StreamId) -> str:
-    """Where the store keeps which of a host's generations became visible."""
-    return f"refreshed:{stream.key}"
 
 
 def _replaces(stream: PlannedStream) -> PlannedStream:
@@ -194,7 +189,7 @@ def _pump(fd: int, pipe: Path, stop: threading.Event, broke: Callable[[OSError],
         return
     except OSError as e:
         broke(e)
-        stop.wait(PATIENCE)
+        stop.wait(INPUT_TIMEOUT)
     finally:
         os.close(out)
 

@@ -1,7 +1,7 @@
 """Cleans the names of properties and streams into names that every table format accepts.
 
 Pure functions: the result does not depend on the order of the input. The store keeps the results
-(``Store.grow_names``) and passes them as ``taken``, which always wins: a
+(``Store.remember``) and passes them as ``taken``, which always wins: a
 stored name never changes. Not here: how a format quotes a name, or a shorter limit of one database
 (Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.streams`` tables;
 ``state`` keeps the maps.
@@ -57,7 +57,7 @@ def clean_columns(
 def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> dict[str, str]:
     """Assigns table names: ``{StreamId.key: text}``; :func:`split_table` reads the text.
 
-    The text is a JSON pair [namespace or null, name], so that one map (``names()["tables"]``) holds
+    The text is a JSON pair [namespace or null, name], so that one map (``TableNames.tables``) holds
     both and a namespace has one cleaned form for all its streams. Each is a folder name that Spark
     does not hide and an identifier: letters, marks and digits of any script, and ``_`` (not first).
     A table without a namespace and a namespace never share a name, since both are folders of the

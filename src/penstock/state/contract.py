@@ -16,6 +16,7 @@ from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId, S
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.state.keys import Covered, Place
+from penstock.state.remembered import Remembered
 
 Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
 
@@ -220,12 +221,19 @@ class Store(Protocol):
         """The durable ones, sorted."""
         ...
 
-    # -- names and schemas, which only grow
-    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
-        """Maps ("tables"; "columns:" + stream key) -> {original: cleaned}."""
+    # -- what is remembered of streams, and schemas, which only grow
+    def remembered(self, pipeline: str, streams: Iterable[StreamId] | None = None) -> Remembered:
+        """What earlier runs, and this one, found out of these streams (None: of all); the names of
+        tables are those of all streams."""
         ...
 
-    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None: ...
+    def remember(
+        self, lease: Lease, more: Remembered, *, taken_up: Iterable[StreamId] = ()
+    ) -> None:
+        """Add to it, in one transaction. A name that is there never changes: raises ``StateError``
+        (``state.name_changed``). ``modes``: hold from now on. ``taken_up``: streams that are passed
+        over no longer."""
+        ...
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         """The schema with its version: the stored one where equal to the newest, else the next."""

@@ -22,7 +22,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
-from penstock.state import keys_ledger, rules
+from penstock.state import keys_ledger, remembered, rules
 from penstock.state.contract import (
     GroupIntent,
     Holder,
@@ -35,6 +35,7 @@ from penstock.state.contract import (
 from penstock.state.keys import Covered, KeyPort, Place, lane_task
 from penstock.state.keys_memory import MemoryLink
 from penstock.state.lock_holder import is_dead, iso_time, start_mark
+from penstock.state.remembered import Remembered
 from penstock.state.task_keys import StoreKeys
 
 OnStep = Callable[[str], None]
@@ -364,15 +365,22 @@ class MemoryStore:
         """As ``task_keys.open_keys`` for a store in a database."""
         return StoreKeys(lambda: self._keys, pipeline, task)
 
-    # -- names and schemas, which only grow
-    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
-        return {kind: dict(names) for kind, names in self._read(pipeline).names.items()}
+    # -- what is remembered of streams, and schemas, which only grow
+    def remembered(self, pipeline: str, streams: Iterable[StreamId] | None = None) -> Remembered:
+        rows = self._read(pipeline).names
+        if streams is not None:
+            rows = {kind: rows[kind] for kind in remembered.kinds(streams) if kind in rows}
+        return remembered.remembered(rows)
 
-    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
-        known = self._read(lease.pipeline).names
-        with self._step("grow_names", bool(rules.new_names(lease.pipeline, known, names))):
+    def remember(
+        self, lease: Lease, more: Remembered, *, taken_up: Iterable[StreamId] = ()
+    ) -> None:
+        again, known = list(taken_up), self._read(lease.pipeline).names
+        wanted = remembered.added(more, known, again)
+        with self._step("remember", bool(rules.new_names(lease.pipeline, known, wanted))):
             p, _ = self._held(lease)
-            for kind, fresh in rules.new_names(p.name, p.names, names).items():
+            wanted = remembered.added(more, p.names, again)
+            for kind, fresh in rules.new_names(p.name, p.names, wanted).items():
                 p.names[kind] = p.names.get(kind, {}) | fresh
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:

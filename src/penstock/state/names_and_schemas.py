@@ -1,11 +1,12 @@
 """Names and schemas in SQL: what a pipeline learned of its streams, which only grows.
 
 Functions over an open transaction; whoever writes has checked the lease. What may be added is
-decided by ``rules``. Neighbours: ``sql`` calls them, ``schema`` has the tables.
+decided by ``rules``, what names mean by ``remembered``. Neighbours: ``sql`` calls them, ``schema``
+has the tables.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import Connection, delete
@@ -18,16 +19,27 @@ from penstock.state.database_url import chunks
 from penstock.state.schema import NAMES, SCHEMAS
 
 
-def names(conn: Connection, pipeline: str) -> dict[str, dict[str, str]]:
-    return {row.kind: json.loads(row.body) for row in conn.execute(rows_of(NAMES, pipeline))}
-
-
-def grow_names(conn: Connection, pipeline: str, wanted: Mapping[str, dict[str, str]]) -> None:
-    """Raises ``StateError`` where a mapping would change."""
-    known: dict[str, dict[str, str]] = {}
-    for part in chunks(wanted):
+def names(
+    conn: Connection, pipeline: str, kinds: Sequence[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """The rows of these kinds (None: of all); what they mean: ``remembered``."""
+    if kinds is None:
+        return {row.kind: json.loads(row.body) for row in conn.execute(rows_of(NAMES, pipeline))}
+    found: dict[str, dict[str, str]] = {}
+    for part in chunks(kinds):
         rows = conn.execute(rows_of(NAMES, pipeline).where(NAMES.c.kind.in_(part)))
-        known.update((row.kind, json.loads(row.body)) for row in rows)
+        found.update((row.kind, json.loads(row.body)) for row in rows)
+    return found
+
+
+def grow_names(
+    conn: Connection,
+    pipeline: str,
+    known: Mapping[str, dict[str, str]],
+    wanted: Mapping[str, dict[str, str]],
+) -> None:
+    """``known``: what is there of these kinds. Raises ``StateError`` where a mapping would
+    change."""
     fresh = rules.new_names(pipeline, known, wanted)
     for part in chunks(fresh):
         conn.execute(delete(NAMES).where(NAMES.c.pipeline == pipeline, NAMES.c.kind.in_(part)))

@@ -3,8 +3,8 @@
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
 transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
 ``schema`` (tables), ``ledger`` (groups, loads, states), ``keys_ledger`` (connectors' keys),
-``names_and_schemas`` (names, schemas), ``rules`` (decisions shared with ``memory``). Contract:
-``contract.Store``.
+``names_and_schemas`` (rows of names, schemas), ``remembered`` and ``rules`` (what rows mean, and
+decisions, shared with ``memory``). Contract: ``contract.Store``.
 """
 
 import json
@@ -20,13 +20,14 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state import keys_ledger, ledger, names_and_schemas, rules
+from penstock.state import keys_ledger, ledger, names_and_schemas, remembered, rules
 from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
 from penstock.state.database import Database, PlainSql, insert_all, rows_of
 from penstock.state.database_url import chunks
 from penstock.state.keys import Covered, Place, lane_task
 from penstock.state.ledger import Held
 from penstock.state.lock_holder import is_dead, iso_time, start_mark
+from penstock.state.remembered import Remembered
 from penstock.state.schema import (
     EPOCHS,
     GENERATIONS,
@@ -266,14 +267,21 @@ class SqlStore:
         with self._db.reading() as conn:
             return keys_ledger.durable(PlainSql(conn), pipeline)
 
-    # -- names and schemas, which only grow
-    def names(self, pipeline: str) -> dict[str, dict[str, str]]:
+    # -- what is remembered of streams, and schemas, which only grow
+    def remembered(self, pipeline: str, streams: Iterable[StreamId] | None = None) -> Remembered:
+        kinds = None if streams is None else remembered.kinds(streams)
         with self._db.reading() as conn:
-            return names_and_schemas.names(conn, pipeline)
+            return remembered.remembered(names_and_schemas.names(conn, pipeline, kinds))
 
-    def grow_names(self, lease: Lease, names: dict[str, dict[str, str]]) -> None:
+    def remember(
+        self, lease: Lease, more: Remembered, *, taken_up: Iterable[StreamId] = ()
+    ) -> None:
+        again = list(taken_up)
+        kinds = remembered.kinds(remembered.streams_of(more, again))
         with self._held(lease) as (conn, held):
-            names_and_schemas.grow_names(conn, held.name, names)
+            known = names_and_schemas.names(conn, held.name, kinds)
+            wanted = remembered.added(more, known, again)
+            names_and_schemas.grow_names(conn, held.name, known, wanted)
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         return self.schema_versions(lease, {stream: schema})[stream]

@@ -80,6 +80,16 @@ class Deletes(StrEnum):
     soft = "soft"
 
 
+class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for every load of a run. ``metadata`` None: no metadata columns.
+    ``change_words``: of a value that a cast loses."""
+
+    metadata: MetadataNames | None = None
+    deletes: Deletes = Deletes.hard
+    evolution: SchemaEvolution = SchemaEvolution()
+    change_words: ChangeWords = ChangeWords()
+
+
 class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one commit into one table. ``parts``: absolute paths of Parquet files that hold the
     columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
@@ -88,17 +98,13 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     ``load.shape`` says how rows join the table: mode, primary key, cursor (paths of cleaned column
     names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null value
     deletes its key under append_dedup) and sync id; ``load.replaces``: the load's rows replace all
-    rows of the table.
-    ``metadata`` None: no metadata columns. ``change_words``: of a value that a cast loses."""
+    rows of the table."""
 
     load: Load
     table: TableName
     parts: tuple[str, ...]
     schema: RowSchema
-    metadata: MetadataNames | None = None
-    deletes: Deletes = Deletes.hard
-    evolution: SchemaEvolution = SchemaEvolution()
-    change_words: ChangeWords = ChangeWords()
+    policy: TablePolicy = TablePolicy()
 
     @property
     def mode(self) -> DestinationSyncMode:

@@ -407,7 +407,7 @@ class _LoadCommit:
         load = self.load
         if load.arrival:
             return "true"
-        at = load.metadata.extracted_at if load.metadata else ""
+        at = load.policy.metadata.extracted_at if load.policy.metadata else ""
         tie = "true"
         if any(f.name == at for f in old):
             tie = f"t.{quoted(at)} IS NULL OR s.{quoted(at)} >= t.{quoted(at)}"

@@ -57,13 +57,15 @@ _GLOB = re.compile(r"([\[\]{}*?,\\])")
 def load_fields(load: TableLoad) -> tuple[Field, ...]:
     """The columns of the load's rows: data columns, then metadata columns."""
     data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
-    return data + (metadata_fields(load.metadata) if load.metadata else ())
+    return data + (metadata_fields(load.policy.metadata) if load.policy.metadata else ())
 
 
 def metadata_columns(load: TableLoad) -> frozenset[str]:
     """The names of the load's metadata columns; empty where it has none."""
     return (
-        frozenset(f.name for f in metadata_fields(load.metadata)) if load.metadata else frozenset()
+        frozenset(f.name for f in metadata_fields(load.policy.metadata))
+        if load.policy.metadata
+        else frozenset()
     )
 
 
@@ -75,13 +77,14 @@ def target_columns(
     old number loses digits as a double. Raises ``SchemaError`` (``schema_evolution.evolve``)."""
     before = tuple(old) if old is not None else None
     name, new, metadata = load.table.name, load_fields(load), metadata_columns(load)
-    columns = evolve(
-        name, before, new, load.evolution, replaces=load.load.replaces, metadata=metadata
-    )
+    policy = load.policy.evolution
+    columns = evolve(name, before, new, policy, replaces=load.load.replaces, metadata=metadata)
     if before and columns.widened:
         rows = table_rows()
         if rows is not None and loses_digits(rows, before, columns.fields):
-            return evolve(name, before, new, load.evolution, metadata=metadata, to_double=False)
+            return evolve(
+                name, before, new, load.policy.evolution, metadata=metadata, to_double=False
+            )
     return columns
 
 
@@ -89,7 +92,11 @@ def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> st
     """A SQL condition: the row deletes its key and, under hard deletes, must not be in the
     table."""
     column = load.deleted_column
-    if column is None or load.deletes is Deletes.soft or all(f.name != column for f in target):
+    if (
+        column is None
+        or load.policy.deletes is Deletes.soft
+        or all(f.name != column for f in target)
+    ):
         return "false"
     return f"{alias}{'.' if alias else ''}{quoted(column)} IS NOT NULL"
 
@@ -145,7 +152,7 @@ def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
     :data:`ORDER` and :data:`ORIGIN` 0."""
     from pyspark.sql import functions as F
 
-    at = load.metadata.extracted_at if load.metadata else None
+    at = load.policy.metadata.extracted_at if load.policy.metadata else None
     has_time = at is not None and any(f.name == at for f in fields)
     return rows.withColumns(
         {
@@ -169,11 +176,11 @@ def load_rows_as(
     from pyspark.sql import functions as F
 
     casts = casts_between(
-        load_fields(load)[: len(load.schema.fields)], target, load.evolution.type_change
+        load_fields(load)[: len(load.schema.fields)], target, load.policy.evolution.type_change
     )
     changes = F.coalesce(F.col(CHANGES), _no_changes())
-    changes = _with_entries(changes, casts, load.change_words)
-    metadata = _metadata_values(load.metadata, changes) if load.metadata else {}
+    changes = _with_entries(changes, casts, load.policy.change_words)
+    metadata = _metadata_values(load.policy.metadata, changes) if load.policy.metadata else {}
     return rows.select(*_columns(casts, target, metadata), *keep)
 
 
@@ -186,11 +193,11 @@ def table_rows_as(
 
     casts = casts_between(old, target, TypeChange.coerce)
     metadata: dict[str, Column] = {}
-    if load.metadata and any(f.name == load.metadata.meta for f in old):
-        meta = F.col(quoted(load.metadata.meta))
+    if load.policy.metadata and any(f.name == load.policy.metadata.meta for f in old):
+        meta = F.col(quoted(load.policy.metadata.meta))
         changes = F.coalesce(meta.getField("changes"), _no_changes())
-        changes = _with_entries(changes, casts, load.change_words)
-        metadata[load.metadata.meta] = F.struct(
+        changes = _with_entries(changes, casts, load.policy.change_words)
+        metadata[load.policy.metadata.meta] = F.struct(
             meta.getField("sync_id").alias("sync_id"), changes.alias("changes")
         )
     return rows.select(*_columns(casts, target, metadata))

@@ -110,7 +110,7 @@ def _newest(old: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[
             best[key], newest[key] = row, age
     written = 0
     for key, row in best.items():
-        if load.deletes is Deletes.hard and _deletes(row, load):
+        if load.policy.deletes is Deletes.hard and _deletes(row, load):
             written += table.pop(key, None) is not None
         else:
             table[key] = row

@@ -328,7 +328,7 @@ def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
     for plan in plans:
         load = plan.load
         size = sum(p.raw_bytes for p in load.load.parts)
-        columns = [load.schema.fields, plan.target, load.metadata, load.evolution]
+        columns = [load.schema.fields, plan.target, load.policy.metadata, load.policy.evolution]
         key = msgspec.json.encode(columns)
         if not load.load.rows or size > BATCH_BYTES:
             key += b"#%d" % plan.index

@@ -61,7 +61,7 @@ def write_each(
     job = _Job(
         folder=str(folder),
         columns=tuple(f.name for f in loads[0].schema.fields),
-        metadata=loads[0].metadata,
+        metadata=loads[0].policy.metadata,
         described={
             _SPARK_COLUMNS: struct_type(tuple(target)).json(),
             _SPARK_VERSION: spark.version,

@@ -60,6 +60,28 @@ def test_l10_new_credentials_lie_on_no_disk_in_clear(tmp_path: Path) -> None:
         list(box.configs())
 
 
+def test_the_newest_configuration_is_stored_before_its_files_go(tmp_path: Path) -> None:
+    """Epochs and numbers are compared as numbers: the tenth comes after the ninth."""
+    box = Mailbox(tmp_path, "r1")
+    box.create()
+    for epoch in (9, 10):
+        for number in (1, 2):
+            box.put_config(epoch, number, NewConfig("h", {"token": f"{epoch}.{number}"}))
+    told = [c.config["token"] for _, c in box.configs()]
+    assert told == ["9.1", "9.2", "10.1", "10.2"]
+
+    def refuses(new: NewConfig) -> None:
+        raise LogError("the store is away")
+
+    with pytest.raises(LogError):
+        box.take_configs(10, refuses)
+    stored: list[NewConfig] = []
+    for _ in range(2):
+        box.take_configs(10, stored.append)
+    assert [c.config["token"] for c in stored] == ["10.2"]
+    assert [c.config["token"] for _, c in box.configs()] == ["9.1", "9.2"]
+
+
 REFRESHING = """
 schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
 word = next(w for w in sys.argv if w in ("spec", "check", "discover", "read"))

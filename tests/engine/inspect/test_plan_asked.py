@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.streams import plan_streams
+from penstock.engine.plan.streams import StreamRules, plan_streams
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.model.catalog import Catalog, Stream, StreamId
 from penstock.protocols.airbyte.package import PACKAGE
+from penstock.state.remembered import Remembered
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table
 
@@ -24,14 +25,16 @@ def test_stream_that_the_source_no_longer_has_is_noted_without_a_list(tmp_path: 
     plan = plan_streams(
         pipeline,
         Catalog((Stream(id=here, json_schema=schema),)),
-        PACKAGE,
-        table(tmp_path),
-        names={},
+        StreamRules(
+            package=PACKAGE,
+            destination=table(tmp_path),
+            earlier=Remembered(),
+            metadata=None,
+            sync_id=1,
+        ),
         known={here, gone},
         states=(),
-        metadata=None,
         cores=1,
-        sync_id=1,
     )
     assert plan.gone == (gone,)
     assert any("no longer has the stream gone" in note for note in plan.notes)

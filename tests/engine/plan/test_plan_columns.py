@@ -11,10 +11,11 @@ import pytest
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.streams import StreamsPlan, describe, plan_streams
+from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.protocols import load
+from penstock.state.remembered import Remembered
 from penstock.tables.open import open_table
 
 PROPERTIES: dict[str, Any] = {
@@ -51,14 +52,16 @@ def plan(
     return plan_streams(
         parse_pipeline(text + "destination: { use: 'parquet:./lake' }\n", {}),
         Catalog((stream,)),
-        load(protocol),
-        open_table("parquet", str(tmp_path / "lake"), {}),
-        names={},
+        StreamRules(
+            package=load(protocol),
+            destination=open_table("parquet", str(tmp_path / "lake"), {}),
+            earlier=Remembered(),
+            metadata=None,
+            sync_id=1,
+        ),
         known=set(),
         states=(),
-        metadata=None,
         cores=1,
-        sync_id=1,
     )
 
 

@@ -2,7 +2,6 @@
 destination can and what its columns are; what makes a row the newest of its key (issue 9: A3, A6,
 A7, A16)."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,13 @@ import msgspec
 import pytest
 
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.earlier_modes import columns_key, grown
-from penstock.engine.plan.streams import StreamsPlan, describe, plan_streams
+from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.protocols import load
+from penstock.state.remembered import Remembered
 from penstock.tables import parquet
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table
@@ -47,7 +47,7 @@ def plan(
     stream: str = "",
     *,
     protocol: str = "singer",
-    names: Mapping[str, Mapping[str, str]] | None = None,
+    earlier: Remembered | None = None,
     transforms: tuple[TransformJob, ...] = (),
     **more: Any,
 ) -> StreamsPlan:
@@ -56,15 +56,17 @@ def plan(
     return plan_streams(
         parse_pipeline(text, {}),
         Catalog((Stream(id=USERS, json_schema=SCHEMA, **{**STREAM, **more}),)),
-        load(protocol),
-        place,
-        names=names or {},
+        StreamRules(
+            package=load(protocol),
+            destination=place,
+            earlier=earlier or Remembered(),
+            transforms=transforms,
+            metadata=None,
+            sync_id=1,
+        ),
         known=set(),
         states=(),
-        metadata=None,
         cores=1,
-        sync_id=1,
-        transforms=transforms,
     )
 
 
@@ -76,12 +78,10 @@ def modes(planned: PlannedStream) -> str:
     return f"{planned.configured.sync_mode} + {planned.shape.mode}"
 
 
-def after(planned: PlannedStream, names: Any = None) -> dict[str, dict[str, str]]:
-    """What the store keeps once this was run."""
-    kept = {k: dict(v) for k, v in (names or {columns_key(USERS): planned.columns}).items()}
-    for kind, new in grown(kept, planned.configured).items():
-        kept[kind] = {**kept.get(kind, {}), **new}
-    return kept
+def after(planned: PlannedStream) -> Remembered:
+    """What the store remembers once this was run."""
+    modes = {USERS: modes_of(planned.configured)}
+    return Remembered(columns={USERS: planned.columns}, modes=modes)
 
 
 def test_A16_a_plan_says_which_mode_and_why(tmp_path: Path) -> None:
@@ -124,40 +124,44 @@ def test_A16_a_table_keeps_the_modes_it_was_written_with(tmp_path: Path) -> None
     place = lake(tmp_path)
     first = one(place, source_defined_primary_key=None)
     assert modes(first) == "incremental + append"
-    names = after(first)
-    again = one(place, names=names)  # the catalog has learnt of a key
+    earlier = after(first)
+    again = one(place, earlier=earlier)  # the catalog has learnt of a key
     assert modes(again) == "incremental + append"
     assert "appended to until now" in again.configured.mode_reason
-    assert after(again, names) != names and after(first, names) == names
-    asked = plan(place, "mode: upsert", names=names)
+    assert after(again) != earlier
+    asked = plan(place, "mode: upsert", earlier=earlier)
     assert modes(asked.streams[0]) == "incremental + append_dedup"
     assert any("written under append until now" in note for note in asked.notes)
-    names = after(asked.streams[0], names)
-    assert modes(one(place, names=names)) == "incremental + append_dedup"
+    earlier = after(asked.streams[0])
+    assert modes(one(place, earlier=earlier)) == "incremental + append_dedup"
 
 
 def test_A16_so_does_one_that_was_mirrored(tmp_path: Path) -> None:
     place = lake(tmp_path)
-    names = after(one(place, "mode: mirror"))
-    found = one(place, names=names)
+    earlier = after(one(place, "mode: mirror"))
+    found = one(place, earlier=earlier)
     assert modes(found) == "full_refresh + overwrite" and found.configured.cursor_field == ()
-    assert modes(one(place, "sync_mode: incremental", names=names)) == "incremental + append_dedup"
+    assert (
+        modes(one(place, "sync_mode: incremental", earlier=earlier)) == "incremental + append_dedup"
+    )
 
 
 def test_A16_a_key_that_only_messages_told_is_remembered(tmp_path: Path) -> None:
     place = lake(tmp_path)
-    names = after(one(place))
-    found = one(place, names=names, source_defined_primary_key=None)
+    earlier = after(one(place))
+    found = one(place, earlier=earlier, source_defined_primary_key=None)
     assert modes(found) == "incremental + append_dedup"
     assert found.shape.primary_key == (("id",),)
 
 
 def test_A16_a_home_of_an_earlier_version_goes_on_as_it_was(tmp_path: Path) -> None:
-    names = {columns_key(USERS): {"id": "id"}}
-    found = one(lake(tmp_path), names=names)
+    earlier = Remembered(columns={USERS: {"id": "id"}})
+    found = one(lake(tmp_path), earlier=earlier)
     assert modes(found) == "incremental + append"
     assert "earlier version" in found.configured.mode_reason
-    assert modes(one(lake(tmp_path), "mode: upsert", names=names)) == "incremental + append_dedup"
+    assert (
+        modes(one(lake(tmp_path), "mode: upsert", earlier=earlier)) == "incremental + append_dedup"
+    )
 
 
 def test_A16_a_tap_that_decides_goes_on_deciding(tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_A16_a_tap_that_decides_goes_on_deciding(tmp_path: Path) -> None:
     place = lake(tmp_path)
     first = one(place, **silent)
     assert first.configured.source_decides and modes(first) == "incremental + append_dedup"
-    again = one(place, names=after(first), **silent)
+    again = one(place, earlier=after(first), **silent)
     assert again.configured.source_decides and modes(again) == modes(first)
 
 
@@ -219,14 +223,16 @@ def test_streams_are_chosen_and_left_out_by_pattern(tmp_path: Path) -> None:
         found = plan_streams(
             parse_pipeline(text, {}),
             Catalog(tuple(Stream(id=s, json_schema=SCHEMA) for s in ids)),
-            load("airbyte"),
-            lake(tmp_path),
-            names={},
+            StreamRules(
+                package=load("airbyte"),
+                destination=lake(tmp_path),
+                earlier=Remembered(),
+                metadata=None,
+                sync_id=1,
+            ),
             known=set(),
             states=(),
-            metadata=None,
             cores=1,
-            sync_id=1,
         )
         return [str(s.id) for s in found.streams]
 

@@ -12,7 +12,7 @@ import pytest
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.streams import StreamsPlan, describe, plan_streams
+from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
@@ -20,6 +20,7 @@ from penstock.model.types import CHANGES, RowSchema
 from penstock.protocols import load
 from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
+from penstock.state.remembered import Remembered
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table
 
@@ -58,20 +59,22 @@ def plan(
     return plan_streams(
         parse_pipeline(text, {}, name="shop.yaml"),
         Catalog(streams or (ORDERS,)),
-        load(protocol),
-        place,
-        names={},
+        StreamRules(
+            package=load(protocol),
+            destination=place,
+            earlier=Remembered(),
+            metadata=None,
+            sync_id=1,
+        ),
         known=set(),
         states=(),
-        metadata=None,
         cores=1,
-        sync_id=1,
         **options,
     )
 
 
 def types(planned: PlannedStream, place: Any) -> dict[str, str]:
-    told = StreamsPlan(streams=(planned,), lanes=1, notes=(), gone=(), names={})
+    told = StreamsPlan(streams=(planned,), lanes=1, notes=(), gone=())
     return {c["source"]: c["type"] for c in describe(told, place)[0]["columns"]}
 
 

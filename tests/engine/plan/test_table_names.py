@@ -12,7 +12,7 @@ from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Destination
 from penstock.engine import run
-from penstock.engine.plan.streams import describe, plan_streams
+from penstock.engine.plan.streams import StreamRules, describe, plan_streams
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
@@ -21,26 +21,36 @@ from penstock.model.names import clean_tables, split_table
 from penstock.model.report import Report
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.state.open import open_store
+from penstock.state.remembered import Remembered, TableNames
 from penstock.tables.open import open_table
 
 A, B, BARE = StreamId("shop", "users"), StreamId("web", "users"), StreamId(None, "users")
 STUB = Path(__file__).parents[2] / "stubs" / "stub_source.py"
-Names = dict[str, dict[str, str]]
 
 
 def told(**keys: Any) -> Destination:
     return Destination(use="parquet:./lake", **keys)
 
 
-def names_of(destination: Destination, *streams: StreamId, names: Names | None = None) -> Names:
+def names_of(
+    destination: Destination, *streams: StreamId, names: TableNames | None = None
+) -> TableNames:
     """What the store knows after a run."""
-    assert misnamed(destination, streams, names or {}) == []
-    kept = table_names(destination, streams, names or {}).kept(streams)
-    return {k: {**(names or {}).get(k, {}), **kept.get(k, {})} for k in ("tables", "targets")}
+    before = names or TableNames()
+    assert misnamed(destination, streams, before) == []
+    return grown(before, table_names(destination, streams, before))
 
 
-def places(names: Names) -> list[tuple[str | None, str]]:
-    return [split_table(text) for text in names["tables"].values()]
+def grown(before: TableNames, kept: TableNames) -> TableNames:
+    return TableNames(
+        tables=before.tables | kept.tables,
+        targets=before.targets | kept.targets,
+        records=before.records | kept.records,
+    )
+
+
+def places(names: TableNames) -> list[tuple[str | None, str]]:
+    return [split_table(text) for text in names.tables.values()]
 
 
 @pytest.mark.parametrize(
@@ -65,17 +75,16 @@ def test_names_of_earlier_pipelines_stay_as_they_are() -> None:
     """Without the two keys the answer is that of ``clean_tables``, and nothing more is kept."""
     streams = [A, B, BARE, StreamId("s/p", "a b"), StreamId("s_p", "A B")]
     before = clean_tables(streams[:3])
-    found = table_names(told(), streams, {"tables": before})
-    assert found.tables == clean_tables(streams, before)
-    assert found.kept(streams).keys() == {"tables"}
+    found = table_names(told(), streams, TableNames(tables=before))
+    assert found == TableNames(tables=clean_tables(streams, before))
 
 
 def test_a_connector_gets_its_targets_and_no_table_moves() -> None:
     """Pipelines into connectors have kept table names of their own streams all along."""
     destination = Destination(use="singer:target-x", prefix="crm_", namespace="raw")
-    names = {"tables": clean_tables([A, BARE])}
+    names = TableNames(tables=clean_tables([A, BARE]))
     assert misnamed(destination, [A, BARE], names) == []
-    assert table_names(destination, [A, BARE], names).kept([A, BARE]) == names
+    assert table_names(destination, [A, BARE], names) == names
 
 
 def test_a_table_never_moves() -> None:
@@ -89,7 +98,7 @@ def test_a_table_never_moves() -> None:
 
 def test_streams_that_would_share_a_table_are_refused() -> None:
     together = told(namespace="lake")
-    (clash,) = misnamed(together, [A, B], {})
+    (clash,) = misnamed(together, [A, B], TableNames())
     assert "shop.users, web.users" in clash and "'lake.users'" in clash
     one_by_one = names_of(together, A)
     (owned,) = misnamed(together, [B], one_by_one)
@@ -114,18 +123,17 @@ def called(**records: str | None) -> list[Stream]:
     ]
 
 
-def tables(names: Names, *streams: Stream) -> tuple[dict[str, str], Names]:
+def tables(names: TableNames, *streams: Stream) -> tuple[dict[str, str], TableNames]:
     """(table by stream, what the store knows then)."""
     own, ids = record_names(streams, names), [s.id for s in streams]
     assert misnamed(told(), ids, names, own) == []
-    kept = table_names(told(), ids, names, own).kept(ids)
-    after = {k: {**names.get(k, {}), **kept.get(k, {})} for k in {*names, *kept}}
-    return {s.id.name: split_table(after["tables"][s.id.key])[1] for s in streams}, after
+    after = grown(names, table_names(told(), ids, names, own))
+    return {s.id.name: split_table(after.tables[s.id.key])[1] for s in streams}, after
 
 
 def test_a_taps_table_is_called_as_its_records_are() -> None:
     orders, users = called(shop_orders="orders", users=None)
-    found, names = tables({}, orders, users)
+    found, names = tables(TableNames(), orders, users)
     assert found == {"shop_orders": "orders", "users": "users"}
     again = called(web_orders="orders", shop_orders="orders", x="users", y="Fresh")
     found, names = tables(names, *again)  # a name that was given stays, and is not given twice
@@ -134,12 +142,12 @@ def test_a_taps_table_is_called_as_its_records_are() -> None:
 
 
 def test_taps_tables_that_would_share_a_name_have_their_streams() -> None:
-    found, _ = tables({}, *called(a="orders", b="Orders", c="d", d="e", e="f", f=None))
+    found, _ = tables(TableNames(), *called(a="orders", b="Orders", c="d", d="e", e="f", f=None))
     assert found == {"a": "a", "b": "b", "c": "c", "d": "d", "e": "e", "f": "f"}
 
 
 def test_a_table_of_before_keeps_its_streams_name() -> None:
-    _, before = tables({}, *called(shop_orders=None))
+    _, before = tables(TableNames(), *called(shop_orders=None))
     found, _ = tables(before, *called(shop_orders="orders", web_orders="orders"))
     assert found == {"shop_orders": "shop_orders", "web_orders": "web_orders"}
 
@@ -176,7 +184,7 @@ def test_a_run_keeps_the_names_that_it_gave(
         assert (report.exit_code, [s.table for s in report.streams]) == (0, [table])
     store = open_store(Home(tmp_path).state_url())
     stream = StreamId(None, name)
-    assert store.names("p")["targets"] == {stream.key: StreamId(None, f"crm_{name}").key}
+    assert store.remembered("p").tables.targets == {stream.key: StreamId(None, f"crm_{name}").key}
     store.close()
     if open_:
         report = once("other_")
@@ -204,19 +212,21 @@ def test_a_plan_says_where_and_what_cannot_be(tmp_path: Any) -> None:
         return plan_streams(
             parse_pipeline(text, {}),
             Catalog(tuple(Stream(id=s, json_schema=schema) for s in streams)),
-            PACKAGE,
-            table,
-            names={},
+            StreamRules(
+                package=PACKAGE,
+                destination=table,
+                earlier=Remembered(),
+                metadata=None,
+                sync_id=1,
+            ),
             known=set(),
             states=(),
-            metadata=None,
             cores=1,
-            sync_id=1,
         )
 
     plan = planned(A)
     assert [s["table"] for s in describe(plan, table)] == [str(tmp_path / "lake" / "crm_users")]
-    assert plan.names["targets"] == {A.key: StreamId("lake", "crm_users").key}
+    assert plan.found.tables.targets == {A.key: StreamId("lake", "crm_users").key}
     with pytest.raises(ConfigError) as refused:  # one of them would replace the other's rows
         planned(A, B)
     assert "would all be 'lake.crm_users'" in refused.value.problems[0]

@@ -1,10 +1,20 @@
 """L6: which states an epoch that begins is given, where the state is one text for all streams."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
+from penstock.engine.deliver.delivery import TableDelivery
 from penstock.engine.deliver.load_plan import Waiting
-from penstock.engine.specs.plan import LaneStart, SyncStream
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.deliver.table_loader import NoLoader
+from penstock.engine.log.kept_rejects import RejectsKeeper
+from penstock.engine.log.memory import MemoryLog
+from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncPlan
+from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
+from penstock.engine.sync.progress import SyncProgress
 from penstock.errors import StateError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -15,18 +25,23 @@ from penstock.model.catalog import (
 )
 from penstock.model.segments import SegmentId, Shape, StreamSlice
 from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import RowSchema
 from penstock.protocols.singer.package import PACKAGE
 from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
+from penstock.tables.contract import TableName
 
 OPAQUE = SavedState(StateScope(StateType.legacy), '{"a":2,"b":1}')
 OVERWRITE, APPEND = DestinationSyncMode.overwrite, DestinationSyncMode.append
 
 
-def stream(name: str, sync_mode: SyncMode, mode: DestinationSyncMode) -> SyncStream:
+def stream(name: str, sync_mode: SyncMode, mode: DestinationSyncMode) -> PlannedStream:
     about = Stream(id=StreamId(None, name), json_schema={})
     configured = ConfiguredStream(stream=about, sync_mode=sync_mode, destination_sync_mode=mode)
-    return SyncStream(configured=configured, shape=Shape(mode=mode), schema_version=1)
+    return PlannedStream(
+        configured=configured, shape=Shape(mode=mode), schema=RowSchema((), 1), columns={},
+        table=TableName(None, name),
+    )  # fmt: skip
 
 
 ANEW, OTHER = (
@@ -47,14 +62,20 @@ class World:
             stream=ANEW.id, shape=ANEW.shape, schema_version=1, generation=1, fills_generation=True
         )
         self.waiting = {ANEW.id: (Waiting(self.segment, part, None),)}
-        self.epochs = Epochs(
-            "p", lease=self.lease, store=self.store, states=PACKAGE.state, gives=gives,
-            note=lambda _: None, drain=lambda: None,
-        )  # fmt: skip
+        self.resent = not gives
 
-    def begin(self, *streams: SyncStream, waits: bool = True) -> LaneStart:
-        known = {s.id: s for s in streams}
-        return self.epochs.begin(streams, [0], known, self.waiting if waits else {})[0]
+    def begin(self, *streams: PlannedStream, waits: bool = True) -> LaneStart:
+        plan = SyncPlan(streams=streams, resent=self.resent)
+        log, note = MemoryLog(), lambda text: None
+        session = SyncSession(
+            self.lease, self.store, log, PACKAGE.state, RejectsKeeper(Path(), None, note),
+            SimpleNamespace(note=note),  # type: ignore[arg-type]
+        )  # fmt: skip
+        progress = SyncProgress(session, {s.id: s for s in streams})
+        delivery = TableDelivery(session, NoLoader())
+        backlog = Backlog(plan, progress, delivery, SimpleNamespace())  # type: ignore[arg-type]
+        backlog.waiting = self.waiting if waits else {}
+        return Epochs(plan, progress, backlog).begin(streams, [0])[0]
 
     def given_up(self) -> bool:
         return bool(self.store.consumed("p", [self.segment.epoch]))

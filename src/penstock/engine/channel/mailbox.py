@@ -49,8 +49,8 @@ class Mailbox:
     task is told it with its job."""
 
     def __init__(self, log_root: Path, run: str, key: bytes = b"") -> None:
+        self.log_root, self.run, self.key = log_root, run, key
         self.folder = log_root / "mailbox" / run
-        self.key = key
 
     def create(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class Mailbox:
         each, then removes its file. Raises ``LogError`` (``log.corrupt``) where one was not written
         under this key."""
         pattern = "config-*" if epoch is None else f"config-{epoch}-*"
-        for path in sorted(self.folder.glob(pattern)):
+        for path in sorted(self.folder.glob(pattern), key=_config_number):
             text = show(path.read_bytes(), self.key)
             if text is None:
                 raise LogError(
@@ -93,6 +93,15 @@ class Mailbox:
                     hint="who else writes to the log's folder?",
                 )
             yield path, msgspec.json.decode(text, type=NewConfig)
+
+    def take_configs(self, epoch: int, save: "Callable[[NewConfig], None]") -> None:
+        """Gives ``save`` the newest configuration of this epoch that waits; the files go once it
+        has returned."""
+        found = list(self.configs(epoch))
+        if found:
+            save(found[-1][1])
+        for path, _ in found:
+            path.unlink(missing_ok=True)
 
     def ask(self, epoch: int, number: int) -> Ask | None:
         raw = self._get(f"ask-{epoch}-{number}.json")
@@ -135,6 +144,11 @@ class Mailbox:
 
     def lease(self) -> bytes | None:
         return self._get("lease")
+
+
+def _config_number(path: Path) -> tuple[int, ...]:
+    """(epoch, number): epochs grow, and so the newest is the last."""
+    return tuple(int(part) for part in path.name.split("-")[1:])
 
 
 class LeaseWatch:

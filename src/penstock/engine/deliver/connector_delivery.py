@@ -14,12 +14,12 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.engine.deliver.delivery import DeliveryObserver, Gate, Meanwhile, Verdicts
+from penstock.engine.deliver.delivery import Meanwhile, Preconditions
 from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
-from penstock.engine.specs.lane import NewConfig
 from penstock.errors import Cancelled, DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import (
@@ -32,8 +32,7 @@ from penstock.model.segments import (
     StreamSlice,
 )
 from penstock.model.state import StateScope, StateType
-from penstock.protocols.contract import StateRole
-from penstock.state.contract import GroupIntent, Lease, LoadIntent, Store
+from penstock.state.contract import GroupIntent, LoadIntent
 from penstock.state.keys import Covered
 from penstock.tables.contract import LoadResult
 
@@ -56,10 +55,8 @@ class Conversation(Protocol):
 
     def acks(self) -> list[Acked]: ...
 
-    def new_config(self) -> NewConfig | None: ...
-
     def poll(self) -> PushResult | None:
-        """None while it runs."""
+        """None while it runs. Stores a configuration that the connector changed (CONTROL)."""
         ...
 
     def cancel(self) -> None: ...
@@ -83,20 +80,6 @@ class Feeder(Protocol):
         """The run was told to stop."""
         ...
 
-    def save_config(self, config: NewConfig) -> None: ...
-
-
-class PushObserver(DeliveryObserver, Protocol):
-    def fed(self, result: PushResult) -> None:
-        """A conversation is over."""
-        ...
-
-    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
-        """Of the rows that are acked next, the destination kept these as rejects."""
-        ...
-
-    def sent_again(self, stream: StreamId, rows: int) -> None: ...
-
 
 class _Flight(msgspec.Struct, frozen=True):
     """``segment``: as it was ordered."""
@@ -109,26 +92,13 @@ class _Flight(msgspec.Struct, frozen=True):
 class PushDelivery:
     """``engine.deliver.delivery.Delivery``."""
 
-    each_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
+    ack_per_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
 
-    def __init__(
-        self,
-        *,
-        lease: Lease,
-        store: Store,
-        sent: SentMarks,
-        feeder: Feeder,
-        gate: Gate,
-        states: StateRole,
-        observer: PushObserver,
-        verdicts: Verdicts,
-        keep_rejects: Callable[[Sequence[str]], object],
-    ) -> None:
-        """``keep_rejects``: files of the log, to where users query them."""
-        self._keep_rejects = keep_rejects
-        self._lease, self._store, self._sent = lease, store, sent
-        self._feeder, self._gate, self._states = feeder, gate, states
-        self._observer, self._verdicts = observer, verdicts
+    def __init__(self, session: SyncSession, feeder: Feeder, sent: SentMarks) -> None:
+        self._session, self._feeder, self._sent = session, feeder, sent
+        self._store, self._lease = session.store, session.lease
+        self._observer, self._failures = session.observer, session.failures
+        self._preconditions = Preconditions(session)
         self._talk: Conversation | None = None
         self._flying: dict[SegmentId, _Flight] = {}
         self._done: set[StreamId] = set()
@@ -146,7 +116,7 @@ class PushDelivery:
         """Nothing is written down before it is acked."""
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
-        ready = [] if self._dead else self._gate.passed(pending, self._lease)
+        ready = [] if self._dead else self._preconditions.passed(pending)
         if not ready:
             return
         self._while_it(meanwhile, self._will_begin_again)
@@ -162,7 +132,7 @@ class PushDelivery:
                 f"{stream}: a new version replaced its rows at the source; the destination was "
                 "sent the new ones and keeps the old"
             )
-        self._gate.tell(segment for group in ready for segment, _ in group.consumes)
+        self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
             self._attempt = 1
             self._talk = self._begin(loads)
@@ -225,9 +195,6 @@ class PushDelivery:
         talk = self._talk
         if talk is None:
             return
-        config = talk.new_config()
-        if config is not None:
-            self._feeder.save_config(config)
         result = talk.poll()
         for acked in talk.acks():
             self._settle(acked)
@@ -238,7 +205,7 @@ class PushDelivery:
         flights = [self._flying[s] for s in acked.segments if s in self._flying]
         if not flights:
             return
-        self._keep_rejects(acked.rejects)
+        self._session.rejects.keep_files(acked.rejects)
         self._observer.put_aside(acked.rejected)
         for stream, rows in acked.filtered:
             self._filtered[stream] = self._filtered.get(stream, 0) + rows
@@ -247,7 +214,7 @@ class PushDelivery:
         if self._task is not None and acked.keys:
             keys = tuple(Covered(self._task, scope, upto) for scope, upto in acked.keys)
             groups[-1] = msgspec.structs.replace(groups[-1], keys=(*groups[-1].keys, *keys))
-        groups = self._store.settle(self._lease, groups, self._states.merge)
+        groups = self._store.settle(self._lease, groups, self._session.state_role.merge)
         reach("after-settle")
         for number in acked.segments:
             self._flying.pop(number, None)
@@ -277,7 +244,9 @@ class PushDelivery:
             if result.end is not PushEnd.lost and number not in given:
                 self._sent.remove(_consumed(flight.group))
         if result.retry is None or not self._flying:
-            self._keep_rejects(result.rejects)  # else they come again, with their rows
+            self._session.rejects.keep_files(
+                result.rejects
+            )  # else they come again, with their rows
         if result.retry is not None:
             self._try_again(result, result.retry)
             return
@@ -287,7 +256,7 @@ class PushDelivery:
             errors.append(_ended_early())
         elif result.end is PushEnd.finished and left and not errors:
             errors.append(_unacked(left.values()))
-        self._verdicts.errors += errors
+        self._failures.errors += errors
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
     def _try_again(self, result: PushResult, seconds: float) -> None:

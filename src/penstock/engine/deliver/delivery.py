@@ -12,15 +12,15 @@ from typing import Protocol
 import msgspec
 
 from penstock.engine.deliver.load_plan import Pending
-from penstock.engine.log.log import WRITTEN_DOWN_HINT, Log
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.log.log import WRITTEN_DOWN_HINT
 from penstock.engine.specs.failpoints import reach
-from penstock.engine.specs.keys import visible_key
 from penstock.errors import LogError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load, Segment, SegmentId
+from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState
-from penstock.protocols.contract import StateRole
-from penstock.state.contract import GroupIntent, Lease, Store
+from penstock.state.contract import GroupIntent
+from penstock.state.remembered import Remembered
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 
@@ -58,44 +58,8 @@ class Loader(Protocol):
         ...
 
 
-class DeliveryObserver(Protocol):
-    """Who is told; decides nothing."""
-
-    def segments(self, segments: Sequence[Segment]) -> None: ...
-
-    def loaded(self, load: Load, result: LoadResult) -> None: ...
-
-    def states(self, states: Sequence[SavedState]) -> None:
-        """States whose loads are all committed."""
-        ...
-
-    def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
-
-    def refused(self, stream: StreamId, rejected: int) -> None:
-        """Nothing more of the stream is delivered, as too many records were rejected: so many
-        beside those of its loads."""
-        ...
-
-    def note(self, text: str) -> None: ...
-
-
-class Verdicts:
-    """What has failed so far: shared by everything that decides. ``errors``: in order of time."""
-
-    def __init__(self) -> None:
-        self.errors: list[PenstockError] = []
-        self.blocked: dict[StreamId, PenstockError] = {}
-        self.shared_blocked = False
-
-    def block(self, stream: StreamId, error: PenstockError, *, shared: bool) -> None:
-        """Nothing of this stream goes on, nor does a state that it shares."""
-        self.blocked[stream] = error
-        self.shared_blocked |= shared
-        self.errors.append(error)
-
-
 class Delivery(Protocol):
-    each_state: bool
+    ack_per_state: bool
     """Every state goes out by itself; else the last of what is delivered at once speaks for all."""
 
     def repeat(self, meanwhile: Meanwhile) -> None:
@@ -135,42 +99,33 @@ class Delivery(Protocol):
         ...
 
 
-class Gate:
-    """May this group go out? Its parts must be as they were sealed, and its states may not speak
-    for streams that were reset since."""
+class Preconditions:
+    """What must hold before a group goes out: its parts are as they were sealed, and its states do
+    not speak for streams that were reset since."""
 
-    def __init__(
-        self,
-        pipeline: str,
-        log: Log,
-        store: Store,
-        states: StateRole,
-        observer: DeliveryObserver,
-        verdicts: Verdicts,
-    ) -> None:
-        self._pipeline, self._log, self._store, self._states = pipeline, log, store, states
-        self._observer, self._verdicts = observer, verdicts
+    def __init__(self, session: SyncSession) -> None:
+        self._session, self._failures = session, session.failures
 
-    def passed(self, pending: Pending, lease: Lease) -> list[GroupIntent]:
+    def passed(self, pending: Pending) -> list[GroupIntent]:
         """A version that becomes visible is remembered before its rows are: once it is sealed whole
         nothing but a reset can stop it. What a group that stays behind has rows of waits for it."""
-        verdicts = self._verdicts
+        session, failures = self._session, self._failures
         found: list[GroupIntent] = []
         behind: set[StreamId] = set()
         for group in pending.ready:
             streams = {load.stream for load in group.loads}
-            shut = verdicts.shared_blocked and is_shared(group.states)
+            shut = failures.shared_blocked and is_shared(group.states)
             if self.is_whole(group) and not shut and not streams & behind:
                 found.append(self._stripped(group))
             else:
                 behind |= streams
-                verdicts.shared_blocked |= is_shared(group.states)
-        seen: dict[str, dict[str, str]] = {}
+                failures.shared_blocked |= is_shared(group.states)
+        visible: dict[StreamId, dict[int, int]] = {}
         for stream, generation, version in (*pending.activates, *pending.refreshes):
-            if stream not in verdicts.blocked:
-                seen.setdefault(visible_key(stream), {})[str(generation)] = str(version)
-        if seen:
-            self._store.grow_names(lease, seen)
+            if stream not in failures.blocked:
+                visible.setdefault(stream, {})[generation] = version
+        if visible:
+            session.store.remember(session.lease, Remembered(visible=visible))
         return found
 
     def is_whole(self, group: Group | GroupIntent) -> bool:
@@ -178,73 +133,66 @@ class Gate:
         shared = is_shared(group.states)
         for load in group.loads:
             try:
-                self._log.verify(load.parts)
+                self._session.log.verify(load.parts)
             except LogError as e:
                 e.stream = str(load.stream)
                 if isinstance(load, Load) and e.code == "log.corrupt":
                     e.hint = WRITTEN_DOWN_HINT
-                self._verdicts.block(load.stream, e, shared=shared)
-                self._observer.load_failed(load.stream, e)
-        damaged = any(load.stream in self._verdicts.blocked for load in group.loads)
-        self._verdicts.shared_blocked |= damaged and shared
+                self._failures.block(load.stream, e, shared=shared)
+                self._session.observer.load_failed(load.stream, e)
+        damaged = any(load.stream in self._failures.blocked for load in group.loads)
+        self._failures.shared_blocked |= damaged and shared
         return not damaged
 
     def _stripped(self, group: GroupIntent) -> GroupIntent:
         """A state that was sealed before some of its streams were reset says nothing of them."""
         if not is_shared(group.states):
             return group
-        floors = self._store.floors(self._pipeline).items()
+        session = self._session
+        floors = session.store.floors(session.pipeline).items()
         gone = [s for s, epoch in floors if s is not None and group.epoch <= epoch]
         if not gone:
             return group
-        states = tuple(self._states.without(group.states, gone))
+        states = tuple(session.state_role.without(group.states, gone))
         return msgspec.structs.replace(group, states=states)
 
-    def tell(self, taken: Iterable[SegmentId]) -> None:
+    def announce(self, taken: Iterable[SegmentId]) -> None:
         """The observer hears what is about to go out."""
         wanted = set(taken)
         if wanted:
-            self._observer.segments([s for s in self._log.segments() if s.id in wanted])
+            found = self._session.log.segments()
+            self._session.observer.segments([s for s in found if s.id in wanted])
 
 
 class TableDelivery:
     """Loads of numbers that are written down first. Nothing is under way between calls."""
 
-    each_state = False
+    ack_per_state = False
 
-    def __init__(
-        self,
-        pipeline: str,
-        *,
-        lease: Lease,
-        store: Store,
-        loader: Loader,
-        gate: Gate,
-        states: StateRole,
-        observer: DeliveryObserver,
-        verdicts: Verdicts,
-    ) -> None:
-        self._pipeline, self._lease, self._store = pipeline, lease, store
-        self._loader, self._gate, self._states = loader, gate, states
-        self._observer, self._verdicts = observer, verdicts
+    def __init__(self, session: SyncSession, loader: Loader) -> None:
+        self._session, self._loader = session, loader
+        self._store, self._lease = session.store, session.lease
+        self._observer, self._failures = session.observer, session.failures
+        self._preconditions = Preconditions(session)
         self._published: set[StreamId] = set()
         self._adopted: set[StreamId] = set()  # in this run
         self._behind: set[StreamId] = set()  # loads of these wait behind one that failed
 
     def repeat(self, meanwhile: Meanwhile) -> None:
-        groups = self._store.open_groups(self._pipeline)
-        self._gate.tell(segment for g in groups for load in g.loads for segment in load.segments)
-        self._commit([g for g in groups if self._gate.is_whole(g)], meanwhile, again=True)
+        groups = self._store.open_groups(self._session.pipeline)
+        loads = (load for group in groups for load in group.loads)
+        self._preconditions.announce(segment for load in loads for segment in load.segments)
+        self._commit([g for g in groups if self._preconditions.is_whole(g)], meanwhile, again=True)
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
-        ready = self._gate.passed(pending, self._lease)
+        ready = self._preconditions.passed(pending)
         if not ready:
             return
-        self._gate.tell(segment for group in ready for segment, _ in group.consumes)
-        groups = self._store.intend(self._lease, ready, self._states.merge)
+        self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
+        groups = self._store.intend(self._lease, ready, self._session.state_role.merge)
         reach("after-intent")
         self._commit(groups, meanwhile)
-        self._published |= pending.publishes - self._verdicts.blocked.keys()
+        self._published |= pending.publishes - self._failures.blocked.keys()
 
     def poll(self) -> None:
         """Nothing is under way."""
@@ -281,20 +229,20 @@ class TableDelivery:
             if again:
                 work = self._uncommitted(work)
             adopted = self._commit_loads(work, meanwhile)
-            left = self._verdicts.blocked.keys() | adopted
+            left = self._failures.blocked.keys() | adopted
             for group in wave:
                 if not any(load.stream in left for load in group.loads):
                     self._observer.states(group.states)
             if adopted:  # their loads have other numbers now
                 named = {group.id for group in (*wave, *remaining)}
-                found = self._store.open_groups(self._pipeline)
+                found = self._store.open_groups(self._session.pipeline)
                 remaining, again = [g for g in found if g.id in named], True
 
     def _uncommitted(self, work: Sequence[tuple[Group, Load]]) -> list[tuple[Group, Load]]:
         done = {
             (group.id, *load)
             for group in {g.id: g for g, _ in work}.values()
-            for load in self._store.committed_loads(self._pipeline, group.id)
+            for load in self._store.committed_loads(self._session.pipeline, group.id)
         }
         return [(g, load) for g, load in work if (g.id, load.key, load.number) not in done]
 
@@ -306,14 +254,14 @@ class TableDelivery:
         later: list[Group] = []
         taken: set[StreamId] = set()
         shared = False
-        verdicts = self._verdicts
+        failures = self._failures
         for group in groups:
             streams = {load.stream for load in group.loads}
             shares = is_shared(group.states)
-            waits = streams & (verdicts.blocked.keys() | self._behind)
-            if waits or (shares and verdicts.shared_blocked):
+            waits = streams & (failures.blocked.keys() | self._behind)
+            if waits or (shares and failures.shared_blocked):
                 self._behind |= streams
-                verdicts.shared_blocked |= shares
+                failures.shared_blocked |= shares
                 continue
             if streams & taken or (shares and shared):
                 later.append(group)
@@ -339,13 +287,13 @@ class TableDelivery:
             if load.stream in adopted:
                 continue
             if isinstance(result, TableAhead | TableBehind):
-                result.add_hint(self._pipeline)
+                result.add_hint(self._session.pipeline)
             if isinstance(result, PenstockError):
-                self._verdicts.block(load.stream, result, shared=is_shared(group.states))
+                self._failures.block(load.stream, result, shared=is_shared(group.states))
                 self._observer.load_failed(load.stream, result)
             else:
                 committed.append((group.id, load))
-        self._store.loaded(self._lease, committed, self._states.merge)
+        self._store.loaded(self._lease, committed, self._session.state_role.merge)
         reach("after-ledger")
         for (_, load), result in zip(work, results, strict=True):
             if isinstance(result, LoadResult):

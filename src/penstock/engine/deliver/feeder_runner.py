@@ -33,53 +33,49 @@ MakeJob = Callable[[int, tuple[WriteStream, ...], int], PushJob]
 
 
 class PushTask:
-    """``engine.deliver.connector_delivery.Feeder``. ``told_once``: the destination learns of
-    streams and schemas when it starts, and never again."""
+    """``engine.deliver.connector_delivery.Feeder``. ``mailbox``: the run's. ``describe_once``: the
+    destination learns of streams and schemas when it starts, and never again. ``keyed``: it may
+    keep keys of its own. ``started`` hears of the file with what the destination says."""
 
     def __init__(
         self,
         submit: Submit,
-        log_root: Path,
-        run: str,
+        mailbox: Mailbox,
         *,
         make_job: MakeJob,
-        streams: DescribeStreams,
-        told_once: bool,
+        describe: DescribeStreams,
+        describe_once: bool,
+        keyed: bool,
         save_config: Callable[[NewConfig], None],
         started: Callable[[Path], None],
-        mail_key: bytes,
-        keyed: bool = False,
     ) -> None:
-        self._submit, self._root, self._run, self._make_job = submit, log_root, run, make_job
-        self._streams, self._told_once = streams, told_once
-        self._save, self._started, self._mail_key = save_config, started, mail_key
+        self._submit, self._mailbox, self._make_job = submit, mailbox, make_job
+        self._describe, self._describe_once = describe, describe_once
+        self._save_config, self._started = save_config, started
         self._number, self._keyed = 0, keyed
 
     def keys_task(self) -> str | None:
-        return push_task(self._run, self._number + 1) if self._keyed else None
+        return push_task(self._mailbox.run, self._number + 1) if self._keyed else None
 
     def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> "_Conversation":
         self._number += 1
-        told = self._streams(streams)
-        mail = PushMail(self._root, self._run, self._number, self._mail_key)
+        described = self._describe(streams)
+        mail = PushMail(self._mailbox.log_root, self._mailbox.run, self._number, self._mailbox.key)
         mail.create()
-        job = msgspec.json.encode(self._make_job(self._number, tuple(told.values()), attempt))
+        job = msgspec.json.encode(self._make_job(self._number, tuple(described.values()), attempt))
         self._started(mail.log_path(self._number))
-        task = Submitted("push", self._submit, MODULE, job)
         return _Conversation(
             mail,
-            Mailbox(self._root, self._run),
-            task,
-            told,
-            self._streams,
-            told_once=self._told_once,
+            self._mailbox,
+            Submitted("push", self._submit, MODULE, job),
+            described,
+            self._describe,
+            self._save_config,
+            describe_once=self._describe_once,
         )
 
     def cancelled(self) -> bool:
-        return Mailbox(self._root, self._run).cancelled()
-
-    def save_config(self, config: NewConfig) -> None:
-        self._save(config)
+        return self._mailbox.cancelled()
 
 
 class _Conversation:
@@ -90,24 +86,25 @@ class _Conversation:
         mail: PushMail,
         run: Mailbox,
         task: Submitted,
-        told: dict[StreamId, WriteStream],
-        streams: DescribeStreams,
+        described: dict[StreamId, WriteStream],
+        describe: DescribeStreams,
+        save_config: Callable[[NewConfig], None],
         *,
-        told_once: bool,
+        describe_once: bool,
     ) -> None:
-        self._mail, self._run, self._task, self._told = mail, run, task, told
-        self._streams, self._told_once = streams, told_once
-        self._given: list[Path] = []
+        self._mail, self._run, self._task, self._described = mail, run, task, described
+        self._describe, self._describe_once = describe, describe_once
+        self._save_config = save_config
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
-        return not (self._told_once and self._lacks(loads))
+        return not (self._describe_once and self._lacks(loads))
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
         lacking = self._lacks(loads)
         shapes = {load.stream: load.shape for load in loads if load.stream in lacking}
-        described = self._streams(shapes) if lacking else {}
+        described = self._describe(shapes) if lacking else {}
         streams = {s: described[s] for s in lacking}
-        self._told.update(streams)
+        self._described.update(streams)
         return Order(streams=tuple(streams.values()))
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
@@ -115,8 +112,8 @@ class _Conversation:
         found = {
             load.stream
             for load in loads
-            if load.stream not in self._told
-            or load.schema_version not in self._told[load.stream].schemas
+            if load.stream not in self._described
+            or load.schema_version not in self._described[load.stream].schemas
         }
         return sorted(found)
 
@@ -126,16 +123,10 @@ class _Conversation:
     def acks(self) -> list[Acked]:
         return self._mail.acks()
 
-    def new_config(self) -> NewConfig | None:
-        """As ``engine.sync.lane_runner``: files go once the caller has stored what it got."""
-        for path in self._given:
-            path.unlink(missing_ok=True)
-        configs = list(self._mail.configs())
-        self._given = [path for path, _ in configs]
-        return configs[-1][1] if configs else None
-
     def poll(self) -> PushResult | None:
-        if (answer := self._task.answer()) is not None:
+        answer = self._task.answer()
+        self._mail.take_configs(self._mail.number, self._save_config)  # after the last one too
+        if answer is not None:
             return msgspec.json.decode(answer, type=PushResult)
         if (lost := self._task.lost("destination")) is not None:
             if lost.code == JAVA_DIED:

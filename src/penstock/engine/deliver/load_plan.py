@@ -112,15 +112,15 @@ def decide(
     consumed: set[Consumed],
     *,
     blocked: frozenset[StreamId] = frozenset(),
-    held: frozenset[StreamId] = frozenset(),
+    deferred: frozenset[StreamId] = frozenset(),
     patient: bool = False,
-    each_state: bool = False,
+    ack_per_state: bool = False,
     ended: Mapping[StreamId, int] | None = None,
 ) -> Pending:
     """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
-    theirs, and nothing of a state they share, may go on. ``held``: streams that load only at the
-    end of the sync; they hold a state they share. ``patient``: so does a generation that is not
-    whole. ``each_state``: a group for every state, where they are acked one by one. ``ended``:
+    theirs, and nothing of a state they share, may go on. ``deferred``: streams that load only at
+    the end of the sync; they hold a state they share. ``patient``: so does a generation that is not
+    whole. ``ack_per_state``: a group for every state, where they are acked one by one. ``ended``:
     streams that their source read to the end in this sync, with the newest generation of each that
     was shown: a later version is whole, also where an earlier epoch has read all of it."""
     groups: list[GroupIntent] = []
@@ -138,21 +138,21 @@ def decide(
             shared.append(segment)
     for segment in (*shared, *(s for n, its in streams.items() if n not in blocked for s in its)):
         _collect(segment, consumed, generations)
-    complete, waiting = _generations(generations, blocked | held, ended or {})
+    complete, waiting = _generations(generations, blocked | deferred, ended or {})
     whole = [p for p in complete if p.version is None]
     scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
     cuts: dict[StreamId | None, list[_Published]] = {}
     for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
         cuts.setdefault(scopes[version.last], []).append(version)
     for stream, its in streams.items():
-        if stream not in blocked | held:
+        if stream not in blocked | deferred:
             live = [s for s in its if not any(x.fills_generation for x in s.slices)]
-            groups += _groups(live, consumed, cuts.get(stream, []), each_state)
+            groups += _groups(live, consumed, cuts.get(stream, []), ack_per_state)
     waits = patient and any(
         s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
     )
-    if not waits and not any(_touches(s, blocked | held) for s in shared):
-        groups += _groups(shared, consumed, cuts.get(None, []), each_state)
+    if not waits and not any(_touches(s, blocked | deferred) for s in shared):
+        groups += _groups(shared, consumed, cuts.get(None, []), ack_per_state)
     return Pending(
         ready=(*groups, *(p.group for p in whole)),
         publishes=frozenset(p.stream for p in whole),
@@ -199,11 +199,11 @@ def _groups(
     segments: Sequence[Segment],
     consumed: set[Consumed],
     cuts: "Sequence[_Published]",
-    each_state: bool,
+    ack_per_state: bool,
 ) -> list[GroupIntent]:
     """Segments of one scope, in order, cut where a stream's schema or shape changes, where a
     version that becomes visible (``cuts``, in order) comes between them, and behind a state
-    (``each_state``)."""
+    (``ack_per_state``)."""
     groups: list[GroupIntent] = []
     batch: list[tuple[Segment, list[StreamSlice]]] = []
     kinds: dict[StreamId, tuple[object, int, int]] = {}
@@ -227,7 +227,7 @@ def _groups(
             batch, kinds = [], {}
         batch.append((segment, live))
         kinds.update({s.stream: _kind(s) for s in filled})
-        if each_state and segment.state is not None:
+        if ack_per_state and segment.state is not None:
             groups.append(_group(batch))
             batch, kinds = [], {}
     return [*groups, *([_group(batch)] if batch else []), *(cut.group for cut in left)]

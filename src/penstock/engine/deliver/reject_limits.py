@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.engine.deliver.load_plan import Pending
-from penstock.engine.specs.plan import SyncStream
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.rejected import MaxRejected
@@ -77,7 +77,7 @@ class Rejections:
     """``limit``: of streams that have none of their own. ``streams``: of this sync, as they
     grow."""
 
-    def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, SyncStream]) -> None:
+    def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
         self._limit, self._streams = limit, streams
         self._delivered: dict[StreamId, Counts] = {}
 

@@ -12,7 +12,7 @@ Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` as
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.engine.deliver.session import SyncSession
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, default_cursor
@@ -27,7 +28,7 @@ from penstock.model.segments import PartRef, Shape
 from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
 from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Answer, Query, answer, write
-from penstock.state.contract import Lease, Store
+from penstock.state.remembered import Remembered
 from penstock.tables.contract import TableLoad
 from penstock.tables.load_frame import literal_path
 
@@ -42,18 +43,14 @@ class Queries:
 
     def __init__(
         self,
+        session: SyncSession,
         queries: Sequence[Query],
         spark: "SparkSession",
-        *,
-        store: Store,
-        lease: Lease,
-        pipeline: str,
         metadata: MetadataNames | None,
         folder: Path,
-        note: Callable[[str], None],
     ) -> None:
-        self._queries, self._spark, self._note = queries, spark, note
-        self._store, self._lease, self._pipeline = store, lease, pipeline
+        self._session, self._queries, self._spark = session, queries, spark
+        self._note = session.observer.note
         self._reserved = () if metadata is None else msgspec.structs.astuple(metadata)
         self._folder, self._loads = folder, Counter[StreamId]()
         self.drop()
@@ -168,15 +165,12 @@ class Queries:
     # -- names
 
     def _names(self, stream: StreamId) -> Mapping[str, str]:
-        return self._store.names(self._pipeline).get(_names_key(stream), {})
+        known = self._session.store.remembered(self._session.pipeline, [stream])
+        return known.answer_columns.get(stream, {})
 
     def _remember(self, stream: StreamId, found: Answer) -> None:
-        self._store.grow_names(self._lease, {_names_key(stream): found.names})
-
-
-def _names_key(stream: StreamId) -> str:
-    """Where the store keeps the column names of what queries make of a stream."""
-    return f"query:{stream.key}"
+        more = Remembered(answer_columns={stream: found.names})
+        self._session.store.remember(self._session.lease, more)
 
 
 def _path(original: FieldPath, planned: FieldPath, schema: RowSchema) -> FieldPath:

@@ -6,27 +6,27 @@ meanwhile. Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.deliver.delivery import Committed, Committing
+from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
-from penstock.engine.log.log import FileLog
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load
-from penstock.model.types import ChangeWords, MetadataNames, RowSchema
+from penstock.model.types import RowSchema
 from penstock.spark.error_text import SPARK_FAILED
 from penstock.spark.session import java_death
-from penstock.state.contract import Store
 from penstock.tables.contract import (
-    Deletes,
     LoadResult,
-    SchemaEvolution,
     TableFormat,
     TableLoad,
     TableName,
+    TablePolicy,
 )
 
 if TYPE_CHECKING:
@@ -36,39 +36,23 @@ DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 JOIN_SECONDS = 0.05  # of a poll: most loads are short
 
 
-def _unheard(text: str) -> None:
-    del text
-
-
 class TableLoader:
-    """``engine.deliver.delivery.Loader`` for tables. ``note`` hears what the user should know; of a
-    load's rows, the answer of ``queries`` is committed."""
+    """``engine.deliver.delivery.Loader`` for tables. ``policy``: of every load. ``streams``: as
+    this run plans them; of others the store has the schemas. Of a load's rows, the answer of
+    ``queries`` is committed."""
 
     def __init__(
         self,
-        *,
+        session: SyncSession,
         table: TableFormat,
         spark: "SparkSession",
-        log: FileLog,
-        store: Store,
-        pipeline: str,
-        schemas: Mapping[StreamId, RowSchema],
-        metadata: MetadataNames | None,
-        evolution: SchemaEvolution,
-        deletes: Deletes,
-        timed: Callable[[float], None],
-        clock: Callable[[], float],
-        change_words: ChangeWords | None = None,
-        note: Callable[[str], None] = _unheard,
-        queries: Queries | None = None,
+        policy: TablePolicy,
+        streams: Iterable[PlannedStream],
+        queries: Queries | None,
     ) -> None:
-        self._words, self._note = change_words or ChangeWords(), note
-        self._table, self._spark, self._log, self._store = table, spark, log, store
-        self._queries = queries
-        self._pipeline, self._metadata = pipeline, metadata
-        self._evolution, self._deletes = evolution, deletes
-        self._timed, self._clock = timed, clock
-        self._schemas = {stream: {s.version: s} for stream, s in schemas.items()}
+        self._session, self._table, self._spark = session, table, spark
+        self._policy, self._queries = policy, queries
+        self._schemas = {s.id: {s.schema.version: s.schema} for s in streams}
         self._names: Mapping[str, str] = {}
 
     def begin(self, loads: Sequence[Load]) -> Committing:
@@ -82,9 +66,9 @@ class TableLoader:
     def _results(
         self, count: int, real: Mapping[int, TableLoad]
     ) -> list[LoadResult | PenstockError]:
-        began = self._clock()
+        began = time.monotonic()
         results = dict(zip(real, self._answered_and_committed(list(real.values())), strict=True))
-        self._timed(self._clock() - began)
+        self._session.observer.load_seconds(time.monotonic() - began)
         return [results.get(i, LoadResult(0)) for i in range(count)]
 
     def _answered_and_committed(
@@ -121,17 +105,15 @@ class TableLoader:
         return TableLoad(
             load=load,
             table=self.table_name(load.stream),
-            parts=tuple(self._log.absolute(p) for p in load.parts),
+            parts=tuple(self._session.log.absolute(p) for p in load.parts),
             schema=self._schema(load),
-            metadata=self._metadata,
-            deletes=self._deletes,
-            evolution=self._evolution,
-            change_words=self._words,
+            policy=self._policy,
         )
 
     def table_name(self, stream: StreamId) -> TableName:
         if stream.key not in self._names:
-            self._names = self._store.names(self._pipeline).get("tables", {})
+            session = self._session
+            self._names = session.store.remembered(session.pipeline, ()).tables.tables
         cleaned = self._names.get(stream.key) or clean_tables([stream], self._names)[stream.key]
         return TableName(*split_table(cleaned))
 
@@ -140,7 +122,8 @@ class TableLoader:
             load.stream not in self._schemas
             or load.schema_version not in self._schemas[load.stream]
         ):
-            self._schemas[load.stream] = self._store.schemas(self._pipeline, load.stream)
+            session = self._session
+            self._schemas[load.stream] = session.store.schemas(session.pipeline, load.stream)
         return self._schemas[load.stream][load.schema_version]
 
 

@@ -53,8 +53,8 @@ class Known:
 
     def states(self) -> StateRole:
         """The rules for its states. Raises as :meth:`package`."""
-        names, synced = self.store.names(self.name), self.store.known_streams(self.name)
-        return state_role(self.package(), names, synced)
+        earlier, synced = self.store.remembered(self.name), self.store.known_streams(self.name)
+        return state_role(self.package(), earlier, synced)
 
     def remember(self, lease: Lease) -> None:
         """The file's source becomes the one whose states are saved. Raises ``StateError``."""
@@ -88,8 +88,8 @@ def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> 
             # where nothing is saved, the file may have changed its source
             had = store.source_of(name) if store.states(name) else None
             protocol = None if had is None else had.protocol
-            told = what.source
-            yield Known(name, store, protocol, source, told.same_as, told.streams)
+            section = what.source
+            yield Known(name, store, protocol, source, section.same_as, section.streams)
     finally:
         store.close()
 

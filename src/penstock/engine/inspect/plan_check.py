@@ -21,7 +21,7 @@ from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
     Destination,
-    End,
+    Endpoint,
     Save,
     component_settings,
     source_of,
@@ -29,8 +29,8 @@ from penstock.engine.plan.endpoints import (
 )
 from penstock.engine.plan.prepare import destination_of, prepare
 from penstock.engine.plan.source_protocol import refuse_other_source
-from penstock.engine.plan.streams import StreamsPlan, describe
-from penstock.engine.plan.transform_endpoint import TransformEnd, transforms_of
+from penstock.engine.plan.streams import describe
+from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
@@ -85,32 +85,32 @@ def plan_pipeline(
             refuse_other_source(store, pipeline.pipeline, ref, same_as)
             save = _saver(store, pipeline, SOURCE)
             source = source_of(pipeline, home, store, observer, save=save)
-            place = destination_of(
+            destination = destination_of(
                 pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
             )
             transforms = transforms_of(pipeline, home, store, observer)
-            answer["asks"] = _asks(source, *transforms, place)
-            prepared = prepare(pipeline, source, place, store, transforms, refresh=refresh)
+            answer["asks"] = _asks(source, *transforms, destination)
+            prepared = prepare(pipeline, source, destination, store, transforms, refresh=refresh)
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
         lines, notes = prepared.held()
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
-        plan: StreamsPlan = prepared.plan
-        target = place.target if isinstance(place, Destination) else None
-        answer["streams"] = describe(plan, place, target)
-        if isinstance(place, Destination):
+        plan = prepared.plan
+        target = destination.target if isinstance(destination, Destination) else None
+        answer["streams"] = describe(plan, destination, target)
+        if isinstance(destination, Destination):
             answer["guarantee"] = "at-least-once"
-            answer["notes"] += place.fidelity(source.package.name, plan.streams)
-        waits = {s.held for s in plan.streams if s.held}
+            answer["notes"] += destination.fidelity(source.package.name, plan.streams)
+        waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
         if source.cached_at is not None:
             asked = iso_time(source.cached_at)
             answer["notes"].append(
                 f"its streams are as the source gave them at {asked}; --refresh asks it anew"
             )
-        if any(e.connector.protocol.manifest is None for e in prepared.ends()):
+        if any(e.connector.protocol.manifest is None for e in prepared.endpoints()):
             answer["notes"].append(
                 "a connector that runs as a process can read what its user can read; WebAssembly "
                 "isolates (containers: not yet)"
@@ -123,7 +123,7 @@ def _asks(*ends: Any) -> dict[str, Any]:
     found = {
         end.role_name: msgspec.to_builtins(end.connector.asks())
         for end in ends
-        if isinstance(end, End)
+        if isinstance(end, Endpoint)
     }
     return {name: lines for name, lines in found.items() if lines}
 
@@ -152,20 +152,20 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
     to be written to? The first of them that fails is the answer."""
     with _opened(pipeline, home) as store:
         source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
-        place = destination_of(
+        destination = destination_of(
             pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
         )
         transforms = transforms_of(pipeline, home, store, observer)
         source.validate()
         for transform in transforms:
             transform.check()
-        place.check()
-        for end in (source, *transforms, place):
-            if isinstance(end, End):
+        destination.check()
+        for end in (source, *transforms, destination):
+            if isinstance(end, Endpoint):
                 for note in end.notes:
                     observer.log("WARN", end.role_name, note)
         result = source.connector.check(source.config, source.timeouts)
-        for end in (*transforms, place):
-            if result.succeeded and isinstance(end, (TransformEnd, Destination)):
+        for end in (*transforms, destination):
+            if result.succeeded and isinstance(end, (TransformEndpoint, Destination)):
                 result = end.ask()
         return result

@@ -90,7 +90,7 @@ def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
         wanted = find_stream(
             stream, sorted(streams | known.store.known_streams(known.name), key=str)
         )
-    wanted = meant(known.store.names(known.name), wanted)
+    wanted = meant(known.store.remembered(known.name), wanted)
     reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
     return _change(known, "reset", lambda saved: role.reset(saved, wanted), reset)
 

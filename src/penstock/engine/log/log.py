@@ -68,6 +68,10 @@ class Log(Protocol):
 
     def epochs(self) -> list[int]: ...
 
+    def absolute(self, part: PartRef) -> str:
+        """Where its file is, for whoever reads parts without the log."""
+        ...
+
     def verify(self, parts: Sequence[PartRef]) -> None:
         """Raises ``LogError`` naming the first part that is missing or not as it was sealed."""
         ...

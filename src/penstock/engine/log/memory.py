@@ -56,6 +56,9 @@ class MemoryLog:
     def epochs(self) -> list[int]:
         return sorted(self.claims)
 
+    def absolute(self, part: PartRef) -> str:
+        return part.path
+
     def verify(self, parts: Sequence[PartRef]) -> None:
         for part in parts:
             if part.path not in self.parts:

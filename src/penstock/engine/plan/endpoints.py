@@ -50,9 +50,9 @@ Save = Callable[[NewConfig], None]
 C = TypeVar("C", bound=AnyConnector)
 
 
-class End(Generic[C]):
+class Endpoint(Generic[C]):
     """``connector`` is the subclass's to set. ``role``: the name under which its configuration and
-    its log lines go; ``section``: its place in the file, where that is another. ``save`` stores a
+    its log lines go; ``path``: its place in the file, where that is another. ``save`` stores a
     configuration that the connector changed while it was asked (CONTROL)."""
 
     connector: C
@@ -60,22 +60,22 @@ class End(Generic[C]):
     def __init__(
         self,
         pipeline: Pipeline,
-        told: Connector,
+        section: Connector,
         role: str,
         store: Store,
         observer: RunObserver,
         save: Save,
-        section: str | None = None,
+        path: str | None = None,
     ) -> None:
         self.observer, self.role_name = observer, role
-        self._pipeline, self._section = pipeline, section or role
+        self._pipeline, self._path = pipeline, path or role
         self.notes: list[str] = []
-        self.user_config = told.config
-        self.base_hash = _config_hash(told.config)
-        self.timeouts = _timeouts(pipeline, told, component=_is_component(told.use))
+        self.user_config = section.config
+        self.base_hash = _config_hash(section.config)
+        self.timeouts = _timeouts(pipeline, section, component=_is_component(section.use))
         override = store.config_override(pipeline.pipeline, role)
         holds = override is not None and override[0] == self.base_hash
-        self.config = override[1] if override is not None and holds else told.config
+        self.config = override[1] if override is not None and holds else section.config
         self.changed_before = holds
         self._save = save
 
@@ -98,13 +98,13 @@ class End(Generic[C]):
         if not path.startswith("config"):
             return text
         steps = path.split(".")[1:]
-        told = (
-            self._section
+        key = (
+            self._path
             + ".config"
             + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in steps)
         )
-        place = self._pipeline.position(told)
-        return f"{told}: {rest}" if place is None else f"{place}: {told}: {rest}"
+        line = self._pipeline.position(key)
+        return f"{key}: {rest}" if line is None else f"{line}: {key}: {rest}"
 
     def secrets(self) -> list[str]:
         """What must appear in no line of ours."""
@@ -135,7 +135,7 @@ class End(Generic[C]):
         self.connector.hide(changed_texts(self.user_config, self.config))
 
 
-class Source(End[SourceConnector]):
+class Source(Endpoint[SourceConnector]):
     """``connect``: gives the connector, which tells the sink what it says beside its answers.
     ``cached_at``: when the catalog that :meth:`discover` gave came from the source, where it was
     not asked now (seconds since 1970)."""
@@ -150,7 +150,7 @@ class Source(End[SourceConnector]):
         save: Save,
     ) -> None:
         super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
-        self._told = pipeline.source
+        self._section = pipeline.source
         self.cached_at: float | None = None
         began = time.monotonic()
         self.connector = connect(self.take)
@@ -164,21 +164,21 @@ class Source(End[SourceConnector]):
         rotating token, makes no other catalog); ``refresh``: it is asked now. Raises
         ``ConfigError``, ``SourceError``."""
         self.cached_at = None
-        if self._told.catalog is None:
+        if self._section.catalog is None:
             kept = None if refresh else self.connector.kept_catalog(self.base_hash)
             if kept is not None:
                 self.cached_at = kept.at
                 return kept.catalog
-            self.observer.phase("discover", f"asking {self._told.use} for its streams")
+            self.observer.phase("discover", f"asking {self._section.use} for its streams")
             catalog = self.connector.discover(self.config, self.timeouts)
             self.connector.keep_catalog(self.base_hash, catalog)
             return catalog
-        with open(self._told.catalog, "rb") as file:
+        with open(self._section.catalog, "rb") as file:
             try:
                 raw = msgspec.json.decode(file.read())
             except msgspec.DecodeError as e:
                 raise ConfigError(
-                    f"the catalog file {self._told.catalog} is not JSON: {e}",
+                    f"the catalog file {self._section.catalog} is not JSON: {e}",
                     code="config.catalog",
                     hint="give what the tap's `--discover` prints",
                 ) from e
@@ -190,10 +190,10 @@ class Source(End[SourceConnector]):
 
     def abilities(self) -> dict[str, Any]:
         """What the connector says of itself, and over that what the user says of it."""
-        return {**self.connector.spec().abilities, **self._told.protocol_keys}
+        return {**self.connector.spec().abilities, **self._section.protocol_keys}
 
 
-class Destination(End[DestinationConnector]):
+class Destination(Endpoint[DestinationConnector]):
     """A destination that is a connector; implements ``tables.contract.DestinationEndpoint``."""
 
     def __init__(
@@ -205,23 +205,23 @@ class Destination(End[DestinationConnector]):
         *,
         save: Save,
     ) -> None:
-        told = pipeline.destination
-        super().__init__(pipeline, told, DESTINATION, store, observer, save)
-        self.name = told.use
-        self._namespace, self._prefix = told.namespace, told.prefix
+        section = pipeline.destination
+        super().__init__(pipeline, section, DESTINATION, store, observer, save)
+        self.name = section.use
+        self._namespace, self._prefix = section.namespace, section.prefix
         began = time.monotonic()
         self.connector = resolve(
             DestinationConnector,
-            parse_ref(told.use),
+            parse_ref(section.use),
             home.connectors,
             progress=lambda text: observer.phase("install", text),
             log=self.take,
             extra_secrets=sorted(pipeline.secret_values),
-            permissions=told.permissions,
-            limits=told.limits,
-            settings=component_settings(pipeline, told, DESTINATION),
-            builds=told.install.builds,
-            constraints=told.install.constraints,
+            permissions=section.permissions,
+            limits=section.limits,
+            settings=component_settings(pipeline, section, DESTINATION),
+            builds=section.install.builds,
+            constraints=section.install.constraints,
         )
         self._hide_changed()
         self.install_seconds = time.monotonic() - began
@@ -277,16 +277,8 @@ class Destination(End[DestinationConnector]):
         schemas: dict[int, RowSchema],
         generation: int,
     ) -> WriteStream:
-        configured = stream.configured
-        overwrites = stream.shape.mode is DestinationSyncMode.overwrite or stream.shape.replaces
-        minimum = generation if overwrites and configured.fills_generation else 0
         return WriteStream(
-            configured=msgspec.structs.replace(
-                configured,
-                generation_id=generation,
-                minimum_generation_id=minimum,
-                sync_id=stream.shape.sync_id,
-            ),
+            configured=stream.configured_for(generation),
             target=self.target(stream.id),
             schemas=schemas,
             latest=max(schemas),
@@ -348,13 +340,13 @@ def source_of(
     return Source(pipeline, connect, store, observer, save=save)
 
 
-def component_settings(pipeline: Pipeline, told: Connector, place: str) -> dict[str, Any]:
+def component_settings(pipeline: Pipeline, section: Connector, place: str) -> dict[str, Any]:
     """``Component.settings``: what the pipeline says of a WebAssembly connector. ``place``: its
     role, and its position where there are several."""
     destination = pipeline.destination
     asked: dict[str, Any] = {
         "place": place,
-        "assume_manifest": told.assume_manifest,
+        "assume_manifest": section.assume_manifest,
         "resources": pipeline.resources or Resources(),
         "on_data_error": destination.on_data_error,
         "schema_evolution": destination.schema_evolution,
@@ -377,10 +369,10 @@ def _is_component(use: str) -> bool:
     return parse_ref(use).kind is RefKind.component
 
 
-def _timeouts(pipeline: Pipeline, told: Connector, *, component: bool) -> Timeouts:
+def _timeouts(pipeline: Pipeline, section: Connector, *, component: bool) -> Timeouts:
     """A component's own limit is of its work, not of the time it waits: its runtime holds it."""
     asked = pipeline.timeouts
-    limit = told.limits.timeout_seconds if told.limits and not component else None
+    limit = section.limits.timeout_seconds if section.limits and not component else None
     bounds = [b for b in (asked.total, limit) if b is not None]
     return Timeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
 

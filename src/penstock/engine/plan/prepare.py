@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,19 +16,15 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
-from penstock.engine.plan.earlier_modes import Names, columns_key, grown
 from penstock.engine.plan.endpoints import Destination, Save, Source
 from penstock.engine.plan.source_protocol import refuse_other_protocol
-from penstock.engine.plan.state_names import state_role, to_keep
-from penstock.engine.plan.streams import (
-    StreamsPlan,
-    plan_streams,
-    with_required,
-)
-from penstock.engine.plan.transform_endpoint import Outlines, TransformEnd, transform_jobs
+from penstock.engine.plan.state_names import state_role
+from penstock.engine.plan.streams import StreamRules, StreamsPlan, plan_streams, with_required
+from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
 from penstock.engine.plan.unsupported import not_held, permissions_asked, refused
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
@@ -37,8 +32,8 @@ from penstock.model.catalog import (
     Stream,
     StreamId,
 )
-from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames, RowSchema
-from penstock.protocols.contract import Held
+from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
+from penstock.protocols.contract import Held, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
 from penstock.state.contract import Lease, Store
@@ -49,48 +44,46 @@ from penstock.transforms.spark_sql import queries as queries_of
 
 
 class Prepared(msgspec.Struct, kw_only=True):
-    """``source``: a ``Source``. ``place``: a ``TableFormat``, or the ``Destination`` where that is
-    a connector. ``served``: the source is our own input (``engine.serve``), whose end does not show
-    that all of the streams in ``must_say`` has come. ``keys``: where components keep their own
-    state; None: no component is in this pipeline. ``queries``: over whole streams. ``states``: a
-    ``StateRole`` that knows what states call the source's streams."""
+    """A run as it is prepared; its plan grows while sources show more. ``states``: rules that know
+    what states call the source's streams. ``served``: the source is our own input
+    (``engine.serve``), whose end does not show that all of the streams in
+    ``requires_complete_status`` has come. ``keys``: where components keep their own state; None: no
+    component is in this pipeline. ``queries``: over whole streams. ``passed``: streams that the
+    source sent in this run and that were not taken."""
 
-    source: Any
-    place: Any
+    pipeline: Pipeline
+    source: Source
+    destination: TableFormat | Destination
     catalog: Catalog
     plan: StreamsPlan
-    metadata: MetadataNames | None
-    sync_id: int
-    states: Any = None
+    rules: StreamRules
+    states: StateRole
+    transforms: tuple[TransformEndpoint, ...] = ()
     queries: tuple[Query, ...] = ()
-    schemas: dict[StreamId, RowSchema] = {}
     served: bool = False
-    must_say: Set[StreamId] = frozenset()
+    requires_complete_status: Set[StreamId] = frozenset()
     keys: KeysAt | None = None
-    transforms: tuple[Any, ...] = ()  # TransformEnd
-    outline: Any = None
-    names: Names = {}
-    """The pipeline's names as they were before this run."""
-    modes: dict[str, dict[str, str]] = {}
-    """What is to be added to them of the modes that were planned."""
     passed: set[StreamId] = set()
-    """Streams that the source sent in this run and that were not taken."""
 
-    def ends(self) -> "list[Source | TransformEnd | Destination]":
+    def by_id(self) -> dict[StreamId, PlannedStream]:
+        return {s.id: s for s in self.plan.streams}
+
+    def endpoints(self) -> list[Source | TransformEndpoint | Destination]:
         """The connectors."""
-        ends = (self.source, *self.transforms, self.place)
-        return [e for e in ends if isinstance(e, (Source, TransformEnd, Destination))]
+        last = [self.destination] if isinstance(self.destination, Destination) else []
+        return [self.source, *self.transforms, *last]
 
     def held(self) -> tuple[dict[str, list[Held]], list[str]]:
         """What manifest and pipeline let each component reach and use, by its place, and what there
         is to say of manifests and of how its environment was made."""
         lines: dict[str, list[Held]] = {}
         notes: list[str] = []
-        for end in self.ends():
-            its, said = end.connector.held(end.config)
+        for endpoint in self.endpoints():
+            its, said = endpoint.connector.held(endpoint.config)
             if its:
-                lines[end.role_name] = its
-            notes += [f"{end.role_name}: {text}" for text in (*said, *end.connector.built())]
+                lines[endpoint.role_name] = its
+            said = (*said, *endpoint.connector.built())
+            notes += [f"{endpoint.role_name}: {text}" for text in said]
         return lines, notes
 
 
@@ -108,14 +101,14 @@ def table_of(pipeline: Pipeline) -> TableFormat:
     """The table format of a destination that is a table. Raises ``ConfigError``."""
     ref = parse_ref(pipeline.destination.use)
     options = {k: str(v) for k, v in pipeline.destination.config.items()}
-    place = options.pop("path", None) or ref.target
-    if not place:
+    path = options.pop("path", None) or ref.target
+    if not path:
         raise ConfigError(
             f"the destination {pipeline.destination.use!r} has no path",
             code="config.destination",
             hint="write `config: {path: ./lake}`",
         )
-    return open_table(ref.format or "", place, options)
+    return open_table(ref.format or "", path, options)
 
 
 def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
@@ -148,9 +141,9 @@ def _key_text(key: tuple[FieldPath, ...]) -> str:
 def prepare(
     pipeline: Pipeline,
     source: Source,
-    place: TableFormat | Destination,
+    destination: TableFormat | Destination,
     store: Store,
-    transforms: Sequence[TransformEnd] = (),
+    transforms: Sequence[TransformEndpoint] = (),
     *,
     refresh: bool = False,
     stateless: bool = False,
@@ -159,7 +152,7 @@ def prepare(
     source is asked for its streams now, whatever it said within the last day; so it is where the
     plan fails with what it said then. ``stateless``: it is given no state, whatever is saved.
     Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
-    made = partial(_prepared, pipeline, source, place, store, transforms, stateless=stateless)
+    made = partial(_prepared, pipeline, source, destination, store, transforms, stateless=stateless)
     try:
         return made(refresh=refresh)
     except ConfigError:
@@ -171,15 +164,15 @@ def prepare(
 def _prepared(
     pipeline: Pipeline,
     source: Source,
-    place: TableFormat | Destination,
+    destination: TableFormat | Destination,
     store: Store,
-    transforms: Sequence[TransformEnd],
+    transforms: Sequence[TransformEndpoint],
     *,
     refresh: bool,
     stateless: bool,
 ) -> Prepared:
     _, _, problems = permissions_asked(pipeline)
-    problems += refused(pipeline, place)
+    problems += refused(pipeline, destination)
     if problems:
         raise ConfigError(
             "the pipeline asks for what cannot be done",
@@ -188,61 +181,55 @@ def _prepared(
             hint="what cannot be enforced is refused, never ignored",
         )
     queries = queries_of(pipeline.transforms)
-    if queries and isinstance(place, Destination):
-        raise _not_pushed(queries, place)
+    if queries and isinstance(destination, Destination):
+        raise _not_pushed(queries, destination)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
     for transform in transforms:
         transform.check()
-    place.check()
+    destination.check()
     outline = Outlines(transforms)
     catalog = _with_named(pipeline, source, source.discover(refresh=refresh), store)
-    metadata = metadata_names(pipeline, source.package.metadata_names)
-    sync_id = int(time.time() * 1000)
-    names = store.names(pipeline.pipeline)
-    plan = plan_streams(
-        pipeline,
-        catalog,
-        source.package,
-        place,
-        names=names,
-        known=store.known_streams(pipeline.pipeline),
-        states=store.states(pipeline.pipeline),
-        metadata=metadata,
-        cores=os.cpu_count() or 1,
-        sync_id=sync_id,
+    earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
+    rules = StreamRules(
+        package=source.package,
+        destination=destination,
+        earlier=earlier,
+        metadata=metadata_names(pipeline, source.package.metadata_names),
+        sync_id=int(time.time() * 1000),
         transforms=transform_jobs(pipeline, transforms),
         outline=outline,
         queried=bool(queries),
+    )
+    plan = plan_streams(
+        pipeline,
+        catalog,
+        rules,
+        known=known,
+        states=store.states(pipeline.pipeline),
+        cores=os.cpu_count() or 1,
         spec=source.connector.spec() if source.package.sharding is not None else None,
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
         changes_config=source.changed_before,
         stateless=stateless,
     )
-    ends = [source, *transforms, *([place] if isinstance(place, Destination) else [])]
-    notes = (*(n for e in ends for n in e.notes), *plan.notes, *outline.notes, *not_held(pipeline))
-    plan = msgspec.structs.replace(plan, notes=notes)
-    _reads(source, plan)
-    _fits(source, place, plan)
-    return Prepared(
+    prepared = Prepared(
+        pipeline=pipeline,
         source=source,
-        place=place,
+        destination=destination,
         catalog=catalog,
         plan=plan,
-        metadata=metadata,
-        sync_id=sync_id,
-        queries=queries,
-        states=state_role(
-            source.package,
-            store.names(pipeline.pipeline),
-            store.known_streams(pipeline.pipeline),
-            catalog.streams,
-        ),
+        rules=rules,
+        states=state_role(source.package, earlier, known, catalog.streams),
         transforms=tuple(transforms),
-        outline=outline,
-        names=names,
-        modes={k: v for s in plan.streams for k, v in grown(names, s.configured).items()},
+        queries=queries,
     )
+    said = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
+    notes = (*said, *plan.notes, *outline.notes, *not_held(pipeline))
+    prepared.plan = msgspec.structs.replace(plan, notes=notes)
+    _reads(source, plan)
+    _fits(destination, plan)
+    return prepared
 
 
 def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Store) -> Catalog:
@@ -271,11 +258,11 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
     return Catalog(tuple(streams))
 
 
-def _not_pushed(queries: Sequence[Query], place: Destination) -> ConfigError:
+def _not_pushed(queries: Sequence[Query], destination: Destination) -> ConfigError:
     where = queries[0].where.removesuffix(".config.query")
     return ConfigError(
-        f"{where}: {SPARK_SQL} before the destination connector {place.name}: rows leave the log "
-        "for a connector while the source still reads, before Spark could see the whole stream",
+        f"{where}: {SPARK_SQL} before the destination connector {destination.name}: rows leave the "
+        "log for a connector while the source still reads, before Spark could see the whole stream",
         code="transform.destination",
         where=where,
         hint="use transform-sql, which works on batches, or a table as the destination",
@@ -296,13 +283,13 @@ def _reads(source: Source, plan: StreamsPlan) -> None:
         )
 
 
-def _fits(source: Source, place: TableFormat | Destination, plan: StreamsPlan) -> None:
-    if not isinstance(place, Destination):
+def _fits(destination: TableFormat | Destination, plan: StreamsPlan) -> None:
+    if not isinstance(destination, Destination):
         return
-    problems = place.problems(plan.streams)
+    problems = destination.problems(plan.streams)
     if problems:
         raise ConfigError(
-            f"the destination {place.name} cannot take these streams",
+            f"the destination {destination.name} cannot take these streams",
             code="config.destination",
             problems=problems,
             hint="`penstock spec` shows what it supports",
@@ -316,16 +303,10 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     ref = connector.ref
     kept = ref.text if prepared.served else lasting(ref, Path.cwd())
     store.remember_source(lease, connector.protocol.name, kept)
-    names = {columns_key(s.id): s.columns for s in prepared.plan.streams}
-    names.update(prepared.plan.names)
-    names.update(prepared.modes)
-    streams = [s.configured.stream for s in prepared.plan.streams]
-    names.update(to_keep(prepared.source.package, streams))
-    store.grow_names(lease, names)
-    before = store.newest_schemas(lease.pipeline, [s.id for s in prepared.plan.streams])
-    streams = tuple(
-        with_required(s, before[s.id].required) if s.id in before else s
-        for s in prepared.plan.streams
-    )
+    planned = prepared.plan.streams
+    store.remember(lease, prepared.plan.found)
+    before = store.newest_schemas(lease.pipeline, [s.id for s in planned])
+    planned = [with_required(s, before[s.id].required) if s.id in before else s for s in planned]
+    schemas = store.schema_versions(lease, {s.id: s.schema for s in planned})
+    streams = tuple(msgspec.structs.replace(s, schema=schemas[s.id]) for s in planned)
     prepared.plan = msgspec.structs.replace(prepared.plan, streams=streams)
-    prepared.schemas = store.schema_versions(lease, {s.id: s.schema for s in streams})

@@ -10,170 +10,113 @@ from typing import Any
 
 import msgspec
 
-from penstock.config.pipeline import Pipeline
-from penstock.engine.plan.earlier_modes import columns_key, grown
 from penstock.engine.plan.endpoints import Destination
-from penstock.engine.plan.lane_jobs import keys_are_asked, stream_job, sync_stream
 from penstock.engine.plan.prepare import Prepared
-from penstock.engine.plan.state_names import passing, to_keep
-from penstock.engine.plan.streams import plan_stream, with_required
+from penstock.engine.plan.streams import plan_stream, to_remember, with_required
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
-from penstock.engine.plan.transform_endpoint import transform_jobs
-from penstock.engine.specs.keys import versions_key, visible_key
-from penstock.engine.specs.lane import Ask, StreamJob
-from penstock.engine.specs.plan import Planned, PlannedStream, SyncStream
+from penstock.engine.specs.lane import Ask
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.type_words import type_text
 from penstock.model.types import RowSchema
 from penstock.state.contract import Lease, Store
+from penstock.state.remembered import Remembered, TableNames
 
 
 class Planner:
-    """``engine.sync.ports.StreamPlanner`` over a prepared run, which it keeps up to date. ``added``
-    hears of each stream that is new or goes on otherwise; ``settle``: what queries over whole
-    streams make of one."""
+    """``engine.sync.ports.StreamPlanner`` over a prepared run, which it keeps up to date.
+    ``settle``: what queries over whole streams make of one, where there are any."""
 
     def __init__(
         self,
-        pipeline: Pipeline,
         prepared: Prepared,
         store: Store,
         lease: Lease,
-        added: Callable[[PlannedStream], None],
-        settle: Callable[[PlannedStream], PlannedStream],
+        settle: Callable[[PlannedStream], PlannedStream] | None = None,
     ) -> None:
-        self._pipeline, self._prepared, self._store = pipeline, prepared, store
-        self._lease, self._added, self._settle = lease, added, settle
-        self._sync_id = prepared.sync_id
-        self._names: dict[str, dict[str, str]] | None = None  # as they were; only we add to them
+        self._prepared, self._store, self._lease, self._settle = prepared, store, lease, settle
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
-        settings = self._pipeline.stream_settings(ask.stream)
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
+        prepared, stream_id = self._prepared, ask.stream
+        settings = prepared.pipeline.stream_settings(stream_id)
         if settings is None:
             # before a state that speaks for its rows is saved
-            self.pass_over(ask.stream)
+            self.pass_over(stream_id)
             return None
-        prepared, names = self._prepared, self._known_names()
-        before = next((s for s in prepared.plan.streams if s.id == ask.stream), None)
+        before = prepared.by_id().get(stream_id)
         if ask.required is not None and before is not None:
             return self._proved(ask, before, lane)
-        destination, stream = self._pipeline.destination, _stream(ask, before)
-        records = record_names([stream], names)
-        problems = misnamed(destination, [ask.stream], names, records)
+        known = self._store.remembered(self._lease.pipeline, [stream_id])
+        section, stream = prepared.pipeline.destination, _stream(ask, before)
+        records = record_names([stream], known.tables)
+        problems = misnamed(section, [stream_id], known.tables, records)
         if problems:
             raise ConfigError(problems[0], code="config.streams")
-        called = table_names(destination, [ask.stream], names, records)
+        tables = table_names(section, [stream_id], known.tables, records)
         planned = plan_stream(
             stream,
             settings,
-            prepared.source.package,
-            prepared.place,
-            table_name=called.tables[ask.stream.key],
-            columns=names.get(columns_key(ask.stream), {}),
-            earlier=prepared.names,  # what this run chose before its source showed it binds nothing
-            metadata=prepared.metadata,
-            sync_id=self._sync_id,
-            transforms=transform_jobs(self._pipeline, prepared.transforms),
-            queried=bool(prepared.queries),
-            outline=prepared.outline,
+            prepared.rules,
+            table_name=tables.tables[stream_id.key],
+            columns=known.columns.get(stream_id, {}),
             before=before,
             showed=ask.showed,
         )
         shards = 1 if before is None else before.shards
-        told = msgspec.structs.replace(planned.configured, shards=shards)
-        planned = msgspec.structs.replace(planned, configured=told, lane=lane, shards=shards)
+        configured = msgspec.structs.replace(planned.configured, shards=shards)
+        planned = msgspec.structs.replace(planned, configured=configured, lane=lane, shards=shards)
         fresh = ask.showed is not None and ask.showed.fresh
         fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
         if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
-        known = self._schema_before(ask.stream, before)
-        if known is not None:
-            planned = with_required(planned, known.required)
-        planned = self._settle(planned)
-        self._remember(planned, called.kept([planned.id]))
-        return sync_stream(planned, prepared.schemas)
+        newest = self._schema_before(stream_id, before)
+        if newest is not None:
+            planned = with_required(planned, newest.required)
+        return self._remember(self._settle(planned) if self._settle else planned, tables)
 
     def pass_over(self, stream: StreamId) -> None:
         self._prepared.passed.add(stream)
-        passed = passing(self._known_names(), stream, over=True)
-        if passed:
-            self._store.grow_names(self._lease, passed)
-
-    def _known_names(self) -> dict[str, dict[str, str]]:
-        if self._names is None:
-            self._names = self._store.names(self._pipeline.pipeline)
-        return self._names
+        self._store.remember(self._lease, Remembered(passed_over=frozenset([stream])))
 
     def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
-        name = self._pipeline.pipeline
-        names, text = self._store.names(name), str(version)
-        visible = names.get(visible_key(stream), {})
+        known = self._store.remembered(self._lease.pipeline, [stream])
+        visible = known.visible.get(stream, {})
         refreshed = {version: generation for generation, version in visible.items()}
-        known = {**refreshed, **names.get(versions_key(stream), {})}
-        if text in known:
-            newest = max(map(int, visible), default=0)
-            return int(known[text]), int(known[text]) != newest
+        generation = {**refreshed, **known.versions.get(stream, {})}.get(version)
+        if generation is not None:
+            return generation, generation != known.newest_visible(stream)
         generation = self._store.new_generation(self._lease, [stream])[stream]
-        new = {versions_key(stream): {text: str(generation)}}
-        if not visible:
-            new[visible_key(stream)] = {str(generation): text}
-        self._store.grow_names(self._lease, new)
+        more = Remembered(
+            versions={stream: {version: generation}},
+            visible={} if visible else {stream: {generation: version}},
+        )
+        self._store.remember(self._lease, more)
         return generation, bool(visible)
 
-    def job(self, planned: Planned, lane: int) -> StreamJob:
-        """What the lane is told."""
-        stream = planned.stream.id
-        found = next(s for s in self._prepared.plan.streams if s.id == stream)
-        prepared = self._prepared
-        must_say = stream in prepared.must_say
-        generations = {stream: planned.generation}
-        job = stream_job(
-            found,
-            prepared.schemas,
-            generations,
-            lane=lane,
-            must_say=must_say,
-            keyed=keys_are_asked(self._pipeline, prepared),
-        )
-        if planned.version is None:
-            return job
-        versioned = msgspec.structs.replace(
-            job.lane,
-            fills_generation=planned.fills,
-            version=planned.version,
-            must_say=must_say or (prepared.served and planned.fills),
-        )
-        return msgspec.structs.replace(job, lane=versioned)
-
-    def _proved(self, ask: Ask, before: PlannedStream, lane: int) -> SyncStream:
+    def _proved(self, ask: Ask, before: PlannedStream, lane: int) -> PlannedStream:
         """Other columns than planned are never null."""
-        destination = self._pipeline.destination
-        table = not isinstance(self._prepared.place, Destination)
-        if ask.lost and table and destination.schema_evolution.nullability_change == "fail":
+        section = self._prepared.pipeline.destination
+        table = not isinstance(self._prepared.destination, Destination)
+        if ask.lost and table and section.schema_evolution.nullability_change == "fail":
             raise _nullable_now(ask, before)
         planned = msgspec.structs.replace(with_required(before, ask.required or ()), lane=lane)
-        self._remember(planned, {})
-        return sync_stream(planned, self._prepared.schemas)
+        return self._remember(planned, TableNames())
 
     def _schema_before(self, stream: StreamId, before: PlannedStream | None) -> RowSchema | None:
         if before is not None:
             return before.schema
-        return self._store.newest_schemas(self._pipeline.pipeline, [stream]).get(stream)
+        return self._store.newest_schemas(self._lease.pipeline, [stream]).get(stream)
 
-    def _remember(self, planned: PlannedStream, names: dict[str, dict[str, str]]) -> None:
+    def _remember(self, planned: PlannedStream, tables: TableNames) -> PlannedStream:
+        """With the version of its schema."""
         prepared, stream = self._prepared, planned.id
-        names = {**names, columns_key(stream): planned.columns}
-        names.update(grown(self._names or {}, planned.configured))
-        names |= to_keep(prepared.source.package, [planned.configured.stream])
-        self._store.grow_names(self._lease, names)
-        for kind, added in names.items():
-            (self._names or {}).setdefault(kind, {}).update(added)
+        self._store.remember(self._lease, to_remember(prepared.rules, [planned], tables))
         schema = self._store.schema_version(self._lease, stream, planned.schema)
-        prepared.schemas[stream] = schema
+        planned = msgspec.structs.replace(planned, schema=schema)
         kept = tuple(s for s in prepared.plan.streams if s.id != stream)
         prepared.plan = msgspec.structs.replace(prepared.plan, streams=(*kept, planned))
-        self._added(planned)
+        return planned
 
 
 def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
@@ -181,18 +124,18 @@ def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
     state, as far as anybody can know."""
     if ask.showed is not None and before is not None:
         return before.configured.stream
-    told: dict[str, Any] = {"json_schema": ask.json_schema or {}}
+    shown: dict[str, Any] = {"json_schema": ask.json_schema or {}}
     if ask.primary_key is not None:
-        told["source_defined_primary_key"] = ask.primary_key
+        shown["source_defined_primary_key"] = ask.primary_key
     if ask.cursor_field is not None:
-        told["default_cursor_field"] = ask.cursor_field
+        shown["default_cursor_field"] = ask.cursor_field
     if before is not None:
-        return msgspec.structs.replace(before.configured.stream, assumed=False, **told)
+        return msgspec.structs.replace(before.configured.stream, assumed=False, **shown)
     return Stream(
         id=ask.stream,
         sync_modes=(SyncMode.incremental,),
         source_defined_cursor=True,
-        **told,
+        **shown,
     )
 
 

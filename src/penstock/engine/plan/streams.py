@@ -7,6 +7,7 @@ the protocol's rules (``SourceRole.configure``), columns are ``codec.json_schema
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,9 +18,9 @@ from penstock.config import did_you_mean, modes
 from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
 from penstock.config.reader import join
 from penstock.config.sections import Resources
-from penstock.engine.plan.earlier_modes import Names, as_before, columns_key, used
-from penstock.engine.plan.state_names import begins_anew, mixed, state_role
-from penstock.engine.plan.table_names import misnamed, record_names, table_names
+from penstock.engine.plan.earlier_modes import as_before, modes_of
+from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
+from penstock.engine.plan.table_names import misnamed, only, record_names, table_names
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
@@ -45,6 +46,7 @@ from penstock.protocols.contract import (
     StateRole,
     StreamWish,
 )
+from penstock.state.remembered import Remembered, TableNames
 from penstock.tables.contract import DestinationEndpoint, TableName
 from penstock.transforms.chain import Outline, plan_chain
 from penstock.transforms.contract import TransformJob
@@ -53,34 +55,44 @@ from penstock.transforms.spark_sql import SINGLE_LOAD_REASON
 WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """What holds for every stream that a run plans. ``earlier``: what earlier runs found out; what
+    this run chose before its source showed it binds nothing. ``transforms``: those that work on
+    batches; ``outline``: what is known of those that are connectors. ``queried``: queries over the
+    whole stream follow, which decide what its columns are."""
+
+    package: ProtocolPackage
+    destination: DestinationEndpoint
+    earlier: Remembered
+    metadata: MetadataNames | None
+    sync_id: int
+    transforms: tuple[TransformJob, ...] = ()
+    outline: Outline | None = None
+    queried: bool = False
+
+
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``gone``: streams, configured or synced before, that the source no longer has; their tables
-    are kept. ``names``: what the store is to keep of their tables. ``open``: the source shows its
-    streams only while it is read."""
+    are kept. ``found``: what the store is to remember. ``open``: the source shows its streams only
+    while it is read."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
     notes: tuple[str, ...]
     gone: tuple[StreamId, ...]
-    names: dict[str, dict[str, str]]
+    found: Remembered = Remembered()
     open: bool = False
 
 
 def plan_streams(
     pipeline: Pipeline,
     catalog: Catalog,
-    package: ProtocolPackage,
-    table: DestinationEndpoint,
+    rules: StreamRules,
     *,
-    names: Mapping[str, Mapping[str, str]],
     known: Set[StreamId],
     states: Sequence[SavedState],
-    metadata: MetadataNames | None,
     cores: int,
-    sync_id: int,
-    transforms: Sequence[TransformJob] = (),
-    outline: Outline | None = None,
-    queried: bool = False,
     spec: ConnectorSpec | None = None,
     slots: int | None = None,
     changes_config: bool = False,
@@ -88,12 +100,13 @@ def plan_streams(
 ) -> StreamsPlan:
     """``changes_config``: the source has sent CONTROL before. ``stateless``: it is given no state,
     whatever is saved. Raises ``ConfigError`` with every problem of every stream at once."""
+    package, earlier, destination = rules.package, rules.earlier, pipeline.destination
     problems: list[str] = []
     chosen, gone = _choose(pipeline, catalog, known, problems)
     problems += _unknown_columns(pipeline, [s for s, _ in chosen], package)
-    records = record_names(catalog.streams, names)
-    problems += misnamed(pipeline.destination, [s.id for s, _ in chosen], names, records)
-    called = table_names(pipeline.destination, [s.id for s in catalog.streams], names, records)
+    records = record_names(catalog.streams, earlier.tables)
+    problems += misnamed(destination, [s.id for s, _ in chosen], earlier.tables, records)
+    called = table_names(destination, [s.id for s in catalog.streams], earlier.tables, records)
     streams: list[PlannedStream] = []
     for stream, settings in chosen:
         try:
@@ -101,21 +114,14 @@ def plan_streams(
                 plan_stream(
                     stream,
                     settings,
-                    package,
-                    table,
+                    rules,
                     table_name=called.tables[stream.id.key],
-                    columns=names.get(columns_key(stream.id), {}),
-                    earlier=names,
-                    metadata=metadata,
-                    sync_id=sync_id,
-                    transforms=transforms,
-                    outline=outline,
-                    queried=queried,
+                    columns=earlier.columns.get(stream.id, {}),
                 )
             )
         except ConfigError as e:
-            told = e.problems or [f"{e.message}; {e.hint}" if e.hint else e.message]
-            problems += [_named(stream, text) for text in told]
+            said = e.problems or [f"{e.message}; {e.hint}" if e.hint else e.message]
+            problems += [_named(stream, text) for text in said]
         except SchemaError as e:
             problems.append(f"stream {stream.id}: {e.message}")
     if problems:
@@ -127,11 +133,11 @@ def plan_streams(
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
     if not stateless:
-        role = state_role(package, names, known, catalog.streams)
+        role = state_role(package, earlier, known, catalog.streams)
         notes += _given(pipeline, streams, role, states, known)
     if package.sharding is not None and pipeline.resources is not None and spec is not None:
-        role, told, most = package.sharding, pipeline.resources, slots or cores
-        streams = [_sharded(s, told, role, spec, most) for s in streams]
+        role, resources, most = package.sharding, pipeline.resources, slots or cores
+        streams = [_sharded(s, resources, role, spec, most) for s in streams]
         lanes = max([lanes, *(s.shards for s in streams)])
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
@@ -143,7 +149,7 @@ def plan_streams(
             "state covers are kept, and may come twice"
         )
     for s in streams:
-        had = used(names, s.id)
+        had = earlier.modes.get(s.id)
         if had is not None and had.destination_sync_mode is not s.shape.mode:
             notes.append(
                 f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
@@ -156,8 +162,20 @@ def plan_streams(
         lanes=lanes,
         notes=tuple(notes),
         gone=tuple(gone),
-        names=called.kept(s.id for s in streams),
+        found=to_remember(rules, planned, only(called, (s.id for s in streams))),
         open=catalog.open,
+    )
+
+
+def to_remember(
+    rules: StreamRules, streams: Sequence[PlannedStream], tables: TableNames
+) -> Remembered:
+    """What the store must know of these streams before a row of them moves."""
+    return Remembered(
+        tables=tables,
+        columns={s.id: s.columns for s in streams},
+        modes={s.id: modes_of(s.configured) for s in streams},
+        state_names=names_in_states(rules.package, [s.configured.stream for s in streams]),
     )
 
 
@@ -299,47 +317,27 @@ def _wish(settings: StreamSettings) -> StreamWish:
 def plan_stream(
     stream: Stream,
     settings: StreamSettings,
-    package: ProtocolPackage,
-    table: DestinationEndpoint,
+    rules: StreamRules,
     *,
     table_name: str,
     columns: Mapping[str, str],
-    earlier: Names,
-    metadata: MetadataNames | None,
-    sync_id: int,
-    transforms: Sequence[TransformJob] = (),
-    queried: bool = False,
-    outline: Outline | None = None,
     before: PlannedStream | None = None,
     showed: Showed | None = None,
 ) -> PlannedStream:
-    """``table_name``: cleaned. ``columns``: names that were given to it so far. ``earlier``: all
-    names that the runs before this one wrote down. ``queried``: queries over the whole stream
-    follow, which decide what its columns are. ``outline``, ``showed``: what is known of transforms
-    that are connectors (``transforms.chain``). ``before``: the stream as it was planned before its
-    source showed this of it: it goes on being read so. Raises ``ConfigError``, ``SchemaError``."""
-    wish = _as_before(_wish(settings), stream, package, earlier)
+    """``table_name``: cleaned. ``columns``: names that were given to it so far. ``before``: the
+    stream as it was planned before its source showed this of it: it goes on being read so.
+    ``showed``: what rows showed of transforms that are connectors (``transforms.chain``). Raises
+    ``ConfigError``, ``SchemaError``."""
+    package = rules.package
+    wish = _as_before(_wish(settings), stream, package, rules.earlier)
     if before is not None:
         wish = msgspec.structs.replace(wish, sync_mode=before.configured.sync_mode.value)
-    if queried:
+    if rules.queried:
         wish = msgspec.structs.replace(wish, appends=_QUERIED)
 
     def with_wish(wish: StreamWish) -> PlannedStream:
-        return _planned(
-            package.source.configure(stream, wish),
-            package,
-            table,
-            table_name=table_name,
-            columns=columns,
-            metadata=metadata,
-            sync_id=sync_id,
-            transforms=transforms,
-            queried=queried,
-            outline=outline,
-            before=before,
-            showed=showed,
-            settings=settings,
-        )
+        configured = package.source.configure(stream, wish)
+        return _planned(configured, settings, rules, table_name, columns, before, showed)
 
     said = wish.destination_sync_mode is not None
     try:
@@ -351,7 +349,7 @@ def plan_stream(
     else:
         if said or found.shape.mode is not DestinationSyncMode.append_dedup:
             return found
-        why = table.unsupported_reason(found.configured, found.schema)
+        why = rules.destination.unsupported_reason(found.configured, found.schema)
         if found.chain is not None and not found.chain.one_to_one:
             why = _SEVERAL
         if why is None:
@@ -360,7 +358,7 @@ def plan_stream(
 
 
 def _as_before(
-    wish: StreamWish, stream: Stream, package: ProtocolPackage, earlier: Names
+    wish: StreamWish, stream: Stream, package: ProtocolPackage, earlier: Remembered
 ) -> StreamWish:
     """With the modes of earlier runs; a sync mode that the source's rules give anyway is left to
     them."""
@@ -388,27 +386,21 @@ class _KeyLost(ConfigError):
 
 def _planned(
     configured: ConfiguredStream,
-    package: ProtocolPackage,
-    table: DestinationEndpoint,
-    *,
+    settings: StreamSettings,
+    rules: StreamRules,
     table_name: str,
     columns: Mapping[str, str],
-    metadata: MetadataNames | None,
-    sync_id: int,
-    transforms: Sequence[TransformJob],
-    queried: bool,
-    outline: Outline | None,
     before: PlannedStream | None,
     showed: Showed | None,
-    settings: StreamSettings,
 ) -> PlannedStream:
     """A configured stream with its columns and its table. ``columns``: names that earlier runs
     gave."""
+    package, transforms, queried = rules.package, rules.transforms, rules.queried
     record = package.schema.data_type(configured.stream.json_schema)
     whole = not record.fields
     if whole:
         record = WHOLE_RECORD
-    reserved = () if metadata is None else msgspec.structs.astuple(metadata)
+    reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
     columns = clean_columns((f.source for f in record.fields), columns, reserved)
     selected = configured.columns
     if selected is not None:
@@ -422,7 +414,7 @@ def _planned(
     if transforms:
         known = None if before is None else before.chain
         given, chain = schema, plan_chain(
-            transforms, schema, configured, outline=outline, before=known, showed=showed
+            transforms, schema, configured, outline=rules.outline, before=known, showed=showed
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
@@ -448,12 +440,12 @@ def _planned(
             primary_key=key if dedup else (),
             cursor=cursor if dedup else (),
             deleted_column=deleted if dedup and has_deleted else None,
-            sync_id=sync_id,
+            sync_id=rules.sync_id,
             replaces=configured.replaces,
             arrival=arrival,
         ),
         table=TableName(space, name),
-        held=SINGLE_LOAD_REASON if queried else table.single_load_reason(mode),
+        deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=whole,
         queried=queried,
         max_rejected=settings.max_rejected,
@@ -521,8 +513,10 @@ def _sharded(
     stream: PlannedStream, resources: Resources, role: ShardRole, spec: ConnectorSpec, slots: int
 ) -> PlannedStream:
     found = role.shards(spec, stream.configured, resources, slots)
-    told = msgspec.structs.replace(stream.configured, shards=found.count)
-    return msgspec.structs.replace(stream, configured=told, shards=found.count, hints=found.hints)
+    configured = msgspec.structs.replace(stream.configured, shards=found.count)
+    return msgspec.structs.replace(
+        stream, configured=configured, shards=found.count, hints=found.hints
+    )
 
 
 def _named(stream: Stream, text: str) -> str:
@@ -548,7 +542,7 @@ def _lanes(
 
 def describe(
     plan: StreamsPlan,
-    place: DestinationEndpoint,
+    destination: DestinationEndpoint,
     target: Callable[[StreamId], StreamId] | None = None,
 ) -> list[dict[str, Any]]:
     """The ``streams`` of ``penstock plan``. ``target``: what a destination that is a connector
@@ -567,9 +561,9 @@ def describe(
             "lane": s.lane,
             "shards": s.shards,
             "hints": [msgspec.to_builtins(h) for h in s.hints],
-            "table": None if target is not None else place.location(s.table),
+            "table": None if target is not None else destination.location(s.table),
             "target": None if target is None else str(target(s.id)),
-            "loads": "at the end of the sync" if s.held else "while the source reads",
+            "loads": "at the end of the sync" if s.deferred else "while the source reads",
             "columns_known": not s.queried,
             "columns": [
                 {"name": f.name, "source": f.source, "type": type_text(f.type)}

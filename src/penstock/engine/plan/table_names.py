@@ -16,40 +16,14 @@ from penstock.connectors.reference import RefKind, parse_ref
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.names import clean_tables
 from penstock.model.targets import KEEP, clashes, targets_of
-
-TABLES, TARGETS, RECORDS = "tables", "targets", "records"
-"""Kinds of the store's names: the table of a stream; its target, where that is not its own name;
-what its records call it, where its table has that name."""
-
-Stored = Mapping[str, Mapping[str, str]]
+from penstock.state.remembered import TableNames
 
 
-class TableNames(msgspec.Struct, frozen=True):
-    """By ``StreamId.key``. ``tables``: see ``clean_tables``. ``targets``: of every stream.
-    ``records``: as for :func:`table_names`."""
-
-    tables: dict[str, str]
-    targets: dict[str, str]
-    records: dict[str, str] = {}
-
-    def kept(self, streams: Iterable[StreamId]) -> dict[str, dict[str, str]]:
-        """What the store is to remember of these streams."""
-        keys = [s.key for s in streams]
-        kept = {TABLES: {key: self.tables[key] for key in keys}}
-        renamed = {key: self.targets[key] for key in keys if self.targets[key] != key}
-        called = {key: self.records[key] for key in keys if key in self.records}
-        return {
-            **kept,
-            **({TARGETS: renamed} if renamed else {}),
-            **({RECORDS: called} if called else {}),
-        }
-
-
-def record_names(streams: Iterable[Stream], names: Stored) -> dict[StreamId, str]:
+def record_names(streams: Iterable[Stream], names: TableNames) -> dict[StreamId, str]:
     """What tables are called instead of their streams: as the streams' records say, unless that is
     another's name too. ``streams``: all that the source has; ``names``: the store's, which always
     win: a table that has a name keeps it."""
-    given = {key: names.get(RECORDS, {}).get(key) for key in names.get(TABLES, {})}
+    given = {key: names.records.get(key) for key in names.tables}
     streams = list(streams)
     found = {s.id: given.get(s.id.key) if s.id.key in given else s.record_name for s in streams}
     others = [name or _of(key).name for key, name in given.items() if _of(key) not in found]
@@ -67,31 +41,41 @@ def record_names(streams: Iterable[Stream], names: Stored) -> dict[StreamId, str
 
 
 def table_names(
-    told: Destination,
+    section: Destination,
     streams: Sequence[StreamId],
-    names: Stored,
+    names: TableNames,
     records: Mapping[StreamId, str] | None = None,
 ) -> TableNames:
     """``names``: the store's, which always win. ``records``: of :func:`record_names`."""
-    targets = _targets(told, streams, records)
+    targets = _targets(section, streams, records)
     before = _before(names)
-    taken = {before[key]: text for key, text in names.get(TABLES, {}).items()}
+    taken = {before[key]: text for key, text in names.tables.items()}
     cleaned = clean_tables(targets.values(), taken)
     return TableNames(
         tables={s.key: cleaned[target.key] for s, target in targets.items()},
-        targets={s.key: target.key for s, target in targets.items()},
+        targets={s.key: target.key for s, target in targets.items() if target != s},
         records={s.key: name for s, name in (records or {}).items()},
     )
 
 
+def only(names: TableNames, streams: Iterable[StreamId]) -> TableNames:
+    """Those of these streams."""
+    keys = {s.key for s in streams}
+    return TableNames(
+        tables={key: name for key, name in names.tables.items() if key in keys},
+        targets={key: name for key, name in names.targets.items() if key in keys},
+        records={key: name for key, name in names.records.items() if key in keys},
+    )
+
+
 def misnamed(
-    told: Destination,
+    section: Destination,
     streams: Sequence[StreamId],
-    names: Stored,
+    names: TableNames,
     records: Mapping[StreamId, str] | None = None,
 ) -> list[str]:
     """A sentence for each table that would move, or be that of several streams."""
-    targets = _targets(told, streams, records)
+    targets = _targets(section, streams, records)
     before = _before(names)
     owners = {target: key for key, target in before.items()}
     problems = clashes(targets)
@@ -112,19 +96,18 @@ def misnamed(
 
 
 def _targets(
-    told: Destination, streams: Sequence[StreamId], records: Mapping[StreamId, str] | None
+    section: Destination, streams: Sequence[StreamId], records: Mapping[StreamId, str] | None
 ) -> dict[StreamId, StreamId]:
-    if parse_ref(told.use).kind is not RefKind.table:
+    if parse_ref(section.use).kind is not RefKind.table:
         return targets_of(streams, KEEP, "")
     called = {s: StreamId(s.namespace, (records or {}).get(s, s.name)) for s in streams}
-    targets = targets_of(called.values(), told.namespace, told.prefix)
+    targets = targets_of(called.values(), section.namespace, section.prefix)
     return {stream: targets[name] for stream, name in called.items()}
 
 
-def _before(names: Stored) -> dict[str, str]:
+def _before(names: TableNames) -> dict[str, str]:
     """The target of each stream that has a table."""
-    renamed = names.get(TARGETS, {})
-    return {key: renamed.get(key, key) for key in names.get(TABLES, {})}
+    return {key: names.targets.get(key, key) for key in names.tables}
 
 
 def _of(key: str) -> StreamId:

@@ -18,7 +18,7 @@ from penstock.config.pipeline import Pipeline, Transform
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.transform import TransformConnector
-from penstock.engine.plan.endpoints import End, component_settings
+from penstock.engine.plan.endpoints import Endpoint, component_settings
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
@@ -32,13 +32,13 @@ from penstock.transforms.open import BUILT_IN, SPARK_SQL, open_transform
 from penstock.transforms.spark_sql import queries
 
 
-class TransformEnd(End[TransformConnector]):
+class TransformEndpoint(Endpoint[TransformConnector]):
     """``index``: its position in the pipeline's list. ``place``: its name elsewhere."""
 
     def __init__(
         self,
         pipeline: Pipeline,
-        told: Transform,
+        section: Transform,
         index: int,
         home: Home,
         store: Store,
@@ -46,21 +46,21 @@ class TransformEnd(End[TransformConnector]):
     ) -> None:
         self.index, self.place = index, f"transform:{index}"
         super().__init__(
-            pipeline, told, self.place, store, observer, _keep_nothing, f"transforms[{index}]"
+            pipeline, section, self.place, store, observer, _keep_nothing, f"transforms[{index}]"
         )
         try:
             self.connector = resolve(
                 TransformConnector,
-                parse_ref(told.use),
+                parse_ref(section.use),
                 home.connectors,
                 log=self.take,
                 extra_secrets=sorted(pipeline.secret_values),
-                permissions=told.permissions,
-                limits=told.limits,
-                settings=component_settings(pipeline, told, self.place),
+                permissions=section.permissions,
+                limits=section.limits,
+                settings=component_settings(pipeline, section, self.place),
             )
         except ConfigError as e:
-            near = closest(told.use, BUILT_IN)
+            near = closest(section.use, BUILT_IN)
             meant = f"; did you mean {near!r}?" if near is not None else ""
             message = f"transforms[{index}].use: {e.message}{meant}"
             raise ConfigError(message, code=e.code, hint=e.hint) from None
@@ -82,17 +82,17 @@ def _keep_nothing(new: object) -> None:
 
 def transforms_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver
-) -> list[TransformEnd]:
+) -> list[TransformEndpoint]:
     """Those that are connectors. Raises ``ConfigError`` with what is wrong with any of all
     transforms, whatever the streams; each fault once."""
-    found: list[TransformEnd] = []
+    found: list[TransformEndpoint] = []
     faults: list[ConfigError] = []
-    for index, told in enumerate(pipeline.transforms):
+    for index, section in enumerate(pipeline.transforms):
         try:
-            if told.use not in BUILT_IN:
-                found.append(TransformEnd(pipeline, told, index, home, store, observer))
-            elif told.use != SPARK_SQL:
-                open_transform(told.use, told.config, where=f"transforms[{index}]")
+            if section.use not in BUILT_IN:
+                found.append(TransformEndpoint(pipeline, section, index, home, store, observer))
+            elif section.use != SPARK_SQL:
+                open_transform(section.use, section.config, where=f"transforms[{index}]")
         except ConfigError as e:
             faults.append(e)
     try:
@@ -109,23 +109,23 @@ class Outlines:
     permissions and limits of a run, and asked once for the same columns. ``notes``: what was
     found."""
 
-    def __init__(self, ends: Sequence[TransformEnd]) -> None:
+    def __init__(self, ends: Sequence[TransformEndpoint]) -> None:
         self._ends = {e.place: e for e in ends}
         self._known: dict[tuple[str, str, RowSchema], RowSchema | None] = {}
         self.notes: list[str] = []
 
     def __call__(
-        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+        self, job: TransformJob, configured: ConfiguredStream, given: RowSchema
     ) -> RowSchema | None:
-        key = (told.place, configured.id.key, given)
+        key = (job.place, configured.id.key, given)
         if key not in self._known:
-            self._known[key] = self._asked(told, configured, given)
+            self._known[key] = self._asked(job, configured, given)
         return self._known[key]
 
     def _asked(
-        self, told: TransformJob, configured: ConfiguredStream, given: RowSchema
+        self, job: TransformJob, configured: ConfiguredStream, given: RowSchema
     ) -> RowSchema | None:
-        end = self._ends[told.place]
+        end = self._ends[job.place]
         request = TransformRequest(
             config=end.config, stream=with_current_names(configured, given), scope=configured.id.key
         )
@@ -134,7 +134,7 @@ class Outlines:
             found = end.connector.outline(request, columns)
         except SourceError as e:
             self.notes.append(
-                f"{told.where}: it failed on an empty batch of stream {configured.id}, so its "
+                f"{job.where}: it failed on an empty batch of stream {configured.id}, so its "
                 f"columns are taken to be those that it is given: {e.message}"
             )
             return None
@@ -142,20 +142,20 @@ class Outlines:
 
 
 def transform_jobs(
-    pipeline: Pipeline, connectors: Sequence[TransformEnd]
+    pipeline: Pipeline, connectors: Sequence[TransformEndpoint]
 ) -> tuple[TransformJob, ...]:
     """The pipeline's transforms that work on batches, in their order. ``connectors``: those of them
     that are."""
     ends = {end.index: end for end in connectors}
 
-    def job(index: int, told: Transform) -> TransformJob:
+    def job(index: int, section: Transform) -> TransformJob:
         end = ends.get(index)
         plain = TransformJob(
-            use=told.use,
-            config=told.config if end is None else end.config,
+            use=section.use,
+            config=section.config if end is None else end.config,
             where=f"transforms[{index}]",
             on_failure=pipeline.destination.on_data_error,
-            limits=told.limits if end is None else None,
+            limits=section.limits if end is None else None,
         )
         if end is None:
             return plain
@@ -167,5 +167,7 @@ def transform_jobs(
         )
 
     return tuple(
-        job(index, told) for index, told in enumerate(pipeline.transforms) if told.use != SPARK_SQL
+        job(index, section)
+        for index, section in enumerate(pipeline.transforms)
+        if section.use != SPARK_SQL
     )

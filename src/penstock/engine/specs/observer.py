@@ -1,10 +1,22 @@
-"""What a run tells whoever watches it, while it goes on.
+"""What a run tells whoever watches it, while it goes on (:class:`RunObserver`), and what a sync
+tells the run around it (:class:`SyncObserver`).
 
 Not the report (``model.report``), which is what remains; not the run's log file. Neighbours:
-``engine.run`` and ``engine.accounting`` tell; ``cli.progress`` shows.
+``engine.run`` and ``engine.accounting`` tell and ``cli.progress`` shows; ``engine.run_monitor``
+hears what ``engine.sync`` and ``engine.deliver`` say.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
+
+from penstock.engine.specs.feeder import PushResult
+from penstock.engine.specs.lane import LaneResult
+from penstock.engine.specs.plan import LaneStart, PlannedStream
+from penstock.errors import PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.segments import Load, Segment
+from penstock.model.state import SavedState
+from penstock.tables.contract import LoadResult
 
 
 class RunObserver(Protocol):
@@ -39,6 +51,54 @@ class RunObserver(Protocol):
     def note(self, text: str) -> None:
         """Something the user should know; it is in the report as well."""
         ...
+
+
+class SyncObserver(Protocol):
+    """Hears of every step of a sync, on the driver's thread; decides nothing."""
+
+    def lane_started(self, start: LaneStart) -> None: ...
+
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
+
+    def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
+        """The source showed it (``new``), or showed that it goes on otherwise, while it was
+        read."""
+        ...
+
+    def segments(self, segments: Sequence[Segment]) -> None:
+        """These are about to be committed."""
+        ...
+
+    def loaded(self, load: Load, result: LoadResult) -> None: ...
+
+    def load_seconds(self, seconds: float) -> None:
+        """So long tables took to commit."""
+        ...
+
+    def states(self, states: Sequence[SavedState]) -> None:
+        """States whose loads are all committed."""
+        ...
+
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
+
+    def refused(self, stream: StreamId, rejected: int) -> None:
+        """Nothing more of the stream is delivered, as too many records were rejected: so many
+        beside those of its loads."""
+        ...
+
+    def fed(self, result: PushResult) -> None:
+        """A conversation with a destination connector is over."""
+        ...
+
+    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        """Of the rows that are acked next, the destination kept these as rejects."""
+        ...
+
+    def sent_again(self, stream: StreamId, rows: int) -> None:
+        """A destination connector is given so many rows that it may have."""
+        ...
+
+    def note(self, text: str) -> None: ...
 
 
 def counted(number: int, singular: str) -> str:

@@ -7,16 +7,14 @@ Not here: lanes and questions (``engine.sync.sync``), the judgement itself
 
 from collections.abc import Callable, Collection, Mapping, Set
 
-from penstock.engine.deliver.delivery import Delivery, DeliveryObserver, Meanwhile, Verdicts
+from penstock.engine.deliver.delivery import Delivery, Meanwhile
 from penstock.engine.deliver.load_plan import Pending, Waiting, chained, covered, decide, visible
 from penstock.engine.deliver.reject_limits import Judged, Rejections
-from penstock.engine.log.log import Log
-from penstock.engine.specs.keys import visible_key
-from penstock.engine.specs.plan import SyncPlan, SyncStream
+from penstock.engine.specs.plan import SyncPlan
+from penstock.engine.sync.progress import SyncProgress
 from penstock.model.catalog import StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
 from penstock.model.state import SavedState, StateScope
-from penstock.state.contract import Lease, Store
 from penstock.state.keys import lane_task
 
 
@@ -25,31 +23,14 @@ class Backlog:
     that are not whole."""
 
     def __init__(
-        self,
-        plan: SyncPlan,
-        *,
-        lease: Lease,
-        store: Store,
-        log: Log,
-        delivery: Delivery,
-        keep_rejects: Callable[[Segment], None],
-        verdicts: Verdicts,
-        streams: Mapping[StreamId, SyncStream],
-        complete: Set[StreamId],
-        take_states_back: Callable[[Set[StreamId]], None],
-        observer: DeliveryObserver,
-        meanwhile: Meanwhile,
-        cancelled: Callable[[], bool],
+        self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: Meanwhile
     ) -> None:
-        """``streams``, ``complete``: of this sync, as they grow. ``keep_rejects``: moves a
-        segment's rejects to where users query them; idempotent. ``take_states_back``: a shared
-        state no longer speaks for these."""
-        self._plan, self._lease, self._store, self._log = plan, lease, store, log
-        self._delivery, self._keep_rejects, self._verdicts = delivery, keep_rejects, verdicts
-        self._streams, self._complete = streams, complete
-        self._take_states_back, self._observer = take_states_back, observer
-        self._meanwhile, self._cancelled = meanwhile, cancelled
-        self._rejections = Rejections(plan.max_rejected, streams)
+        self._plan, self._progress, self._delivery = plan, progress, delivery
+        self._session, self._meanwhile = progress.session, meanwhile
+        session = progress.session
+        self._lease, self._store, self._log = session.lease, session.store, session.log
+        self._failures, self._observer = session.failures, session.observer
+        self._rejections = Rejections(plan.max_rejected, progress.streams)
         self._refused: dict[StreamId, bool] = {}  # whether the state is shared
         self.published: set[StreamId] = set()
         self.waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
@@ -58,12 +39,12 @@ class Backlog:
 
     def close_all(self) -> None:
         """Fence every epoch that was ever given out at the last segment we see."""
-        self._close(self._store.open_epochs(self._plan.pipeline))
+        self._close(self._store.open_epochs(self._session.pipeline))
 
     def drop_old(self) -> None:
         """Epochs that are closed and hold nothing any more leave the disk, then the ledger."""
         used = {s.id.epoch for s in self._visible()}
-        closed = self._store.closed_epochs(self._plan.pipeline)
+        closed = self._store.closed_epochs(self._session.pipeline)
         empty = [e for e in self._log.epochs() if e in closed and e not in used]
         if empty:
             self._log.drop_epochs(empty)
@@ -105,7 +86,7 @@ class Backlog:
     def _sealed(self) -> tuple[list[Segment], set[Consumed]]:
         """What counts, and what of it (and of what was there) is consumed. Raises ``LogError``
         where something is missing."""
-        name = self._plan.pipeline
+        name = self._session.pipeline
         closed = self._store.closed_epochs(name)
         found = visible(self._log.segments(), closed)
         there = {*self._log.epochs(), *(s.id.epoch for s in found)}
@@ -114,42 +95,44 @@ class Backlog:
         due = {e: n for e, n in self._store.shares(name).items() if e in there}
         return chained(found, taken, closed, due), taken
 
-    def _held(self) -> frozenset[StreamId]:
-        return frozenset(s.id for s in self._streams.values() if s.held)
+    def _deferred(self) -> frozenset[StreamId]:
+        return frozenset(s.id for s in self._progress.streams.values() if s.deferred)
 
     def _patient(self) -> frozenset[StreamId]:
         """Streams of which a lane that is begun again leaves the sealed rows in the log, so that
         they load with the rest: it goes on from the last sealed state. Not where connectors keep
         keys, which must be settled first, nor where that state speaks for generations as well, or
         rows have versions, which are seen one after the other."""
-        held = frozenset(
-            s.id for s in self._streams.values() if s.held and not s.configured.fills_generation
-        )
-        if not held or self._plan.keyed:
+        streams = self._progress.streams.values()
+        deferred = {s.id for s in streams if s.deferred and not s.configured.fills_generation}
+        if not deferred or self._plan.keyed:
             return frozenset()
         segments = self._log.segments()
         shared = any(s.scope is not None and s.scope.stream is None for s in segments)
         versions = any(part.version is not None for s in segments for part in s.slices)
-        mixed = shared and len(held) < len(self._streams)
-        return frozenset() if mixed or versions else held
+        mixed = shared and len(deferred) < len(streams)
+        return frozenset() if mixed or versions else frozenset(deferred)
 
-    def _decide(self, held: frozenset[StreamId] = frozenset()) -> Pending:
-        """``held``: streams whose loads wait."""
+    def _decide(self, deferred: frozenset[StreamId] = frozenset()) -> Pending:
+        """``deferred``: streams whose loads wait."""
         segments, taken = self._sealed()
         return decide(
             segments,
             taken | self._delivery.under_way(),
-            blocked=frozenset(self._verdicts.blocked),
-            held=held,
+            blocked=frozenset(self._failures.blocked),
+            deferred=deferred,
             patient=self._plan.resent,
-            each_state=self._delivery.each_state,
+            ack_per_state=self._delivery.ack_per_state,
             ended={} if self._plan.resent else self._shown(),
         )
 
     def _shown(self) -> dict[StreamId, int]:
         """Of streams that the source has read to their end, the newest generation in the table."""
-        names = self._store.names(self._plan.pipeline) if self._complete else {}
-        return {s: max(map(int, names.get(visible_key(s), {})), default=0) for s in self._complete}
+        complete = self._progress.complete
+        if not complete:
+            return {}
+        known = self._store.remembered(self._session.pipeline, complete)
+        return {stream: known.newest_visible(stream) for stream in complete}
 
     def drain(self) -> None:
         """Load everything that may be loaded; no lane reads any more."""
@@ -159,7 +142,7 @@ class Backlog:
         """What an earlier run had sealed. Where too much of it was rejected, it is given up, and
         read again."""
         judged = self._judge(self._decide(), lambda stream: True)
-        if judged.over and not self._cancelled():
+        if judged.over and not self._progress.cancelled:
             for over in judged.over:
                 counts = over.counts
                 self._observer.note(
@@ -172,19 +155,19 @@ class Backlog:
 
     def drain_some(self) -> None:
         """While sources are read: not what loads once."""
-        self._drain(self._held(), lambda stream: False)
+        self._drain(self._deferred(), lambda stream: False)
 
     def drain_for_lane(self, ended: Collection[StreamId] = ()) -> None:
         """Before a lane is begun again. ``ended``: streams that it read."""
         self._drain(self._patient(), lambda stream: stream in ended)
 
-    def _drain(self, held: frozenset[StreamId], ended: Callable[[StreamId], bool]) -> None:
-        pending = self._decide(held)
-        if pending.ready and not self._cancelled():
+    def _drain(self, deferred: frozenset[StreamId], ended: Callable[[StreamId], bool]) -> None:
+        pending = self._decide(deferred)
+        if pending.ready and not self._progress.cancelled:
             pending = self._admitted(pending, ended)
             if pending.ready:
                 self._delivery.deliver(pending, self._meanwhile)
-            pending = self._decide(held)
+            pending = self._decide(deferred)
         self._sweep(pending)
 
     def _judge(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Judged:
@@ -197,10 +180,10 @@ class Backlog:
         for over in (o for o in judged.over if o.final):
             error = over.error()
             self._refused[over.stream] = over.shared
-            self._verdicts.block(over.stream, error, shared=over.shared)
+            self._failures.block(over.stream, error, shared=over.shared)
             self._observer.load_failed(over.stream, error)
             self._observer.refused(over.stream, over.new.rejected)
-        self._verdicts.errors += [over.error() for over in judged.lost]
+        self._failures.errors += [over.error() for over in judged.lost]
         self._rejections.delivered(judged.pending)
         return judged.pending
 
@@ -213,7 +196,7 @@ class Backlog:
     def _give_up_of(self, streams: Set[StreamId], *, shared: bool) -> None:
         """``shared``: with everything that the state which they share speaks for."""
         segments = self._visible()
-        taken = self._store.consumed(self._plan.pipeline, {s.id.epoch for s in segments})
+        taken = self._store.consumed(self._session.pipeline, {s.id.epoch for s in segments})
         taken |= self._delivery.under_way()
         items: list[Consumed] = []
         versions: set[StreamId] = set()
@@ -230,7 +213,7 @@ class Backlog:
         if not items:
             return
         if versions:
-            self._take_states_back(versions)
+            self._progress.take_states_back(versions)
         self._store.abandon(self._lease, items)
         self._sweep(self._decide())
 
@@ -241,7 +224,7 @@ class Backlog:
         kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
         spent = [s for s in pending.spent if s.id not in kept]
         for segment in spent:
-            self._keep_rejects(segment)
+            self._session.rejects.keep(segment)
         # what leaves the log is in the ledger: it must not be missed
         bare = [Consumed(s.id, SHARED_STATE) for s in spent if not s.shares]
         if bare:
@@ -250,14 +233,14 @@ class Backlog:
 
     def _written_down(self) -> set[SegmentId]:
         """Segments of loads that failed: the next run repeats them, so their parts must stay."""
-        if not self._verdicts.blocked:
+        if not self._failures.blocked:
             return set()
-        groups = self._store.open_groups(self._plan.pipeline)
+        groups = self._store.open_groups(self._session.pipeline)
         return {segment for group in groups for load in group.loads for segment in load.segments}
 
     def due(self, seconds: float) -> bool:
         """``seconds``: since the last load."""
-        pending = self._judge(self._decide(self._held()), lambda stream: False).pending
+        pending = self._judge(self._decide(self._deferred()), lambda stream: False).pending
         return bool(pending.ready) and (
             pending.raw_bytes >= self._plan.load_bytes or seconds >= self._plan.load_seconds
         )
@@ -294,5 +277,5 @@ class Backlog:
         if not self._plan.keyed:
             return
         sealed, taken = self._sealed()
-        closed = self._store.closed_epochs(self._plan.pipeline)
+        closed = self._store.closed_epochs(self._session.pipeline)
         self._store.end_keys(self._lease, covered(sealed, taken), map(lane_task, closed))

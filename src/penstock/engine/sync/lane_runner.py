@@ -7,7 +7,6 @@ CANCEL.
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from penstock.engine.specs.lane import (
     StreamAnswer,
     StreamJob,
 )
-from penstock.engine.specs.plan import LaneStart, Planned
+from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.errors import Defect, PenstockError
 from penstock.spark.error_text import JAVA_DIED
 
@@ -31,33 +30,45 @@ STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is s
 MODULE = "penstock.engine.worker.lane"
 
 MakeJob = Callable[[LaneStart], LaneJob]
-MakeStream = Callable[[Planned, int], StreamJob]
+MakeStream = Callable[[ContinuedStream, int], StreamJob]
+SaveConfig = Callable[[NewConfig], None]
 
 
 class Lanes:
-    """``engine.sync.ports.LaneRunner``."""
+    """``engine.sync.ports.LaneRunner``. ``save_config`` stores what a source changed of its own
+    configuration (CONTROL)."""
 
     def __init__(
-        self, submit: Submit, mailbox: Mailbox, make_job: MakeJob, make_stream: MakeStream
+        self,
+        submit: Submit,
+        mailbox: Mailbox,
+        make_job: MakeJob,
+        make_stream: MakeStream,
+        save_config: SaveConfig,
     ) -> None:
-        self._submit, self._mailbox = submit, mailbox
+        self._submit, self._mailbox, self._save_config = submit, mailbox, save_config
         self._make_job, self._make_stream = make_job, make_stream
 
     def start(self, start: LaneStart) -> "_Handle":
         job = msgspec.json.encode(self._make_job(start))
         task = Submitted(f"lane-{start.lane}", self._submit, MODULE, job)
-        return _Handle(start, self._mailbox, task, self._make_stream)
+        return _Handle(start, self._mailbox, task, self._make_stream, self._save_config)
 
 
 class _Handle:
     """One epoch (``engine.sync.ports.LaneHandle``)."""
 
     def __init__(
-        self, start: LaneStart, mailbox: Mailbox, task: Submitted, make: MakeStream
+        self,
+        start: LaneStart,
+        mailbox: Mailbox,
+        task: Submitted,
+        make_stream: MakeStream,
+        save_config: SaveConfig,
     ) -> None:
-        self._start, self._mailbox, self._task, self._make = start, mailbox, task, make
+        self._start, self._mailbox, self._task = start, mailbox, task
+        self._make_stream, self._save_config = make_stream, save_config
         self._answered = 0
-        self._given: Any = None
         self._began = time.monotonic()
         self._seen = False
         self._cancelled_at: float | None = None
@@ -65,6 +76,12 @@ class _Handle:
     def poll(self) -> LaneResult | None:
         """A lane that does not start, or does not stop when told to, is given up: its epoch is
         closed, and what it may still do does not count (L4, L11)."""
+        result = self._result()
+        if result is not None:
+            self._mailbox.take_configs(self._start.epoch, self._save_config)
+        return result
+
+    def _result(self) -> LaneResult | None:
         if (answer := self._task.answer()) is not None:
             return msgspec.json.decode(answer, type=LaneResult)
         if (lost := self._task.lost("source")) is not None:
@@ -80,29 +97,17 @@ class _Handle:
                 return LaneResult(end=LaneEnd.lost, errors=[never_started("source").as_dict()])
         return None
 
-    def new_config(self) -> NewConfig | None:
-        """The newest one waiting; their files go when the next is asked for, that is, once the
-        caller has stored what it got."""
-        if self._given is not None:
-            for path in self._given:
-                path.unlink(missing_ok=True)
-            self._given = None
-        configs = list(self._mailbox.configs(self._start.epoch))
-        if not configs:
-            return None
-        self._given = [path for path, _ in configs]
-        return configs[-1][1]
-
     def ask(self) -> Ask | None:
+        self._mailbox.take_configs(self._start.epoch, self._save_config)
         return self._mailbox.ask(self._start.epoch, self._answered + 1)
 
-    def answer(self, ask: Ask, answer: Planned | PenstockError | None) -> None:
-        told = StreamAnswer()
+    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+        reply = StreamAnswer()
         if isinstance(answer, PenstockError):
-            told.error = answer.as_dict()
+            reply.error = answer.as_dict()
         elif answer is not None:
-            told.stream = self._make(answer, self._start.lane)
-        self._mailbox.put_answer(self._start.epoch, ask.number, msgspec.json.encode(told))
+            reply.stream = self._make_stream(answer, self._start.lane)
+        self._mailbox.put_answer(self._start.epoch, ask.number, msgspec.json.encode(reply))
         self._answered = ask.number
 
     def cancel(self) -> None:

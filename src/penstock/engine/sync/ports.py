@@ -1,14 +1,14 @@
-"""What a sync is made of: its plan, who runs its lanes, who plans, watches and keeps its time.
+"""Says what a sync needs of others: who runs its lanes, who plans streams, who keeps its time.
 
 Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
-``engine.deliver.delivery`` has the contract of what carries rows on.
+``engine.deliver.delivery`` has the contract of what carries rows on, ``engine.specs.observer`` that
+of who watches.
 """
 
 from typing import Protocol
 
-from penstock.engine.deliver.delivery import DeliveryObserver
-from penstock.engine.specs.lane import Ask, LaneResult, NewConfig
-from penstock.engine.specs.plan import LaneStart, Planned, SyncStream
+from penstock.engine.specs.lane import Ask, LaneResult
+from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 
@@ -18,15 +18,12 @@ class LaneHandle(Protocol):
         """None while it runs."""
         ...
 
-    def new_config(self) -> NewConfig | None:
-        """A configuration that the connector changed and that was not given yet (CONTROL)."""
-        ...
-
     def ask(self) -> Ask | None:
-        """What the lane waits to be told and was not answered yet."""
+        """What the lane waits to be told and was not answered yet. Stores a configuration that the
+        connector changed (CONTROL) first, as the last :meth:`poll` does."""
         ...
 
-    def answer(self, ask: Ask, answer: "Planned | PenstockError | None") -> None: ...
+    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -46,24 +43,12 @@ class StreamPlanner(Protocol):
         speak for them when the stream is wanted. In the store when it returns."""
         ...
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> SyncStream | None:
+    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
         """A stream with the schema that its source has just told, or with the columns that its
         rows have shown to be never null (``Ask.required``); None where nobody wants it;
         names and schema version are in the store when it returns. ``filling``: its generation has
         rows under the schema before, which must fit the new one. Raises ``ConfigError``,
         ``SchemaError``."""
-        ...
-
-
-class Observer(DeliveryObserver, Protocol):
-    """Who is told; decides nothing."""
-
-    def lane_started(self, start: LaneStart) -> None: ...
-
-    def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
-
-    def stream_planned(self, stream: StreamId) -> None:
-        """The source showed it while it was read."""
         ...
 
 

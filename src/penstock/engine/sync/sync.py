@@ -7,23 +7,20 @@ while it is read are planned by a :class:`StreamPlanner`. Single-threaded; every
 an in-memory twin.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import msgspec
 
-from penstock.engine.deliver.delivery import Delivery, Verdicts
-from penstock.engine.log.log import Log
-from penstock.engine.specs.lane import Ask, LaneEnd, LaneResult, NewConfig
-from penstock.engine.specs.plan import LaneStart, Outcome, Planned, SyncPlan, SyncStream
+from penstock.engine.deliver.delivery import Delivery
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.specs.lane import Ask, LaneEnd, LaneResult
+from penstock.engine.specs.plan import ContinuedStream, LaneStart, Outcome, PlannedStream, SyncPlan
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
-from penstock.engine.sync.ports import LaneHandle, LaneRunner, Observer, StreamPlanner, Time
+from penstock.engine.sync.ports import LaneHandle, LaneRunner, StreamPlanner, Time
+from penstock.engine.sync.progress import SyncProgress
 from penstock.errors import Cancelled, PenstockError, StateError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Segment
-from penstock.protocols.contract import StateRole
-from penstock.state.contract import Lease, Store
 
 
 class _Running(msgspec.Struct):
@@ -35,56 +32,22 @@ class Sync:
     def __init__(
         self,
         plan: SyncPlan,
-        *,
-        lease: Lease,
-        store: Store,
-        log: Log,
+        session: SyncSession,
         delivery: Delivery,
-        keep_rejects: Callable[[Segment], None],
         runner: LaneRunner,
         planner: StreamPlanner,
-        states: StateRole,
-        observer: Observer,
         time: Time,
-        verdicts: Verdicts,
-        save_config: Callable[[NewConfig], None],
     ) -> None:
-        """``keep_rejects``: as for :class:`~penstock.engine.sync.backlog.Backlog`."""
         self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
-        self._observer, self._time, self._save_config = observer, time, save_config
-        self._verdicts = verdicts
-        self._streams = {s.id: s for s in plan.streams}
-        self._complete: set[StreamId] = set()
+        self._observer, self._time, self._failures = session.observer, time, session.failures
+        self._progress = SyncProgress(session, {s.id: s for s in plan.streams})
+        self._streams, self._complete = self._progress.streams, self._progress.complete
         self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
         self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
         self._running: dict[int, _Running] = {}
-        self._cancelled = False
         self._stopped = False  # the lanes were told to stop
-        self._backlog = Backlog(
-            plan,
-            lease=lease,
-            store=store,
-            log=log,
-            delivery=delivery,
-            keep_rejects=keep_rejects,
-            verdicts=verdicts,
-            streams=self._streams,
-            complete=self._complete,
-            take_states_back=self._take_states_back,
-            observer=observer,
-            meanwhile=self,
-            cancelled=lambda: self._cancelled,
-        )
-        self._epochs = Epochs(
-            plan.pipeline,
-            lease=lease,
-            store=store,
-            states=states,
-            note=observer.note,
-            drain=self._backlog.drain_for_lane,
-            keyed=plan.keyed,
-            gives=not plan.resent,
-        )
+        self._backlog = Backlog(plan, self._progress, delivery, meanwhile=self)
+        self._epochs = Epochs(plan, self._progress, self._backlog)
 
     def run(self) -> Outcome:
         """Raises only what stops everything: a lost lease, a store or a log that refuses."""
@@ -92,7 +55,7 @@ class Sync:
         self._backlog.published.clear()  # of earlier syncs
         self._read()
         self._backlog.close_all()
-        if self._cancelled:
+        if self._progress.cancelled:
             self._delivery.stop()
         else:
             self._backlog.drain()
@@ -100,21 +63,18 @@ class Sync:
             self._backlog.settle()
             self._backlog.give_up_refused()
             self._backlog.drop_old()
-        verdicts = self._verdicts
+        failures = self._failures
         return Outcome(
             complete=self._whole_streams() - self._backlog.left(),
-            failed=dict(verdicts.blocked),
-            errors=verdicts.errors,
-            cancelled=self._cancelled,
+            failed=dict(failures.blocked),
+            errors=failures.errors,
+            cancelled=self._progress.cancelled,
         )
-
-    def _take_states_back(self, gone: Set[StreamId]) -> None:
-        self._epochs.take_states_back(gone, self._streams)
 
     def _whole_streams(self) -> set[StreamId]:
         """Streams that the source has finished, and that nothing keeps from being delivered."""
-        complete = self._complete - set(self._verdicts.blocked)
-        if self._verdicts.shared_blocked:
+        complete = self._complete - set(self._failures.blocked)
+        if self._failures.shared_blocked:
             complete = {s for s in complete if self._streams[s].configured.fills_generation}
         return complete
 
@@ -133,12 +93,12 @@ class Sync:
     # -- reading
 
     def _read(self) -> None:
-        verdicts = self._verdicts
-        wanted = [s for s in self._plan.streams if s.id not in verdicts.blocked]
+        failures = self._failures
+        wanted = [s for s in self._plan.streams if s.id not in failures.blocked]
         nothing = (self._plan.streams and not wanted) or self._delivery.dead()
-        if self._cancelled or verdicts.shared_blocked or nothing:
+        if self._progress.cancelled or failures.shared_blocked or nothing:
             return
-        starts = self._begin(wanted, range(self._plan.lanes))
+        starts = self._epochs.begin(wanted, range(self._plan.lanes))
         self._running = {lane: self._start(start) for lane, start in starts.items()}
         again: dict[int, tuple[float, LaneStart, LaneResult]] = {}
         loaded_at = scanned_at = self._time.now()
@@ -148,7 +108,6 @@ class Sync:
                 result = it.handle.poll()
                 if result is None:
                     continue
-                self._take_config(it.handle)
                 del self._running[lane]
                 self._ended(it.start, result)
                 if self._may_begin_again(it.start, result):
@@ -174,9 +133,9 @@ class Sync:
         tries.update({s: tries.get(s, 0) + 1 for s, _ in result.retries})
         lost = result.end is LaneEnd.lost
         try:
-            starts = self._begin(streams, [start.lane], start)
+            starts = self._epochs.begin(streams, [start.lane], start)
         except StateError as e:
-            self._verdicts.errors.append(e)
+            self._failures.errors.append(e)
             return
         for new in starts.values():
             again = msgspec.structs.replace(
@@ -194,10 +153,9 @@ class Sync:
     def look(self) -> None:
         """Everything but the end of lanes: cancellation, configurations, questions, acks. Raises
         ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
-        if not self._cancelled:
+        if not self._progress.cancelled:
             self._look_for_end()
         for it in self._running.values():
-            self._take_config(it.handle)
             ask = it.handle.ask()
             if ask is not None:
                 it.handle.answer(ask, self._answer(ask, it.start))
@@ -211,8 +169,8 @@ class Sync:
         except Cancelled as e:
             if not self._running:
                 raise
-            self._cancelled = True
-            self._verdicts.errors.append(e)
+            self._progress.cancelled = True
+            self._failures.errors.append(e)
             self._stop_lanes()
 
     def _stop_lanes(self) -> None:
@@ -221,7 +179,7 @@ class Sync:
             for it in self._running.values():
                 it.handle.cancel()
 
-    def _answer(self, ask: Ask, start: LaneStart) -> Planned | PenstockError | None:
+    def _answer(self, ask: Ask, start: LaneStart) -> ContinuedStream | PenstockError | None:
         """How a stream goes on whose source has just told its schema, or a version; or whose rows
         have shown which columns are never null."""
         known, generation, fills = self._streams.get(ask.stream), None, False
@@ -239,8 +197,8 @@ class Sync:
             return e
         if stream is None:
             return None
-        if known is None:
-            self._observer.stream_planned(stream.id)
+        if stream is not known:
+            self._observer.stream_planned(stream, new=known is None)
         if generation is None:
             generation = dict(start.generations).get(stream.id)
         if generation is None:
@@ -249,43 +207,22 @@ class Sync:
             generation = self._epochs.first_generation(stream)
             self._met[start.epoch, stream.id] = generation
         self._streams[stream.id] = stream
-        return Planned(stream=stream, generation=generation, version=ask.version, fills=fills)
-
-    def _begin(
-        self,
-        streams: Sequence[SyncStream],
-        lanes: Iterable[int],
-        before: LaneStart | None = None,
-    ) -> dict[int, LaneStart]:
-        starts = self._epochs.begin(
-            streams,
-            lanes,
-            self._streams,
-            self._backlog.waiting,
-            self._backlog.sealed_states(),
-            open_lanes=self._plan.open,
-            before=before,
+        return ContinuedStream(
+            stream=stream, generation=generation, version=ask.version, fills=fills
         )
-        self._backlog.forget_keys()
-        return starts
 
     def _start(self, start: LaneStart) -> _Running:
         self._observer.lane_started(start)
         return _Running(start, self._runner.start(start))
 
-    def _take_config(self, handle: LaneHandle) -> None:
-        config = handle.new_config()
-        if config is not None:
-            self._save_config(config)
-
     def _ended(self, start: LaneStart, result: LaneResult) -> None:
         self._observer.lane_ended(start, result)
-        self._complete |= {s for s in result.complete if self._whole(s, start.lane)}
+        self._complete.update(s for s in result.complete if self._whole(s, start.lane))
         if result.again:
             self._backlog.close(start.epoch)
             self._backlog.drain_for_lane({s.id for s in start.streams})
         if result.end is not LaneEnd.lost:
-            self._verdicts.errors += [PenstockError.from_dict(e) for e in result.errors]
+            self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
 
     def _whole(self, stream: StreamId, lane: int) -> bool:
         """Is it complete now that this lane has read its part?"""
@@ -294,12 +231,12 @@ class Sync:
         done.add(lane)
         return shards == 1 or len(done) == shards
 
-    def _unfinished(self, start: LaneStart, result: LaneResult) -> list[SyncStream]:
+    def _unfinished(self, start: LaneStart, result: LaneResult) -> list[PlannedStream]:
         """What is left to be read of a lane that was lost, or tries streams again: a published
         generation is not filled again. A state that streams share speaks for all of them: its
         source must not forget those that had ended."""
         retried = {s for s, _ in result.retries}
-        shared = self._epochs.state_is_shared(self._backlog.sealed_states())
+        shared = self._epochs.state_is_shared()
         everything = result.end is LaneEnd.lost or shared
         mine = [
             s
@@ -309,8 +246,8 @@ class Sync:
             and not (s.shards > 1 and start.lane in self._shards.get(s.id, ()))
         ]
         done = {s.id for s in mine if s.id in self._backlog.published}
-        self._complete |= done
-        return [s for s in mine if s.id not in done and s.id not in self._verdicts.blocked]
+        self._complete.update(done)
+        return [s for s in mine if s.id not in done and s.id not in self._failures.blocked]
 
     def _has_all_of(self, start: LaneStart) -> bool:
         return all(
@@ -325,7 +262,7 @@ class Sync:
         if not result.again:
             return False
         lost = result.end is LaneEnd.lost
-        again = not self._cancelled and (not lost or start.attempt < self._plan.max_epochs)
+        again = not self._progress.cancelled and (not lost or start.attempt < self._plan.max_epochs)
         if again:
             self._backlog.settle()
             again = not (self._plan.open and self._backlog.published)
@@ -335,8 +272,8 @@ class Sync:
             self._observer.note("a lane was lost with its process, when all of it had been read")
             return False
         again = again and bool(left or self._plan.open)
-        if not again or self._delivery.dead() or self._verdicts.shared_blocked:
-            self._verdicts.errors += [PenstockError.from_dict(e) for e in errors]
+        if not again or self._delivery.dead() or self._failures.shared_blocked:
+            self._failures.errors += [PenstockError.from_dict(e) for e in errors]
             return False
         if lost:
             self._observer.note("a lane was lost with its process; its source was begun again")

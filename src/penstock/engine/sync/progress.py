@@ -1,0 +1,61 @@
+"""Holds what a sync knows of its streams while it goes on, and asks what the saved states say of
+them.
+
+Data, and questions to the store. Not here: what is sealed (``engine.sync.backlog``), what is begun
+(``engine.sync.epochs``); both read what ``engine.sync.sync`` writes here.
+"""
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+
+from penstock.engine.deliver.delivery import is_shared
+from penstock.engine.deliver.session import SyncSession
+from penstock.engine.plan.state_names import begins_anew
+from penstock.engine.specs.plan import PlannedStream
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState
+from penstock.protocols.contract import StateRole
+from penstock.state.contract import Reset
+
+
+@dataclass(slots=True)
+class SyncProgress:
+    """``streams``: of this sync, also those that its source shows only now. ``complete``: those
+    that the source has read to their end. ``cancelled``: the run was told to stop."""
+
+    session: SyncSession
+    streams: dict[StreamId, PlannedStream]
+    complete: set[StreamId] = field(default_factory=set[StreamId])
+    cancelled: bool = False
+
+    def state_role(self) -> StateRole:
+        """The rules for states, which know the streams of this sync."""
+        role = self.session.state_role
+        return role.called(
+            {id: role.names_of(s.configured.stream) for id, s in self.streams.items()}
+        )
+
+    def states(self) -> list[SavedState]:
+        return self.session.store.states(self.session.pipeline)
+
+    def go_on(self, streams: Iterable[StreamId]) -> bool:
+        """Does any of these streams go on from its state, as far as anybody knows?"""
+        known = self.streams
+        return any(s not in known or not begins_anew(known[s].configured) for s in streams)
+
+    def take_states_back(self, gone: Set[StreamId]) -> None:
+        """A shared state may speak for rows that are given up: it must not, before they go. Where
+        it does not split, it goes whole, and a stream that relies on it is read again."""
+        saved = self.states()
+        if not is_shared(saved):
+            return
+        session, role, names = self.session, self.state_role(), sorted(gone)
+        left = role.without(saved, names)
+        if not left and self.go_on(gone) and not role.splits(saved, names):
+            session.observer.note(
+                "the source's one state spoke for rows given up: all is read again"
+            )
+            session.store.replace_states(session.lease, [])
+            return
+        strip = Reset(tuple(names), lambda states: role.without(states, names))
+        session.store.replace_states(session.lease, left, strip)
