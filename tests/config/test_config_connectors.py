@@ -32,8 +32,8 @@ def text(source: str = "", destination: str = "", into: str = "singer:target-jso
 def fault(document: str, **variables: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(document, variables, name="shop.yml")
-    (told,) = caught.value.problems
-    return told
+    (problem,) = caught.value.problems
+    return problem
 
 
 # -- destination.namespace and destination.prefix
@@ -79,7 +79,7 @@ def test_the_name_of_the_sources_namespace_is_no_variable_in_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "problem"),
     [
         ("namespace: sorce", "7: destination.namespace is 'sorce': did you mean 'source'?"),
         ("namespace: Destination", "did you mean 'destination'?"),
@@ -96,8 +96,8 @@ def test_the_name_of_the_sources_namespace_is_no_variable_in_its_key() -> None:
         ("prefx: a", "7: unknown key 'prefx' in destination; did you mean 'prefix'?"),
     ],
 )
-def test_faults_of_names_are_told_with_their_line(written: str, told: str) -> None:
-    assert told in fault(text(destination=written))
+def test_faults_of_names_are_reported_with_their_line(written: str, problem: str) -> None:
+    assert problem in fault(text(destination=written))
 
 
 # -- acks, activate_version
@@ -111,8 +111,8 @@ def test_every_word_of_acks_is_one_of_the_protocols() -> None:
 
 def test_a_table_takes_no_acks() -> None:
     for into in ("parquet:./lake", "delta:./lake"):
-        told = fault(text(destination="acks: at_end", into=into))
-        assert told.startswith("shop.yml:7: destination: acks goes with a destination connector")
+        problem = fault(text(destination="acks: at_end", into=into))
+        assert problem.startswith("shop.yml:7: destination: acks goes with a destination connector")
     assert parse_pipeline(text(destination="acks: echo", into="parquet:./lake"), {})
 
 
@@ -122,23 +122,23 @@ def test_only_a_singer_target_is_sent_activate_version() -> None:
     }
     assert parsed(destination="activate_version: auto").destination.protocol_keys == {}
     for into in ("parquet:./lake", "airbyte:destination-x"):
-        told = fault(text(destination="activate_version: always", into=into))
-        assert "7: destination: activate_version goes with a Singer target" in told
+        problem = fault(text(destination="activate_version: always", into=into))
+        assert "7: destination: activate_version goes with a Singer target" in problem
 
 
 # -- source.catalog, source.catalog_argument
 
 
 def test_only_a_tap_has_a_catalog_file() -> None:
-    told = parsed("catalog_argument: properties").source
-    assert told.protocol_keys == {"catalog_argument": "properties"}
+    problem = parsed("catalog_argument: properties").source
+    assert problem.protocol_keys == {"catalog_argument": "properties"}
     assert parsed("catalog_argument: none").source.protocol_keys == {"catalog_argument": "none"}
     assert parsed().source.protocol_keys == {}
     assert parsed("catalog: c.json").source.catalog == "c.json"
     for written in ("catalog: c.json", "catalog_argument: catalog"):
-        told = fault(text(written).replace("singer:tap-x", "airbyte:source-x"))
-        assert told.startswith("shop.yml:4: source: catalog")
-        assert "goes with a Singer tap (use: singer:NAME)" in told
+        problem = fault(text(written).replace("singer:tap-x", "airbyte:source-x"))
+        assert problem.startswith("shop.yml:4: source: catalog")
+        assert "goes with a Singer tap (use: singer:NAME)" in problem
 
 
 def test_only_an_airbyte_source_has_attempts() -> None:
@@ -146,8 +146,8 @@ def test_only_an_airbyte_source_has_attempts() -> None:
     assert parse_pipeline(airbyte, {}).source.attempts == 5
     assert (parsed().source.attempts, parsed().source.backoff) == (3, 10.0)
     for written in ("attempts: 5", "backoff: 1m"):
-        told = fault(text(written))
-        assert "goes with an Airbyte source (use: airbyte:NAME)" in told
+        problem = fault(text(written))
+        assert "goes with an Airbyte source (use: airbyte:NAME)" in problem
         wasm = fault(text(written).replace("singer:tap-x", "./x.wasm"))
         assert "resources.max_retries" in wasm
     assert "attempts" in fault(text("attempts: 0").replace("singer:tap-x", "airbyte:source-x"))
@@ -158,9 +158,9 @@ def test_only_an_airbyte_destination_has_attempts() -> None:
     assert airbyte.destination.attempts == 5
     assert (parsed().destination.attempts, parsed().destination.backoff) == (3, 10.0)
     for into in ("parquet:./lake", "singer:target-x", "./x.wasm"):
-        told = fault(text(destination="backoff: 1m", into=into))
-        assert "goes with an Airbyte destination (use: airbyte:NAME)" in told
-        assert ("resources.max_retries" in told) == (into == "./x.wasm")
+        problem = fault(text(destination="backoff: 1m", into=into))
+        assert "goes with an Airbyte destination (use: airbyte:NAME)" in problem
+        assert ("resources.max_retries" in problem) == (into == "./x.wasm")
 
 
 def test_a_catalog_file_is_looked_for_beside_the_pipeline_file(
@@ -181,7 +181,7 @@ def test_a_catalog_file_is_looked_for_beside_the_pipeline_file(
 def test_a_catalog_file_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "shop.yml"
     (tmp_path / "catalog.json").write_text("{}")
-    for written, told in (
+    for written, problem in (
         ("catalog: catalogue.json", "there is no file 'catalogue.json'; did you mean 'catalog."),
         ("catalog: nowhere/c.json", "there is no file 'nowhere/c.json'"),
         ("catalog: ${V}", "there is no file what ${V} holds"),
@@ -189,5 +189,5 @@ def test_a_catalog_file_that_is_not_there_is_told_with_its_line(tmp_path: Path) 
         file.write_text(text(written))
         with pytest.raises(ConfigError) as caught:
             load_pipeline(file, {"V": "hidden.json"})
-        assert f"{file}:4: source.catalog: {told}" in caught.value.problems[0]
+        assert f"{file}:4: source.catalog: {problem}" in caught.value.problems[0]
         assert "hidden" not in caught.value.problems[0]

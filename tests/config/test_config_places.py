@@ -1,4 +1,4 @@
-"""Where in its file a key stands; what is told of a slip."""
+"""The position of a key in its file, and the suggestion for a slip."""
 
 import pytest
 
@@ -33,8 +33,8 @@ destination: { use: parquet, config: { path: ./x } }
     ],
 )
 def test_every_key_has_its_line(path: str, line: int | None) -> None:
-    place = parse_pipeline(FILE, {}, name="shop.yml").position(path)
-    assert place == (None if line is None else f"shop.yml:{line}")
+    position = parse_pipeline(FILE, {}, name="shop.yml").position(path)
+    assert position == (None if line is None else f"shop.yml:{line}")
 
 
 def test_what_an_option_says_stands_in_no_line() -> None:

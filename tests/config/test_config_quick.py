@@ -19,9 +19,9 @@ def test_the_issues_second_command() -> None:
     assert pipeline.source.use == FAKER
     assert pipeline.source.config == {"count": 10000}
     assert (pipeline.destination.use, pipeline.destination.config) == ("delta", {"path": "./lake"})
-    wish = pipeline.stream_settings(StreamId(None, "users"))
-    assert wish is not None
-    assert wish.destination_sync_mode is DestinationSyncMode.append_dedup
+    settings = pipeline.stream_settings(StreamId(None, "users"))
+    assert settings is not None
+    assert settings.destination_sync_mode is DestinationSyncMode.append_dedup
 
 
 def name(source: str, destination: str, **options: str) -> str:

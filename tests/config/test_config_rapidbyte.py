@@ -74,10 +74,10 @@ def test_minimal_file_has_v4_defaults() -> None:
     assert pipeline.destination.metadata_columns == "none"
     assert pipeline.resources == Resources()
     assert pipeline.lanes == "auto"
-    wish = pipeline.stream_settings(StreamId(None, "users"))
-    assert wish is not None
-    assert wish.sync_mode is SyncMode.full_refresh
-    assert wish.destination_sync_mode is DestinationSyncMode.append
+    settings = pipeline.stream_settings(StreamId(None, "users"))
+    assert settings is not None
+    assert settings.sync_mode is SyncMode.full_refresh
+    assert settings.destination_sync_mode is DestinationSyncMode.append
 
 
 def test_a_postgres_state_without_a_connection_is_v4s() -> None:
@@ -88,8 +88,8 @@ def test_a_postgres_state_without_a_connection_is_v4s() -> None:
     )  # fmt: skip
     url = Home().state_url(state)
     assert url.startswith("postgresql+psycopg://") and "rapidbyte_state" in url
-    told = text.replace("postgres\n", 'postgres\n  connection: "host=db dbname=mine"\n')
-    given = parse_pipeline(told, {"PGHOST": "db", "PGPORT": "1"}).state
+    with_connection = text.replace("postgres\n", 'postgres\n  connection: "host=db dbname=mine"\n')
+    given = parse_pipeline(with_connection, {"PGHOST": "db", "PGPORT": "1"}).state
     assert given.connection == "host=db dbname=mine"
 
 
@@ -114,12 +114,12 @@ def test_full_file() -> None:
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source
     assert source.permissions is not None
-    assert source.permissions.asked() == {
+    assert source.permissions.configured() == {
         "network.allowed_hosts": ("db.production.internal", "*.analytics.corp"),
         "env.allowed_vars": ("DATABASE_URL",),
     }
     assert source.limits is not None
-    assert source.limits.asked() == {"max_memory": 128 << 20, "timeout_seconds": 60}
+    assert source.limits.configured() == {"max_memory": 128 << 20, "timeout_seconds": 60}
     orders = pipeline.stream_settings(StreamId(None, "orders"))
     assert orders is not None
     assert orders.cursor_field == ("updated_at",)
@@ -167,7 +167,7 @@ def test_penstocks_file_may_use_rapidbytes_places() -> None:
         "pipeline: p\nsource: {use: 'airbyte:x'}\n"
         "destination: {use: parquet, write_mode: replace, primary_key: [a, b]}\n"
     )
-    wish = parse_pipeline(text, {}).stream_settings(StreamId(None, "any"))
-    assert wish is not None
-    assert wish.destination_sync_mode is DestinationSyncMode.overwrite
-    assert wish.primary_key == (("a",), ("b",))
+    settings = parse_pipeline(text, {}).stream_settings(StreamId(None, "any"))
+    assert settings is not None
+    assert settings.destination_sync_mode is DestinationSyncMode.overwrite
+    assert settings.primary_key == (("a",), ("b",))

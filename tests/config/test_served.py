@@ -12,14 +12,14 @@ from penstock.model.catalog import DestinationSyncMode
 from penstock.protocols.singer.serve import about
 
 
-def settings(folder: Path, told: Any, to: str | None = None) -> Any:
+def settings(folder: Path, config: Any, to: str | None = None) -> Any:
     path = folder / "config.json"
-    path.write_text(told if isinstance(told, str) else json.dumps(told))
+    path.write_text(config if isinstance(config, str) else json.dumps(config))
     return read_settings(str(path), to)
 
 
 def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
-    told = settings(
+    config = settings(
         tmp_path,
         {
             "destination": f"delta:{tmp_path}/lake",
@@ -30,7 +30,7 @@ def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
             "load_seconds": 5,
         },
     )
-    made = told.pipeline_of("singer")
+    made = config.pipeline_of("singer")
     assert (made.pipeline, made.destination.use) == ("shop", "delta")
     assert made.destination.config == {"path": f"{tmp_path}/lake"}
     assert made.destination.metadata_columns == "neutral"
@@ -41,10 +41,10 @@ def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
 
 def test_a_target_fails_where_a_destination_puts_aside(tmp_path: Path) -> None:
     """Issue 9, C: what a record does that cannot be taken."""
-    for told, target, destination in (({}, "fail", "dlq"), *(
+    for config, target, destination in (({}, "fail", "dlq"), *(
         ({"on_data_error": word}, word, word) for word in ("fail", "dlq")
     )):  # fmt: skip
-        made = settings(tmp_path, {"destination": "delta:./a", **told})
+        made = settings(tmp_path, {"destination": "delta:./a", **config})
         assert made.pipeline_of("singer").destination.on_data_error == target
         assert made.pipeline_of("airbyte").destination.on_data_error == destination
 
@@ -57,7 +57,7 @@ def test_a_destination_beside_the_file_or_in_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "word"),
+    ("config", "word"),
     [
         ("not json", "config.json"),
         ("[]", "object"),
@@ -68,9 +68,9 @@ def test_a_destination_beside_the_file_or_in_its_place(tmp_path: Path) -> None:
         ({"destination": "delta:./x", "destination_sync_mode": "replace"}, "replace"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, told: Any, word: str) -> None:
+def test_what_is_wrong_is_said(tmp_path: Path, config: Any, word: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        settings(tmp_path, told)
+        settings(tmp_path, config)
     assert refused.value.code == "config.schema"
     assert word in refused.value.message
     assert refused.value.hint
@@ -84,12 +84,12 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_the_schema_stands_alone_and_about_has_it() -> None:
     """Airbyte, connectionSpecification; Singer SDK's ``--about``."""
-    told = schema()
-    assert told["required"] == ["destination"]
-    assert "$ref" not in json.dumps(told)
-    assert all("description" in words for words in told["properties"].values())
+    config = schema()
+    assert config["required"] == ["destination"]
+    assert "$ref" not in json.dumps(config)
+    assert all("description" in words for words in config["properties"].values())
     said = about("1.2", schema())
-    assert (said["version"], said["settings"]) == ("1.2", told)
+    assert (said["version"], said["settings"]) == ("1.2", config)
 
 
 def test_a_parquet_target_appends_unless_told_so_that_states_come_back_while_it_reads() -> None:

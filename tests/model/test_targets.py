@@ -48,5 +48,5 @@ def test_by_default_a_stream_keeps_its_name() -> None:
 def test_streams_that_would_share_a_name_are_named() -> None:
     streams = [SHOP, BARE, StreamId("crm", "users"), StreamId("crm", "deals")]
     assert clashes(targets_of(streams)) == []
-    (told,) = clashes(targets_of(streams, "destination"))
-    assert "users, crm.users, shop.users would all be 'users'" in told
+    (sentence,) = clashes(targets_of(streams, "destination"))
+    assert "users, crm.users, shop.users would all be 'users'" in sentence

@@ -74,8 +74,8 @@ def test_overwrite_by_name_is_one_commit_and_repeats_safely_L6(
     assert put(tables, spark, loads.load(3, [{"id": "8"}], {"id": "string", "v": "number"})) == [
         LoadResult(1)
     ]
-    (told,) = tables.commit(spark, [new])
-    assert isinstance(told, TableAhead)  # or 8 were gone
+    (outcome,) = tables.commit(spark, [new])
+    assert isinstance(outcome, TableAhead)  # or 8 were gone
     assert ids(tables, spark) == [("8", None), ("9", 1.5)]
     history = spark.sql(f"DESCRIBE HISTORY {tables.location(TableName(None, 't'))}")
     assert history.count() == 3

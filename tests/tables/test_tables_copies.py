@@ -50,12 +50,17 @@ def test_L3_copies_and_lost_tables_are_told(tables: Any, spark: Any, loads: Any)
     assert one(2, "b", 1) == LoadResult(1)
     assert one(2, "b", 1) == LoadResult(0, repeated=True)
     for number, token, follows in ((2, "x", 1), (1, "a", 0), (4, "x", 1), (2, "x", None)):
-        told = one(number, token, follows)
-        assert isinstance(told, TableAhead) and told.number == 2, (number, token, follows, told)
-        told = one(number, token, follows, "append_dedup")
-        assert isinstance(told, TableAhead), (number, token, follows, told)
-    told = one(5, "x", 4)
-    assert isinstance(told, TableBehind) and told.number == 2
+        outcome = one(number, token, follows)
+        assert isinstance(outcome, TableAhead) and outcome.number == 2, (
+            number,
+            token,
+            follows,
+            outcome,
+        )
+        outcome = one(number, token, follows, "append_dedup")
+        assert isinstance(outcome, TableAhead), (number, token, follows, outcome)
+    outcome = one(5, "x", 4)
+    assert isinstance(outcome, TableBehind) and outcome.number == 2
     assert ids(tables, spark) == [1, 2]
     assert one(5, "c", None, "append_dedup") == LoadResult(1)  # adopted
     assert one(6, "d", 5) == LoadResult(1)
@@ -70,8 +75,8 @@ def test_L3_copies_and_lost_tables_are_told(tables: Any, spark: Any, loads: Any)
         assert isinstance(one(8, "x", 7), TableBehind)
         assert one(7, "e", 6) == LoadResult(1)
         spark.sql(f"RESTORE TABLE delta.`{log.parent}` TO VERSION AS OF 1").collect()
-        told = one(8, "f", 7)
-        assert isinstance(told, TableBehind) and "rolled back" in told.message
+        outcome = one(8, "f", 7)
+        assert isinstance(outcome, TableBehind) and "rolled back" in outcome.message
     shutil.rmtree(tables.location(TableName(None, "t")))
     assert isinstance(one(9, "f", 7), TableBehind)
     assert one(9, "g", None) == LoadResult(1)
@@ -130,9 +135,9 @@ def test_L3_a_conflict_is_told_in_a_line(
 
     monkeypatch.setattr(delta._LoadCommit, "_write", held_up)
     load = given(loads.load(1, [{"id": 1, "v": "a"}]), "a", 0)
-    (told,) = tables.commit(spark, [load])
-    assert isinstance(told, LoadResult) and told.written == 1
-    assert len(told.notes) == 1 and "try 2" in told.notes[0]
+    (outcome,) = tables.commit(spark, [load])
+    assert isinstance(outcome, LoadResult) and outcome.written == 1
+    assert len(outcome.notes) == 1 and "try 2" in outcome.notes[0]
 
     def never(self: Any, *args: Any, **more: Any) -> Any:
         raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException ...")

@@ -34,7 +34,7 @@ def row(seq: int, id: int, c: Any, **more: Any) -> dict[str, Any]:
     return {SEQ: seq, EXTRACTED_AT: seq, "id": id, "c": c, **more}
 
 
-def held(tables: MemoryTables) -> list[tuple[Any, ...]]:
+def rows_of(tables: MemoryTables) -> list[tuple[Any, ...]]:
     return sorted((r["id"], r["c"], r[SEQ]) for r in tables.rows.get(TableName(None, "t"), []))
 
 
@@ -46,7 +46,7 @@ def test_append_replace_and_repetition_L3() -> None:
     (other,) = tables.commit(None, [load(0, "b")])
     assert isinstance(other, TableAhead)
     assert tables.commit(None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
-    assert held(tables) == [(2, 1, 3)]
+    assert rows_of(tables) == [(2, 1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_A7_text_that_is_a_number_compares_by_its_value(older: str, newer: str) 
     parts = {"a": [row(1, 1, newer), row(2, 1, older)], "b": [row(3, 1, older)]}
     tables = MemoryTables(parts.__getitem__)
     tables.commit(None, [load(n, p, "append_dedup") for n, p in enumerate("ab")])
-    assert held(tables) == [(1, newer, 1)]
+    assert rows_of(tables) == [(1, newer, 1)]
 
 
 def test_A7_under_cdc_arrival_decides_and_a_bare_delete_deletes() -> None:
@@ -74,7 +74,7 @@ def test_A7_under_cdc_arrival_decides_and_a_bare_delete_deletes() -> None:
             for n, p in enumerate("ab")
         ],
     )
-    assert held(tables) == [(2, 0, 6), (3, 0, 8)]
+    assert rows_of(tables) == [(2, 0, 6), (3, 0, 8)]
 
 
 def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it() -> None:
@@ -86,7 +86,7 @@ def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it() -> None:
     tables.commit(
         None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("ab")]
     )
-    assert held(tables) == [(2, 10, 8)]
+    assert rows_of(tables) == [(2, 10, 8)]
 
 
 def test_newest_per_key_and_deletes() -> None:
@@ -100,7 +100,7 @@ def test_newest_per_key_and_deletes() -> None:
         None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("abc")]
     )
     assert [o.written for o in outcomes if isinstance(o, LoadResult)] == [3, 1, 1]
-    assert held(tables) == [(1, 5, 1), (2, None, 7)]
+    assert rows_of(tables) == [(1, 5, 1), (2, None, 7)]
 
 
 def test_steps_surround_the_commit() -> None:
@@ -115,7 +115,7 @@ def test_steps_surround_the_commit() -> None:
         stop["at"] = at
         with pytest.raises(KeyboardInterrupt):
             tables.commit(None, [load(1, "a")])
-        assert len(held(tables)) == rows
+        assert len(rows_of(tables)) == rows
 
 
 def test_an_error_of_ours_is_the_load_s_outcome() -> None:

@@ -210,8 +210,8 @@ def test_what_dead_processes_left_is_swept_and_what_lives_stays(tmp_path: Path) 
     for token in ("dead", "live"):
         (root.own / f"{token}.alive").write_bytes(b"")
         (root.own / f"{token}.staging").mkdir()
-    with (root.own / "live.alive").open("rb+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (root.own / "live.alive").open("rb+") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         with root.staging() as mine:
             assert mine.is_dir()
             left = {p.name for p in root.own.glob("*.staging")}

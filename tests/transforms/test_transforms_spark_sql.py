@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Told(msgspec.Struct):
+class TransformSection(msgspec.Struct):
     use: str
     config: dict[str, Any]
 
 
-def told(*texts: Any, use: str = "spark-sql") -> list[Told]:
-    return [Told(use, {"query": text}) for text in texts]
+def sections(*texts: Any, use: str = "spark-sql") -> list[TransformSection]:
+    return [TransformSection(use, {"query": text}) for text in texts]
 
 
-def refused(*entries: Told) -> ConfigError:
+def refused(*entries: TransformSection) -> ConfigError:
     with pytest.raises(ConfigError) as found:
         queries(entries)
     return found.value
@@ -54,8 +54,8 @@ def refused(*entries: Told) -> ConfigError:
 
 def test_queries_come_in_the_order_of_the_list() -> None:
     entries = [
-        Told("transform-sql", {"query": "SELECT 1"}),
-        *told("SELECT * FROM input", "  (SELECT count(*) AS n\nFROM input) ; -- end\n"),
+        TransformSection("transform-sql", {"query": "SELECT 1"}),
+        *sections("SELECT * FROM input", "  (SELECT count(*) AS n\nFROM input) ; -- end\n"),
     ]
     assert [q.where for q in queries(entries)] == [
         "transforms[1].config.query",
@@ -76,7 +76,7 @@ def test_queries_come_in_the_order_of_the_list() -> None:
     ],
 )
 def test_a_config_that_is_none(config: dict[str, Any], words: str) -> None:
-    error = refused(Told("spark-sql", config))
+    error = refused(TransformSection("spark-sql", config))
     assert error.code == "config.transform" and words in error.message
     assert error.where == "transforms[0]" and error.hint and "SELECT" in error.hint
 
@@ -99,7 +99,7 @@ def test_a_config_that_is_none(config: dict[str, Any], words: str) -> None:
     ],
 )
 def test_what_is_no_query_of_input_is_refused_without_spark(query: str, words: str) -> None:
-    error = refused(*told(query))
+    error = refused(*sections(query))
     assert error.code == "transform.query" and words in error.message, error.message
     assert error.where == "transforms[0].config.query"
 
@@ -120,7 +120,7 @@ def test_what_is_no_query_of_input_is_refused_without_spark(query: str, words: s
     ],
 )
 def test_what_may_be_a_query_is_left_to_spark(query: str) -> None:
-    assert queries(told(query))[0].text == query
+    assert queries(sections(query))[0].text == query
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_may_be_a_query_is_left_to_spark(query: str) -> None:
     ],
 )
 def test_a_query_ends_with_its_last_word(query: str, text: str) -> None:
-    assert queries(told(query))[0].text == text
+    assert queries(sections(query))[0].text == text
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,14 @@ def test_a_query_ends_with_its_last_word(query: str, text: str) -> None:
 )
 def test_what_reaches_out_of_the_query_is_refused_without_spark(query: str, words: str) -> None:
     """A pipeline file may be another's: no programs, no methods of the JVM, no environment."""
-    error = refused(*told(query))
+    error = refused(*sections(query))
     assert error.code == "transform.query" and words in error.message, error.message
 
 
 def test_a_batch_transform_after_it_is_refused_with_every_other_fault() -> None:
-    error = refused(*told(None, "DELETE FROM input"), *told("SELECT 1", use="transform-sql"))
+    error = refused(
+        *sections(None, "DELETE FROM input"), *sections("SELECT 1", use="transform-sql")
+    )
     assert len(error.problems) == 3
     assert "transforms[2].use: transform-sql comes after a spark-sql" in error.problems
 
@@ -196,7 +198,7 @@ def asked(
     taken: Mapping[str, str] = {},
     reserved: tuple[str, ...] = (),
 ) -> Answer:
-    return answer(spark, queries(told(*texts)), GIVEN, taken=taken, reserved=reserved)
+    return answer(spark, queries(sections(*texts)), GIVEN, taken=taken, reserved=reserved)
 
 
 def columns(found: Answer) -> list[tuple[str, str, str]]:
@@ -354,7 +356,7 @@ def written(
     spark: "SparkSession", folder: Path, text: str, parts: list[str]
 ) -> list[dict[str, Any]]:
     to = folder / f"out-{threading.get_ident()}-{len(list(folder.glob('out*')))}"
-    write(spark, queries(told(text)), parts, GIVEN, str(to), taken={}, reserved=())
+    write(spark, queries(sections(text)), parts, GIVEN, str(to), taken={}, reserved=())
     rows = [r for p in sorted(to.glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
     return sorted(rows, key=lambda r: r[SEQ])
 

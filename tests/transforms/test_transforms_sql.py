@@ -70,14 +70,14 @@ def applied(query: str, batch: pa.Table | None = None) -> Applied:
 
 
 def refused(query: str, schema: RowSchema = SCHEMA) -> str:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         sql(query).output(schema)
-    assert told.value.code == "transform.query"
-    assert told.value.where == "transforms[0].config.query"
-    assert told.value.hint is not None
-    whatever = told.value.hint.startswith("config takes query")
-    assert whatever or "columns of input are: id, name, " in told.value.hint
-    return "\n".join(told.value.problems)
+    assert raised.value.code == "transform.query"
+    assert raised.value.where == "transforms[0].config.query"
+    assert raised.value.hint is not None
+    whatever = raised.value.hint.startswith("config takes query")
+    assert whatever or "columns of input are: id, name, " in raised.value.hint
+    return "\n".join(raised.value.problems)
 
 
 def test_the_example_of_the_specification() -> None:
@@ -130,8 +130,8 @@ def test_what_comes_out_has_the_planned_types_whatever_datafusion_computes_in() 
 
 
 def test_a_type_that_no_column_has_is_refused_at_plan() -> None:
-    told = refused("SELECT map(['a'], [id]) AS m, interval '1 day' AS d FROM input")
-    assert "the column 'm' is map<" in told and "the column 'd' is month_day_nano" in told
+    problems = refused("SELECT map(['a'], [id]) AS m, interval '1 day' AS d FROM input")
+    assert "the column 'm' is map<" in problems and "the column 'd' is month_day_nano" in problems
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def test_what_is_no_query_over_input_is_refused_and_done_nothing_of(
 ) -> None:
     file, new = tmp_path / "x.csv", tmp_path / "new.csv"
     file.write_text("a\n1\n")
-    told = refused(query.format(file=file, new=new))
-    assert "refused: " in told and words.format(file=file) in told
+    problems = refused(query.format(file=file, new=new))
+    assert "refused: " in problems and words.format(file=file) in problems
     assert os.listdir(tmp_path) == ["x.csv"]
 
 
@@ -333,9 +333,9 @@ def test_a_fault_of_a_query_is_told_at_plan_with_the_columns(query: str, words: 
     "query", ["SELEC id FROM input", "SELECT 1", "SELECT * FROM '/x.csv'", "DROP TABLE input"]
 )
 def test_a_fault_of_every_stream_is_told_before_any_columns_are_known(query: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         sql(query)
-    assert told.value.code == "transform.query"
+    assert raised.value.code == "transform.query"
 
 
 @pytest.mark.parametrize(
@@ -350,10 +350,10 @@ def test_a_fault_of_every_stream_is_told_before_any_columns_are_known(query: str
     ],
 )
 def test_a_config_that_is_none_is_refused(config: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         open_transform("transform-sql", config, where="transforms[3]")
-    assert told.value.where == "transforms[3]" and told.value.code == "config.transform"
-    assert words in "\n".join(told.value.problems)
+    assert raised.value.where == "transforms[3]" and raised.value.code == "config.transform"
+    assert words in "\n".join(raised.value.problems)
 
 
 def test_an_unknown_transform_is_refused_with_the_nearest() -> None:
@@ -382,9 +382,9 @@ def test_what_fails_on_a_batch_is_told_with_the_query_and_without_its_values(
     transform.output(SCHEMA)
     batch = table().set_column(1, "name", pa.array(["s3cret-name"] * 4))
     batch = batch.set_column(0, "id", pa.array([777001, 777002, 777003, 777004], pa.int64()))
-    with pytest.raises(SourceError) as told:
+    with pytest.raises(SourceError) as raised:
         transform.apply(batch)
-    error = told.value
+    error = raised.value
     assert error.code == "transform.failed" and error.where == "transforms[0].config.query"
     assert words in error.message and query in error.message and error.hint
     seen = str(error.as_dict()) + repr(error.__cause__)
@@ -461,8 +461,10 @@ _ENDLESS = "SELECT count(*) AS n FROM generate_series(1, 4000000000000) s CROSS 
 
 
 def bounded(query: str, **limits: int) -> BatchTransform:
-    held = Limits(**limits)
-    return open_transform("transform-sql", {"query": query}, where="transforms[0]", limits=held)
+    limit_section = Limits(**limits)
+    return open_transform(
+        "transform-sql", {"query": query}, where="transforms[0]", limits=limit_section
+    )
 
 
 def batch_of(rows: int) -> tuple[RowSchema, pa.Table]:

@@ -51,11 +51,11 @@ def failing(rules: Any, kind: DataType | Kind, values: list[Any]) -> list[int]:
 
 
 def faults(rules: Any, of: RowSchema | None = None) -> list[str]:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         validate(rules).output(of or schema(x=Kind.integer))
-    assert told.value.code == "config.transform" and told.value.where == "transforms[0]"
-    assert told.value.hint is not None and "assert_not_null" in told.value.hint
-    return told.value.problems
+    assert raised.value.code == "config.transform" and raised.value.where == "transforms[0]"
+    assert raised.value.hint is not None and "assert_not_null" in raised.value.hint
+    return raised.value.problems
 
 
 # -- rules
@@ -115,9 +115,9 @@ def test_regex_is_re2_and_found_anywhere(pattern: str, bad: list[int]) -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "[z-a]"])
 def test_a_pattern_that_is_none_of_re2s_is_told_at_plan(pattern: str) -> None:
-    told = faults([{"assert_regex": {"x": pattern}}], schema(x=Kind.string))
-    assert len(told) == 1 and "the pattern of 'x' is none of RE2's" in told[0]
-    assert told[0].startswith("transforms[0].config.rules[0].assert_regex: ")
+    problems = faults([{"assert_regex": {"x": pattern}}], schema(x=Kind.string))
+    assert len(problems) == 1 and "the pattern of 'x' is none of RE2's" in problems[0]
+    assert problems[0].startswith("transforms[0].config.rules[0].assert_regex: ")
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_skip_drops_and_counts() -> None:
 
 
 def test_fail_names_rules_columns_and_how_many_but_no_value() -> None:
-    with pytest.raises(SourceError) as told:
+    with pytest.raises(SourceError) as raised:
         people("fail")
-    error = told.value
+    error = raised.value
     assert error.code == "transform.validation_failed" and error.where == "transforms[0]"
     assert "assert_range on age (2 rows)" in error.message
     assert "assert_not_null on id (1 row)" in error.message and "200" not in error.message

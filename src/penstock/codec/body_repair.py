@@ -52,8 +52,8 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
             return Mended(None)
         record = cast(dict[str, Any], found)
         misfits: list[str] = []
-        for known in schema.fields:
-            _check(record, known, "", misfits)
+        for field in schema.fields:
+            _check(record, field, "", misfits)
         for name, alias in aliases.items():
             if name in record:
                 record[alias] = record.pop(name)
@@ -62,10 +62,10 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
         return Mended(None)
 
 
-def _check(record: dict[str, Any], known: Field, above: str, misfits: list[str]) -> None:
-    value = record.get(known.source)
+def _check(record: dict[str, Any], field: Field, above: str, misfits: list[str]) -> None:
+    value = record.get(field.source)
     if value is not None:
-        record[known.source] = _fitted(value, known.type, above + known.source, misfits)
+        record[field.source] = _fitted(value, field.type, above + field.source, misfits)
 
 
 def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> Any:
@@ -78,8 +78,8 @@ def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> A
         return [_fitted(v, item, f"{path}[]", misfits) for v in cast(list[Any], value)]
     if data_type.kind is Kind.struct and isinstance(value, dict):
         inner = cast(dict[str, Any], value)
-        for known in data_type.fields:
-            _check(inner, known, f"{path}.", misfits)
+        for field in data_type.fields:
+            _check(inner, field, f"{path}.", misfits)
         return inner
     if data_type.kind not in (Kind.array, Kind.struct) and not _has_no_json(value, 0):
         return value

@@ -30,11 +30,11 @@ from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
 _DIGITS = 38
-_READ = {
+_FROM_TEXT = {
     Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.date, Kind.timestamp,
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
-_EXACT = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
+_CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
 Rows = Callable[[Array], Array]
 
 
@@ -64,13 +64,13 @@ class Columns(Sequence[bytes]):
             if step != 1:
                 raise ValueError("rows that stand side by side only")
             return Columns(self.table.slice(begin, max(end - begin, 0)))
-        place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
             raise IndexError(index)
-        row = self.table.slice(place, 1)
-        found = {name: next(python_values(column.combine_chunks()))
+        row = self.table.slice(position, 1)
+        record = {name: next(python_values(column.combine_chunks()))
                  for name, column in zip(row.column_names, row.columns, strict=True)}  # fmt: skip
-        return msgspec.json.encode(found, enc_hook=str)
+        return msgspec.json.encode(record, enc_hook=str)
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[i] for i in range(len(self)))
@@ -174,13 +174,12 @@ class ColumnDecoder:
         table, count = rows.table.combine_chunks(), len(rows)
         losses = _Losses()
         columns: list[Array] = []
-        for known in self._schema.fields:
-            given = _column(table, known.source)
-            target = arrow_type(known.type)
-            if given is None:
-                columns.append(pa.nulls(count, target))
+        for field in self._schema.fields:
+            column = _column(table, field.source)
+            if column is None:
+                columns.append(pa.nulls(count, arrow_type(field.type)))
                 continue
-            columns.append(_fitted(given, known.type, known.source, losses, _same))
+            columns.append(_fitted(column, field.type, field.source, losses, _same))
         keys = {path: self._at(path, columns) for path in self._key}
         rejects = {r.index: r for r in null_keys(keys)}
         if self._strict:
@@ -215,26 +214,26 @@ class ColumnDecoder:
         return {name: count for name, count in counts.items() if count}
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
-        level, found = self._schema.fields, None
+        level, column = self._schema.fields, None
         for step in path:
-            place = next((j for j, f in enumerate(level) if f.source == step), None)
-            if place is None:
+            index = next((i for i, f in enumerate(level) if f.source == step), None)
+            if index is None:
                 return None
-            found = columns[place] if found is None else found.flatten()[place]
-            level = level[place].type.fields
-        return found
+            column = columns[index] if column is None else column.flatten()[index]
+            level = level[index].type.fields
+        return column
 
 
 def _column(table: Table, name: str) -> Array | None:
     """The column ``name`` as one array; the first where several have the name, None where none
     has."""
-    place = next((i for i, n in enumerate(table.column_names) if n == name), None)
-    if place is None:
+    index = next((i for i, n in enumerate(table.column_names) if n == name), None)
+    if index is None:
         return None
-    chunks = table.column(place).chunks
+    chunks = table.column(index).chunks
     if len(chunks) == 1:
         return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, table.schema.field(place).type)
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, table.schema.field(index).type)
 
 
 def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
@@ -251,16 +250,22 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     if nested or (wanted.kind is Kind.json and not _is_text(given.type)):
         texts = [None if v is None else _json(v) for v in python_values(given)]
         return pa.array(texts, pa.string())
-    found = _cast(given, wanted)
-    values = found.values
+    cast = _cast(given, wanted)
+    values = cast.values
     if wanted.kind is Kind.json:
         valid = duckdb_call.run_query("SELECT json_valid(b) AS ok FROM bodies", values).column(0)
         values = pc.if_else(valid.combine_chunks(), values, pa.scalar(None, pa.string()))
     lost = None
     if values.null_count > given.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
-    found = Fit(values, lost, found.rounded, found.cut)
-    note_losses(found, path, rows, losses.nulled, losses.rounded, losses.cut)
+    note_losses(
+        Fit(values, lost, cast.rounded, cast.cut),
+        path,
+        rows,
+        losses.nulled,
+        losses.rounded,
+        losses.cut,
+    )
     return values
 
 
@@ -271,8 +276,8 @@ def _cast(given: Array, wanted: DataType) -> Fit:
     types, target = pa.types, arrow_type(wanted)
     if given.type == target:
         return Fit(given)
-    if wanted.kind in _READ and (other := _as_text(given, wanted.kind)) is not None:
-        return fit(other, wanted)
+    if wanted.kind in _FROM_TEXT and (texts := _as_text(given, wanted.kind)) is not None:
+        return fit(texts, wanted)
     if types.is_timestamp(target) and types.is_timestamp(given.type) and given.type.unit == "ns":
         nanos = given.view(pa.timestamp("ns"))
         floor = pc.floor_temporal(nanos, unit="microsecond")
@@ -296,7 +301,7 @@ def _as_text(given: Array, wanted: Kind) -> Array | None:
     """The values as JSON texts, for kinds where Arrow's own cast has other rules (an integer taken
     as microseconds, half a day cut off, text taken as bytes); None where Arrow's cast is right."""
     types, kind = pa.types, data_type(given.type).kind
-    if wanted is kind or (kind, wanted) in _EXACT:
+    if wanted is kind or (kind, wanted) in _CAST_BY_ARROW:
         return None
     if types.is_nested(given.type) or types.is_null(given.type) or _is_binary(given.type):
         return None
@@ -328,13 +333,13 @@ def _one(value: Array, target: ArrowType) -> Array:
 def _struct(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
     names = [given.type.field(i).name for i in range(given.type.num_fields)]
     children: list[Array] = []
-    for known in wanted.fields:
-        below = f"{path}.{known.source}"
-        if known.source not in names:
-            children.append(pa.nulls(len(given), arrow_type(known.type)))
+    for field in wanted.fields:
+        below = f"{path}.{field.source}"
+        if field.source not in names:
+            children.append(pa.nulls(len(given), arrow_type(field.type)))
             continue
-        child = given.flatten()[names.index(known.source)]
-        children.append(_fitted(child, known.type, below, losses, rows))
+        child = given.flatten()[names.index(field.source)]
+        children.append(_fitted(child, field.type, below, losses, rows))
     target = arrow_type(wanted)
     fields = [target.field(i) for i in range(target.num_fields)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(given))

@@ -4,7 +4,7 @@ How a value is written:
 
 * boolean, integer: as JSON has them. number: the shortest text that reads as the same double; NaN
   and infinities, which no part of ours holds, are null.
-* decimal: all its digits, never with an exponent; a number, or in quotes where asked.
+* decimal: all its digits, never with an exponent; a number, or in quotes (``quoted``).
 * date: "2024-02-29". timestamp: RFC 3339 in UTC, "2024-02-29T12:00:00Z"; timestamp_ntz: the same
   without the Z. Microseconds are written, all six digits, where they are not zero.
 * string, time, time_tz: their text. binary: base64 with padding, in the standard alphabet.
@@ -116,9 +116,9 @@ def _around(before: str, column: Array, after: str) -> list[Text]:
 def _struct(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
     parts: list[Text] = []
     children = column.flatten()
-    for child, known in zip(children, data_type.fields, strict=True):
-        parts.append(("," if parts else "{") + name(known.source) + ":")
-        parts += pieces(child, known.type, quoted=quoted)
+    for child, field in zip(children, data_type.fields, strict=True):
+        parts.append(("," if parts else "{") + name(field.source) + ":")
+        parts += pieces(child, field.type, quoted=quoted)
     parts.append("}" if parts else "{}")
     if column.null_count == 0:
         return parts
@@ -145,9 +145,7 @@ def _where_valid(column: Array, texts: Array) -> Array:
 
 def _decimal(column: Array) -> Array:
     texts = pc.cast(column, pa.string())
-    if (
-        b"E" in memoryview(data_of(texts)).tobytes()
-    ):  # Arrow writes very small decimals with an exponent
+    if b"E" in memoryview(data_of(texts)).tobytes():  # Arrow's form of very small decimals
         texts = _by_duckdb("b::VARCHAR", column)
         texts = pc.replace_substring_regex(texts, r"^(-?)\.", r"\10.")  # DECIMAL(p,p) lacks the 0
     return texts

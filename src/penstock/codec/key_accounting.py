@@ -65,9 +65,9 @@ def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
         return numbers
     summed = pa.table({"r": parents, "n": numbers}).group_by("r").aggregate([("n", "sum")])
     every = pc.indices_nonzero(pa.repeat(True, rows)).cast(pa.int64())
-    place = pc.index_in(every, summed.column("r").combine_chunks())
+    index = pc.index_in(every, summed.column("r").combine_chunks())
     sums = summed.column("n_sum").combine_chunks().cast(pa.int32())
-    return pc.fill_null(sums.take(place), 0)
+    return pc.fill_null(sums.take(index), 0)
 
 
 def _inner_values(column: Array, data_type: DataType) -> int:
@@ -87,8 +87,8 @@ def _values(
     if data_type.kind is Kind.array and data_type.item is not None and _has_keys(data_type.item):
         yield from _values(column.flatten(), data_type.item, _parents(column, parents), keyed=False)
     elif data_type.kind is Kind.struct:
-        for child, known in zip(column.flatten(), data_type.fields, strict=True):
-            yield from _values(child, known.type, parents)
+        for child, field in zip(column.flatten(), data_type.fields, strict=True):
+            yield from _values(child, field.type, parents)
 
 
 def _texts(
@@ -99,8 +99,8 @@ def _texts(
         case Kind.array if data_type.item is not None:
             yield from _texts(column.flatten(), data_type.item, _parents(column, parents))
         case Kind.struct:
-            for child, known in zip(column.flatten(), data_type.fields, strict=True):
-                yield from _texts(child, known.type, parents)
+            for child, field in zip(column.flatten(), data_type.fields, strict=True):
+                yield from _texts(child, field.type, parents)
         case Kind.string | Kind.json:
             yield column, parents
         case _:

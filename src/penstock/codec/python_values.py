@@ -35,12 +35,12 @@ def written_out(array: Array) -> Array:
     return _taken(array.values, pc.list_parent_indices(runs).slice(array.offset, len(array)))
 
 
-def _taken(values: Array, places: Array) -> Array:
+def _taken(values: Array, indices: Array) -> Array:
     try:
-        return values.take(places)
+        return values.take(indices)
     except pa.ArrowNotImplementedError:  # for views, and for types that contain them
         null = pa.nulls(1, values.type)
-        each = [null if i is None else values.slice(i, 1) for i in places.to_pylist()]
+        each = [null if i is None else values.slice(i, 1) for i in indices.to_pylist()]
         return pa.concat_arrays(each) if each else values.slice(0, 0)
 
 

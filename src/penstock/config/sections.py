@@ -129,7 +129,7 @@ class Permissions(Section, frozen=True, kw_only=True):
         FilesystemPermissions | None, key("Which folders it may open.", null=_SAY_WHAT)
     ] = None
 
-    def asked(self) -> dict[str, tuple[str, ...]]:
+    def configured(self) -> dict[str, tuple[str, ...]]:
         """The permissions that the file sets, by dotted key. Each must be enforced, or the run
         refused (L10)."""
         network, env, fs = self.network, self.env, self.fs
@@ -185,7 +185,7 @@ class Limits(Section, frozen=True, kw_only=True):
         ),
     ] = None
 
-    def asked(self) -> dict[str, int]:
+    def configured(self) -> dict[str, int]:
         """The limits that the file sets, by key. Each must be enforced, or the run refused
         (L10)."""
         entries = {name: getattr(self, name) for name in self.__struct_fields__}

@@ -85,7 +85,7 @@ def given_secrets(launch: Launch) -> list[str]:
     stand. A component's are known to whoever reads its manifest."""
     if launch.component is not None:
         return []
-    asked = launch.permissions.asked() if launch.permissions else {}
+    asked = launch.permissions.configured() if launch.permissions else {}
     return secrets_of((*launch.env_keys, *asked.get("env.allowed_vars", ())))
 
 

@@ -42,7 +42,7 @@ def confinement(permissions: Permissions | None, limits: Limits | None) -> Confi
             problems=problems,
             hint=f"what cannot be enforced is refused, never ignored: {_INSTEAD}",
         )
-    asked = permissions.asked() if permissions else {}
+    asked = permissions.configured() if permissions else {}
     return Confinement(
         no_network="network.allowed_hosts" in asked,
         max_memory=limits.max_memory if limits else None,
@@ -53,7 +53,7 @@ def confinement(permissions: Permissions | None, limits: Limits | None) -> Confi
 def unenforceable(permissions: Permissions | None, limits: Limits | None) -> list[str]:
     """Why a process of this machine cannot be held to them, each a sentence that begins with the
     key; no connector is started."""
-    asked = permissions.asked() if permissions else {}
+    asked = permissions.configured() if permissions else {}
     reasons: dict[str, str] = {}
     if (hosts := asked.get("network.allowed_hosts")) is not None:
         why = no_namespace() if not hosts else None

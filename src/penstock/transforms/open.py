@@ -36,7 +36,7 @@ def open_transform(
         from penstock.transforms.sql import SqlTransform
         from penstock.transforms.sql_bounds import QueryBounds
 
-        limit_values = {} if limits is None else limits.asked()
+        limit_values = {} if limits is None else limits.configured()
         bounds = QueryBounds(
             memory=limit_values.get("max_memory", QueryBounds().memory),
             seconds=limit_values.get("timeout_seconds", QueryBounds().seconds),

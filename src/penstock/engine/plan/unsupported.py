@@ -39,15 +39,15 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     ends.append(("destination", pipeline.destination))
     for end, told in ends:
         if isinstance(told, Transform) and told.use in BUILT_IN:
-            if told.use == SQL and told.limits and (bounds := told.limits.asked()):
+            if told.use == SQL and told.limits and (bounds := told.limits.configured()):
                 limits[end] = bounds
             continue  # see _built_in
-        if told.permissions and (asked := told.permissions.asked()):
+        if told.permissions and (asked := told.permissions.configured()):
             permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
         network = told.permissions.network if told.permissions else None
         if network is not None and network.allow_private is not None:
             permissions.setdefault(end, {})["network.allow_private"] = network.allow_private
-        if told.limits and (bounds := told.limits.asked()):
+        if told.limits and (bounds := told.limits.configured()):
             limits[end] = bounds
         if _is_process(told.use):
             problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
@@ -69,7 +69,7 @@ def _built_in(pipeline: Pipeline) -> list[str]:
         if told.use not in BUILT_IN:
             continue
         reaches = told.permissions if told.use == SPARK_SQL else None
-        keys = [f"permissions.{k}" for k in (reaches.asked() if reaches else ())]
+        keys = [f"permissions.{k}" for k in (reaches.configured() if reaches else ())]
         keys += [f"limits.{k}" for k in _limits_not_held(told) if pipeline.dialect == "penstock"]
         keys += ["assume_manifest"] if told.assume_manifest is not None else []
         where, instead = (
@@ -98,7 +98,7 @@ def not_held(pipeline: Pipeline) -> list[str]:
 def _limits_not_held(told: Transform) -> Iterable[str]:
     """``transform-sql`` holds its query to them, batch by batch."""
     held = ("max_memory", "timeout_seconds") if told.use == SQL else ()
-    return [name for name in (told.limits.asked() if told.limits else ()) if name not in held]
+    return [name for name in (told.limits.configured() if told.limits else ()) if name not in held]
 
 
 def _is_process(use: str) -> bool:
@@ -156,7 +156,7 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
         "destination.permissions": destination.permissions is not None and not connector,
         **{
             f"destination.limits.{name}": not connector
-            for name in (destination.limits.asked() if destination.limits else ())
+            for name in (destination.limits.configured() if destination.limits else ())
         },
         **_of_tables(pipeline, place),
         **{

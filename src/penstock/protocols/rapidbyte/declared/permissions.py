@@ -67,7 +67,7 @@ def effective(
 ) -> Effective:
     """``config``: where the manifest allows the hosts that it names. ``most``: the pipeline's
     ``resources.max_memory``, which holds for each of its components."""
-    asked = (permissions or Permissions()).asked()
+    asked = (permissions or Permissions()).configured()
     manifest = found.manifest
     declared = manifest.permissions if manifest is not None else None
     source = _source(found)
@@ -146,7 +146,7 @@ def wide(found: Found, permissions: Permissions | None) -> list[str]:
     ``assume_manifest`` is the user's own word."""
     if found.manifest is None or found.assumed:
         return []
-    asked = (permissions or Permissions()).asked()
+    asked = (permissions or Permissions()).configured()
     declared = found.manifest.permissions
     wanted: list[str] = []
     if "network.allowed_hosts" not in asked:
