@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.report import Memory, Report, StreamReport, TimeSpent
+from penstock.model.report import PeakMemory, Report, StreamReport, TimeSpent
 
 SCRIPT = Path(sys.executable).with_name("penstock")
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
@@ -85,7 +85,7 @@ def report(run: str = RUN, **changes: Any) -> Report:
         run=run, pipeline="shop", status="succeeded", exit_code=0,
         started_at="2026-11-20T10:00:00Z", seconds=12.3, guarantee="exactly-once",
         streams=[users], time=TimeSpent(start=3.0, extract=5.0, source_wait=4.0, load=2.0),
-        memory=Memory(), notes=["a note"], error=None, log=f"runs/{run}/log.jsonl",
+        memory=PeakMemory(), notes=["a note"], error=None, log=f"runs/{run}/log.jsonl",
     )  # fmt: skip
     return msgspec.structs.replace(told, **changes)
 

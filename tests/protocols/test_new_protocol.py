@@ -16,7 +16,7 @@ import penstock
 SPEC = """
 from typing import Annotated
 
-from penstock.config.protocol_spec import ProtocolSpec, Served
+from penstock.config.protocol_spec import ProtocolSpec, ServeSpec
 from penstock.config.sections import Section, key
 
 
@@ -32,7 +32,7 @@ SPEC = ProtocolSpec(
     destinations=("ear-",),
     known=("voice-hello",),
     source_keys=EchoKeys,
-    served=Served(verb="target", on_data_error="fail"),
+    served=ServeSpec(verb="target", on_data_error="fail"),
 )
 """
 

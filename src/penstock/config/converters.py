@@ -15,7 +15,7 @@ import msgspec.inspect as mi
 
 from penstock.config import modes, pipeline, scalars
 from penstock.config.did_you_mean import closest, hint
-from penstock.config.reader import BAD, Literal, Reader, is_variable, quoted, shown
+from penstock.config.reader import BAD, Literal, NodeReader, is_variable, quoted, shown
 from penstock.config.yaml_nodes import Mapping, Node, Scalar, Sequence
 from penstock.model import rejected
 from penstock.model.hosts import pattern_of
@@ -32,7 +32,7 @@ _FLUSH_BYTES = (1 << 20, 32 << 20)
 def _measure(
     parse: Callable[[scalars.Plain], Any], what: str, least: float, exclusive: bool
 ) -> Literal:
-    def read(reader: Reader, node: Node, path: str) -> Any:
+    def read(reader: NodeReader, node: Node, path: str) -> Any:
         found = reader.plain(node, path, what, (str, int, float))
         if found is BAD:
             return BAD
@@ -49,21 +49,21 @@ def _measure(
 def _whole(least: int) -> Literal:
     what = f"a whole number of at least {least}"
 
-    def read(reader: Reader, node: Node, path: str) -> Any:
+    def read(reader: NodeReader, node: Node, path: str) -> Any:
         found = reader.plain(node, path, what, int)
         return found if found is BAD or found >= least else reader.wrong(node, path, what)
 
     return read
 
 
-def _flush_bytes(reader: Reader, node: Node, path: str) -> Any:
+def _flush_bytes(reader: NodeReader, node: Node, path: str) -> Any:
     low, high = _FLUSH_BYTES
     what = f"a whole number from {low} to {high}"
     found = reader.plain(node, path, what, int)
     return found if found is BAD or low <= found <= high else reader.wrong(node, path, what)
 
 
-def _lanes(reader: Reader, node: Node, path: str) -> Any:
+def _lanes(reader: NodeReader, node: Node, path: str) -> Any:
     what = "'auto' or a whole number of at least 1"
     found = reader.plain(node, path, what, (str, int))
     if found is BAD or found == "auto" or (isinstance(found, int) and found >= 1):
@@ -71,7 +71,7 @@ def _lanes(reader: Reader, node: Node, path: str) -> Any:
     return reader.wrong(node, path, what)
 
 
-def _max_rejected(reader: Reader, node: Node, path: str) -> Any:
+def _max_rejected(reader: NodeReader, node: Node, path: str) -> Any:
     text = reader.text(node, path, rejected.FORMS)
     try:
         return BAD if text is BAD else MaxRejected.parse(text)
@@ -79,14 +79,14 @@ def _max_rejected(reader: Reader, node: Node, path: str) -> Any:
         return reader.wrong(node, path, rejected.FORMS)
 
 
-def _version(reader: Reader, node: Node, path: str) -> Any:
+def _version(reader: NodeReader, node: Node, path: str) -> Any:
     text = reader.text(node, path)
     if text is BAD or text == "1.0":
         return text
     return reader.problem(node, f"version is {shown(node)}; this Penstock reads version '1.0'")
 
 
-def name(reader: Reader, node: Node, path: str) -> Any:
+def name(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads a text of one line that is not blank."""
     text = reader.text(node, path)
     if text is BAD:
@@ -98,14 +98,14 @@ def name(reader: Reader, node: Node, path: str) -> Any:
     return text
 
 
-def _prefix(reader: Reader, node: Node, path: str) -> Any:
+def _prefix(reader: NodeReader, node: Node, path: str) -> Any:
     text = reader.text(node, path)
     if text is not BAD and _has_controls(text):
         return reader.problem(node, f"{path} has a line break or another control character")
     return text
 
 
-def _namespace(reader: Reader, node: Node, path: str) -> Any:
+def _namespace(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads ``source``, ``destination`` or a namespace's name. An unquoted word that nearly is one
     of the two is a fault (a slip); in quotes it is a name."""
     text = reader.text(node, path, kept=(SOURCE_NAMESPACE,))
@@ -123,7 +123,7 @@ def _namespace(reader: Reader, node: Node, path: str) -> Any:
     return text
 
 
-def _file(reader: Reader, node: Node, path: str) -> Any:
+def _file(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads the path of an existing file; absolute where the reader knows the pipeline file's
     folder, else as written and unchecked."""
     text = name(reader, node, path)
@@ -149,19 +149,19 @@ def _has_controls(text: str) -> bool:
 
 
 def _texts(what: str, sound: Callable[[str], Any]) -> Literal:
-    def item(reader: Reader, node: Node, path: str) -> Any:
+    def item(reader: NodeReader, node: Node, path: str) -> Any:
         text = name(reader, node, path)
         if text is BAD or sound(text):
             return text
         return reader.wrong(node, path, what)
 
-    def read(reader: Reader, node: Node, path: str) -> Any:
+    def read(reader: NodeReader, node: Node, path: str) -> Any:
         return reader.items(node, path, lambda n, p: item(reader, n, p))
 
     return read
 
 
-def _variable(reader: Reader, node: Node, path: str) -> Any:
+def _variable(reader: NodeReader, node: Node, path: str) -> Any:
     text = name(reader, node, path)
     if text is BAD:
         return BAD
@@ -179,14 +179,14 @@ def _host(text: str) -> bool:
     return pattern_of(text.strip()) is not None
 
 
-def _names(reader: Reader, node: Node, path: str) -> Any:
+def _names(reader: NodeReader, node: Node, path: str) -> Any:
     found = reader.items(node, path, lambda n, p: name(reader, n, p))
     if found == ():
         return reader.problem(node, f"{path} is empty: list names, or remove the key")
     return found
 
 
-def _columns(reader: Reader, node: Node, path: str) -> Any:
+def _columns(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads a list of columns: each a name, in which dots may lead into an object, or a path."""
 
     def column(node: Node, path: str) -> Any:
@@ -199,7 +199,7 @@ def _columns(reader: Reader, node: Node, path: str) -> Any:
 
 
 def _mode_word(look_up: Callable[[str], Any], what: str, keep_word: bool) -> Literal:
-    def read(reader: Reader, node: Node, path: str) -> Any:
+    def read(reader: NodeReader, node: Node, path: str) -> Any:
         text = reader.text(node, path, what)
         if text is BAD:
             return BAD
@@ -214,7 +214,7 @@ def _mode_word(look_up: Callable[[str], Any], what: str, keep_word: bool) -> Lit
     return read
 
 
-def field_path(reader: Reader, node: Node, path: str) -> Any:
+def field_path(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads a field path: a list of names, or one name, whose dots are part of it."""
     if isinstance(node, Sequence):
         return _names(reader, node, path)
@@ -222,7 +222,7 @@ def field_path(reader: Reader, node: Node, path: str) -> Any:
     return BAD if text is BAD else (text,)
 
 
-def _key_paths(reader: Reader, node: Node, path: str) -> Any:
+def _key_paths(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads a primary key: ``id``, ``[a, b]`` (two fields) or ``[[meta, id]]`` (paths); ``[]``: no
     key."""
     if not isinstance(node, Sequence):
@@ -231,7 +231,7 @@ def _key_paths(reader: Reader, node: Node, path: str) -> Any:
     return reader.items(node, path, lambda n, p: field_path(reader, n, p))
 
 
-def _type(reader: Reader, node: Node, path: str) -> Any:
+def _type(reader: NodeReader, node: Node, path: str) -> Any:
     if not isinstance(node, Scalar):
         return reader.wrong(node, path, FORMS)
     text = name(reader, node, path)
@@ -253,7 +253,7 @@ def _type_meant(word: str) -> str:
     return f"did you mean '{meant}'?" if meant else hint(word, WORDS, "types")
 
 
-def _streams(reader: Reader, node: Node, path: str) -> Any:
+def _streams(reader: NodeReader, node: Node, path: str) -> Any:
     if isinstance(node, Sequence) and not node.items:
         return reader.problem(
             node, f"{path} is empty: list streams, or remove the key to sync every stream"
@@ -261,7 +261,7 @@ def _streams(reader: Reader, node: Node, path: str) -> Any:
     return reader.items(node, path, lambda n, p: _stream(reader, n, p))
 
 
-def _stream(reader: Reader, node: Node, path: str) -> Any:
+def _stream(reader: NodeReader, node: Node, path: str) -> Any:
     if isinstance(node, Scalar):
         node = Mapping(node.line, [(Scalar("name", True, node.line), node)])
     assert isinstance(_STREAM_INFO, mi.StructType)

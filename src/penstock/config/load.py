@@ -14,9 +14,9 @@ import msgspec
 from penstock.config import yaml_nodes
 from penstock.config.converters import LITERALS
 from penstock.config.pipeline import Pipeline, PipelineFile
-from penstock.config.reader import BAD, Reader, replace_at
+from penstock.config.reader import BAD, NodeReader, replace_at
 from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
-from penstock.config.variables import Variables, merged
+from penstock.config.variables import VariableResolver, merged
 from penstock.errors import ConfigError
 
 EnvFiles = str | Path | Iterable[str | Path] | None
@@ -61,7 +61,9 @@ def parse_pipeline(
     tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK
-    reader = Reader(dialect, Variables(values, v4=v4), LITERALS, lenient=lenient, folder=folder)
+    reader = NodeReader(
+        dialect, VariableResolver(values, v4=v4), LITERALS, lenient=lenient, folder=folder
+    )
     reader.problems.extend(tree.problems)
     if not isinstance(tree.root, yaml_nodes.Mapping):
         reader.problem(tree.root, "a pipeline file is a mapping of keys to values")
@@ -101,7 +103,7 @@ def _lines(name: str, found: Iterable[tuple[int, str]]) -> list[str]:
     return list(dict.fromkeys(f"{name}:{line}: {text}" for line, text in ordered))
 
 
-def _invalid(reader: Reader, name: str) -> ConfigError:
+def _invalid(reader: NodeReader, name: str) -> ConfigError:
     problems = _lines(name, reader.problems)
     if len(problems) > _LONGEST_MESSAGE_LIST:
         more = len(problems) - _LONGEST_MESSAGE_LIST

@@ -37,7 +37,7 @@ class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
     wrapper: str
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How Penstock acts as a connector of the protocol (``penstock serve``); the folder's ``serve``
     module writes the messages to the host (``contract.TargetHost``, ``contract.DestinationHost``).
     ``on_data_error``: the default of that key. ``appends``: table formats into which rows are
@@ -79,7 +79,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     retried: str | None = None
     source_keys: type[Section] | None = None
     destination_keys: type[Section] | None = None
-    served: Served | None = None
+    served: ServeSpec | None = None
 
     @property
     def prefixes(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import msgspec.inspect as mi
 from penstock.config import yaml_nodes
 from penstock.config.did_you_mean import closest, hint
 from penstock.config.protocol_spec import keys_of
-from penstock.config.variables import Substituted, Variables, is_harmless
+from penstock.config.variables import Substituted, VariableResolver, is_harmless
 from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
@@ -63,11 +63,11 @@ def join(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
-Literal = Callable[["Reader", Node, str], Any]
+Literal = Callable[["NodeReader", Node, str], Any]
 """A converter for a key with a syntax of its own: (reader, node, dotted path) -> value or BAD."""
 
 
-class Reader:
+class NodeReader:
     """Reads one document, once. ``literals``: converters by name (``config.converters``).
     ``folder``: where relative paths of files start; None: files are not looked for. ``given``: the
     dotted paths of the keys that the file has."""
@@ -75,7 +75,7 @@ class Reader:
     def __init__(
         self,
         dialect: Dialect,
-        variables: Variables,
+        variables: VariableResolver,
         literals: Mapping[str, Literal],
         *,
         lenient: bool,

@@ -15,7 +15,7 @@ from penstock.config.protocol_spec import spec_of
 from penstock.errors import ConfigError
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every key of the configuration."""
 
     destination: Annotated[
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def schema() -> dict[str, Any]:
     """JSON Schema (draft-07) of the configuration."""
-    found = msgspec.json.schema(Settings)["$defs"]["Settings"]
+    found = msgspec.json.schema(ServeSettings)["$defs"]["ServeSettings"]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **found,
@@ -95,7 +95,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def read_settings(path: str | None, to: str | None) -> Settings:
+def read_settings(path: str | None, to: str | None) -> ServeSettings:
     """Reads the configuration file ``path`` (None: there is none). ``to``: the destination from the
     command line, which overrides the file's. Raises ``ConfigError``."""
     raw: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def read_settings(path: str | None, to: str | None) -> Settings:
     if "destination" not in raw:
         raise _wrong("no destination is given")
     try:
-        return msgspec.convert(raw, Settings)
+        return msgspec.convert(raw, ServeSettings)
     except msgspec.ValidationError as e:
         raise _wrong(str(e)) from e
 

@@ -50,7 +50,7 @@ class Substituted:
     problems: tuple[str, ...] = ()
 
 
-class Variables:
+class VariableResolver:
     """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape,
     and leaves text that is no reference unchanged."""
 

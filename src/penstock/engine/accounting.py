@@ -16,7 +16,7 @@ from penstock.engine.specs.observer import RunObserver, counted
 from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
-from penstock.model.report import Memory, Report, RunStatus, StreamReport, TimeSpent
+from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import SavedState
 from penstock.tables.contract import DestinationEndpoint, LoadResult
@@ -213,7 +213,7 @@ class Accounting:
             guarantee="at-least-once" if self.inexact or self.at_least_once else "exactly-once",
             streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
             time=self.time,
-            memory=Memory(
+            memory=PeakMemory(
                 python_peak_bytes=peak_bytes() + sum(self._lane_peaks.values()) + self._push_peak,
                 jvm_peak_bytes=jvm_peak_bytes,
             ),

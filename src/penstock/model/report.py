@@ -53,7 +53,7 @@ class TimeSpent(msgspec.Struct, kw_only=True):
     destination_wait: float = 0.0
 
 
-class Memory(msgspec.Struct, kw_only=True):
+class PeakMemory(msgspec.Struct, kw_only=True):
     """The peak memory of the run's Python processes and of its JVM, in bytes."""
 
     python_peak_bytes: int = 0
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, kw_only=True):
     guarantee: Literal["exactly-once", "at-least-once"]
     streams: list[StreamReport]
     time: TimeSpent
-    memory: Memory
+    memory: PeakMemory
     notes: list[str]
     metrics: list[dict[str, Any]] = []
     expected_rows: int | None = None

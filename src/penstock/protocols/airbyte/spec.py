@@ -1,6 +1,6 @@
 """What is known of the protocol before anything of it is loaded."""
 
-from penstock.config.protocol_spec import ManifestFiles, ProtocolSpec, Served
+from penstock.config.protocol_spec import ManifestFiles, ProtocolSpec, ServeSpec
 
 _KNOWN = (
     "source-airtable", "source-amplitude", "source-asana", "source-amazon-ads", "source-braintree",
@@ -56,5 +56,5 @@ SPEC = ProtocolSpec(
         wrapper="declarative_wrapper",
     ),
     retried="whose transient_error says that it may pass",
-    served=Served(verb="destination", on_data_error="dlq"),
+    served=ServeSpec(verb="destination", on_data_error="dlq"),
 )

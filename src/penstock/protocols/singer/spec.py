@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from penstock.config.protocol_spec import ProtocolSpec, Served
+from penstock.config.protocol_spec import ProtocolSpec, ServeSpec
 from penstock.config.sections import Section, key
 
 _KNOWN = (
@@ -42,5 +42,5 @@ SPEC = ProtocolSpec(
     catalog_file=True,
     source_keys=TapKeys,
     destination_keys=TargetKeys,
-    served=Served(verb="target", on_data_error="fail", appends=("parquet",)),
+    served=ServeSpec(verb="target", on_data_error="fail", appends=("parquet",)),
 )
