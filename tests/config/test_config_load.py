@@ -59,9 +59,9 @@ def test_design_example_parses_with_every_value() -> None:
     assert users.primary_key == (("id",),)
     assert users.columns == ("id", "name", "email")
     assert pipeline.source.permissions is not None
-    assert pipeline.source.permissions.asked() == {"network.allowed_hosts": ()}
+    assert pipeline.source.permissions.configured() == {"network.allowed_hosts": ()}
     assert pipeline.source.limits is not None
-    assert pipeline.source.limits.asked() == {"max_memory": 512 << 20, "timeout_seconds": 600}
+    assert pipeline.source.limits.configured() == {"max_memory": 512 << 20, "timeout_seconds": 600}
     assert pipeline.transforms[0].config["query"].startswith("SELECT")
     assert (pipeline.destination.use, pipeline.destination.config) == (
         "parquet",

@@ -156,7 +156,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Loads that are committed together, and the states that are saved after the last of them (L1).
-    ``epoch``: the newest segment's; a state reset abandons the groups of earlier epochs.
+    ``epoch``: the newest segment's; after a state reset, states of groups of earlier epochs are not
+    saved.
     ``consumes``: the shares of segments that the group takes."""
 
     id: int
