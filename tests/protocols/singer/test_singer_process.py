@@ -197,7 +197,7 @@ def test_versions_and_activations_L6(scenario: str):
 
 
 def test_a_schema_change_is_a_barrier_and_a_repeated_schema_is_not():
-    events = read({"scenario": "schema_change", "streams": 1})
+    events = read({"scenario": "changed_schema", "streams": 1})
     (event,) = only(events, Schema)
     assert "extra" in event.json_schema["properties"]
     before = rows(events[: events.index(event)])
