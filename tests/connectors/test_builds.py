@@ -30,7 +30,7 @@ from penstock.config.sections import (
 )
 from penstock.connectors import source_builds, uv
 from penstock.connectors.install import Wanted, ensure, rebuild
-from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.launch import Launch, ready
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
@@ -331,7 +331,7 @@ def test_a_worker_builds_only_what_the_pipeline_lets_build(
     sent = msgspec.json.decode(msgspec.json.encode(built.launch()), type=Launch)
     shutil.rmtree(home)
     with pytest.raises(SourceError) as caught:
-        runtime_for(sent)
+        ready(sent)
     assert caught.value.code == "connector.build_refused" and len(calls(witness)) == number
     assert "PENSTOCK_HOME" in (caught.value.hint or "")
 
@@ -348,7 +348,7 @@ def test_a_worker_builds_without_a_network_where_the_connector_has_none(
     built = resolve(SourceConnector, "airbyte:source-a", home, base=tmp_path, permissions=held)
     shutil.rmtree(home)
     net.unlink()
-    runtime_for(built.launch())
+    ready(built.launch())
     assert os.readlink("/proc/self/ns/net") not in net.read_text().split()
 
 

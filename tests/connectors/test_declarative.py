@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.launch import runtime_for
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
@@ -83,11 +82,7 @@ def rows(source: SourceConnector, config: dict[str, str]) -> list[dict[str, obje
     streams = tuple(
         source.protocol.source.configure(s, StreamWish()) for s in source.discover(config).streams
     )
-    events = list(
-        source.protocol.source.read(
-            runtime_for(source.launch()), ReadRequest(config=config, streams=streams)
-        )
-    )
+    events = list(source.read(ReadRequest(config=config, streams=streams)))
     assert isinstance(events[-1], Exited) and events[-1].code == 0, events
     return [json.loads(bytes(b)) for e in events if isinstance(e, Batch) for b in e.bodies]
 

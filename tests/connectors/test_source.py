@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.launch import runtime_for
+from penstock.connectors.launch import connect
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.events import Batch, Event, Exited, Log
 from penstock.protocols.contract import ReadRequest, StreamWish
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 SECRET = "s3cr3t-k3y"
@@ -36,11 +38,7 @@ def test_spec_check_discover_and_read_of_a_command(tmp_path: Path) -> None:
     catalog = source.discover({})
     assert [s.id.name for s in catalog.streams] == ["s0", "s1"]
     streams = tuple(source.protocol.source.configure(s, StreamWish()) for s in catalog.streams)
-    events = list(
-        source.protocol.source.read(
-            runtime_for(source.launch()), ReadRequest(config={}, streams=streams)
-        )
-    )
+    events = list(source.read(ReadRequest(config={}, streams=streams)))
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 200
     assert isinstance(events[-1], Exited) and events[-1].code == 0
     assert source.describe() == {
@@ -85,12 +83,8 @@ def test_l10_what_the_connector_prints_is_masked(tmp_path: Path) -> None:
     assert SECRET not in repr(heard)
     lines: list[str] = []
     streams = tuple(source.protocol.source.configure(s, StreamWish()) for s in catalog.streams)
-    runtime = runtime_for(source.launch(), [SECRET], lines.append)
-    list(
-        source.protocol.source.read(
-            runtime, ReadRequest(config={"api_key": SECRET}, streams=streams)
-        )
-    )
+    connection = connect(source.launch(), Masker([SECRET]), ConnectionStats(), stderr=lines.append)
+    list(connection.read(ReadRequest(config={"api_key": SECRET}, streams=streams)))
     assert any("****" in line for line in lines)
     assert SECRET not in "".join(lines)
 
@@ -139,7 +133,7 @@ def test_given_variables_are_handed_on_by_name_only(
         SourceConnector, "airbyte:./source", tmp_path, base=tmp_path, env_keys=["MY_TOKEN"]
     )
     assert SECRET not in repr(source.launch())
-    with runtime_for(source.launch()).open([], Timeouts()) as channel:
+    with ProcessRuntime.of(source.launch(), Masker()).open([], Timeouts()) as channel:
         assert channel.read(20) == b"['MY_TOKEN']"
 
 
@@ -221,11 +215,7 @@ def test_real_connectors_install_and_answer(
     catalog = source.discover(config)
     assert [s.id.name for s in catalog.streams] == streams
     configured = source.protocol.source.configure(catalog.streams[1], StreamWish())
-    events = list(
-        source.protocol.source.read(
-            runtime_for(source.launch()), ReadRequest(config=config, streams=(configured,))
-        )
-    )
+    events = list(source.read(ReadRequest(config=config, streams=(configured,))))
     rows = sum(len(e.bodies) for e in events if isinstance(e, Batch))
     assert rows == config["count"]
     assert isinstance(events[-1], Exited) and events[-1].code == 0

@@ -47,6 +47,7 @@ from penstock.model.catalog import ConnectorSpec
 from penstock.model.report import Report
 from penstock.model.types import SEQ, SEQ_EPOCH_SHIFT
 from penstock.protocols import load as load_protocol
+from penstock.protocols.stdio import connect
 from penstock.runtimes.memory import MemoryRuntime, Step
 from penstock.state.contract import Holder
 from penstock.state.memory import MemoryStore
@@ -125,17 +126,12 @@ class Outcome:
 
 
 class FuzzConnector(SourceConnector):
-    """A source whose process is played in memory."""
+    """A source that is asked for no spec and whose configuration fits."""
 
-    def __init__(self, use: str, protocol: str, play: Play, log: Any) -> None:
+    def __init__(self, use: str, protocol: str, log: Any) -> None:
         package = load_protocol(protocol)
         super().__init__(parse_ref(use), package, Launch(protocol=protocol), log=log)
         self._spec = ConnectorSpec(protocol=protocol, config_schema={}, abilities={})
-        self._play = play
-
-    def _answer(self, secrets: Sequence[str], question: Any) -> Any:
-        del secrets
-        return None, question(MemoryRuntime(self._play), self._log)
 
     def validate(self, config: dict[str, Any]) -> list[Any]:
         del config
@@ -359,7 +355,7 @@ class _Session:
         protocol = use.partition(":")[0]
         return Source(
             pipeline,
-            lambda log: FuzzConnector(use, protocol, self._play, log),
+            lambda log: FuzzConnector(use, protocol, log),
             store,
             observer,
             save=save,
@@ -415,9 +411,9 @@ class _Session:
                     "Mailbox": lambda root, name: mailbox,
                     "EventLog": _Silent,
                     "peak_bytes": lambda: 0,
-                    "runtime_for": lambda *a: MemoryRuntime(self._play),
                 },
             ),
+            (connect, {"ProcessRuntime": SimpleNamespace(of=lambda *a: MemoryRuntime(self._play))}),
         ]
         return [mock.patch.multiple(module, **values) for module, values in here] + [
             mock.patch.object(run.Run, "_open_session", lambda *a: object()),

@@ -46,6 +46,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Batch, Exited
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
+from penstock.protocols.stdio.connect import connect_lines
 
 
 def said(runtime, word, timeouts):
@@ -106,6 +107,9 @@ class Package:
     destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
     metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
     secret_word = "secret"
+
+    def connect(self, launch, secrets, stats, *, stderr=None, keys=None):
+        return connect_lines(self, launch, secrets, stats, stderr)
 
     def command_name(self, name):
         return name

@@ -19,11 +19,11 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
-from penstock.connectors.launch import Launch, given_secrets, runtime_for
 from penstock.errors import ConfigError, SourceError
-from penstock.runtimes.contract import Timeouts
-from penstock.runtimes.env import BASE
+from penstock.runtimes.contract import Start, Timeouts
+from penstock.runtimes.env import BASE, given_secrets
 from penstock.runtimes.limits import Confinement, confinement, no_namespace, unenforceable
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
 PY = [sys.executable, "-S", "-c"]
@@ -112,20 +112,19 @@ def test_sparks_secrets_and_ours_are_given_to_no_connector(
     held = confinement(said, None)
     look = "cat /proc/self/environ /proc/$PPID/environ | tr '\\0' '\\n'"
     assert "of-the-lane" not in output(["sh", "-c", look], held)
-    launch = Launch(protocol="singer", command=("sh",), env_keys=(name,), permissions=said)
-    assert name not in runtime_for(launch)._env  # type: ignore[attr-defined]
+    launch = Start(command=("sh",), env_keys=(name,), permissions=said)
+    assert name not in ProcessRuntime.of(launch, Masker())._env  # type: ignore[attr-defined]
 
 
 def test_a_variable_that_is_given_by_name_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     """L10: as a secret of its configuration; what every connector gets is none."""
     monkeypatch.setenv("MY_TOKEN", "hunter2-token")
     said = Permissions(env=EnvironmentPermissions(allowed_vars=("MY_TOKEN", "HOME", "NOT_SET")))
-    launch = Launch(
-        protocol="singer", command=("sh", "-c", "echo $MY_TOKEN in $HOME >&2"), permissions=said
-    )
+    launch = Start(command=("sh", "-c", "echo $MY_TOKEN in $HOME >&2"), permissions=said)
     assert given_secrets(launch) == ["hunter2-token"]
     lines: list[str] = []
-    with runtime_for(launch, log_stderr=lines.append).open((), Timeouts()) as channel:
+    runtime = ProcessRuntime.of(launch, Masker(), lines.append)
+    with runtime.open((), Timeouts()) as channel:
         channel.wait(30)
         assert channel.stderr_tail().strip() == f"**** in {os.environ['HOME']}"
     assert lines == [f"**** in {os.environ['HOME']}"]

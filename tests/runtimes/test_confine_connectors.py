@@ -17,7 +17,7 @@ from penstock.config.sections import (
     Permissions,
 )
 from penstock.connectors.destination import DestinationConnector
-from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.launch import Launch, connect
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.engine.inspect.preview import preview
@@ -25,8 +25,10 @@ from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
 from penstock.protocols.contract import ReadRequest, StreamWish
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import ConnectionStats, Timeouts
 from penstock.runtimes.limits import no_namespace
+from penstock.runtimes.masking import Masker
+from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 MB = 1024**2
@@ -61,7 +63,7 @@ def read_all(source: SourceConnector) -> int:
     # As a lane's process gets it.
     launch = msgspec.convert(msgspec.to_builtins(source.launch()), Launch)
     request = ReadRequest(config={}, streams=streams)
-    events = source.protocol.source.read(runtime_for(launch), request)
+    events = connect(launch, Masker(), ConnectionStats()).read(request)
     return sum(len(e.bodies) for e in events if isinstance(e, Batch))
 
 
@@ -125,7 +127,7 @@ def test_variables_of_a_connector_are_those_allowed(
             env_keys=["MY_TOKEN"],
             permissions=said,
         )
-        with runtime_for(source.launch()).open([], Timeouts()) as channel:
+        with ProcessRuntime.of(source.launch(), Masker()).open([], Timeouts()) as channel:
             return (channel.read(20) or b"").decode().split()
 
     assert seen(None) == ["MY_TOKEN"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.worker.meter import MeteredRuntime
-from penstock.runtimes.contract import ByteChannel, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import ByteChannel, ConnectionStats, PrivateFile, Runtime, Timeouts
 from penstock.runtimes.memory import CloseInput, Exit, MemoryRuntime, NextLine, Step
+from penstock.runtimes.metered import MeteredRuntime
 from penstock.runtimes.process import ProcessRuntime
 
 PY = [sys.executable, "-S", "-c"]
@@ -130,13 +130,14 @@ def test_a_changed_private_file_can_be_read_until_the_channel_closes(tmp_path: P
 
 
 def test_the_meter_counts_what_was_written_and_passes_everything_on() -> None:
-    meter = MeteredRuntime(ProcessRuntime(["cat"]))
+    stats = ConnectionStats()
+    meter = MeteredRuntime(ProcessRuntime(["cat"]), stats)
     with meter.open([PrivateFile("a", b"1")][:0], Timeouts(), feed=True) as channel:
         assert channel.write(b"hello", 5) == 5
         channel.end_input()
         assert channel.read(20) == b"hello"
         assert channel.private("a") is None
-    assert (meter.written, meter.bytes) == (5, 5)
+    assert (stats.written, stats.bytes, stats.spoke) == (5, 5, True)
 
 
 # -- the in-memory twin

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 from penstock.runtimes.contract import PrivateFile, Runtime, Timeouts
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
 
@@ -19,7 +20,7 @@ def script(arguments: list[str | bytes]) -> Iterator[Step]:
 
 def test_conversation_in_virtual_time() -> None:
     logged: list[str] = []
-    runtime = MemoryRuntime(script, secrets=["hunter2"], log_stderr=logged.append)
+    runtime = MemoryRuntime(script, masker=Masker(["hunter2"]), log_stderr=logged.append)
     as_contract: Runtime = runtime
     began = time.monotonic()
     with as_contract.open(["read", PrivateFile("config.json", b"{}")], Timeouts()) as channel:

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.runtimes.contract import ByteChannel, PrivateFile, Timeouts
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import READ_SIZE, ProcessRuntime
 
 PY = [sys.executable, "-S", "-c"]
@@ -103,7 +104,7 @@ def test_stderr_is_logged_by_line_masked_and_its_tail_kept() -> None:
         "os.write(2, b''.join(b'line %d\\n' % i for i in range(5000)) + b'last hunter2')"
     )
     lines: list[str] = []
-    runtime = ProcessRuntime([*PY, code], secrets=["hunter2"], log_stderr=lines.append)
+    runtime = ProcessRuntime([*PY, code], masker=Masker(["hunter2"]), log_stderr=lines.append)
     with runtime.open([], Timeouts()) as channel:
         assert everything(channel) == b""
         assert channel.wait(10) == 0
@@ -236,7 +237,7 @@ def refused(
     command: list[str], cwd: Path | None = None, secrets: tuple[str, ...] = ()
 ) -> SourceError:
     with pytest.raises(SourceError) as caught:
-        ProcessRuntime(command, cwd=cwd, secrets=secrets).open([], Timeouts())
+        ProcessRuntime(command, cwd=cwd, masker=Masker(secrets)).open([], Timeouts())
     assert caught.value.hint
     return caught.value
 

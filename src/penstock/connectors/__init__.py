@@ -2,6 +2,5 @@
 
 ``reference`` reads what the user wrote; ``install`` builds and finds environments (``uv`` runs
 uv); ``launch`` is what another process or host needs to run a connector again, and all that a lane
-imports from here; ``source`` is the facade of the source role; ``masked_events`` keeps secrets out
-of what connectors say.
+imports from here; ``source`` is the facade of the source role.
 """

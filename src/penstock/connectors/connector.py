@@ -5,26 +5,26 @@ Neighbours: ``source`` and ``destination`` say which role answers; ``install``
 builds environments.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
 from penstock.connectors.consent import Wanting, wanting
 from penstock.connectors.environments import Installed
-from penstock.connectors.launch import Launch, given_secrets, runtime_for
-from penstock.connectors.masked_events import mask_error, masked_sink
+from penstock.connectors.launch import Launch, connect
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
-from penstock.protocols.contract import EventSink, Held, ProtocolPackage
-from penstock.runtimes.contract import Runtime, Timeouts
-from penstock.runtimes.env import secrets_of
-from penstock.runtimes.masking import Masker
+from penstock.protocols.contract import Connection, EventSink, Held, ProtocolPackage
+from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.env import given_secrets, secrets_of
+from penstock.runtimes.masking import Masker, changed_texts
 
 SPEC_TIMEOUTS = Timeouts(total=300.0)
 CHECK_TIMEOUTS = Timeouts(total=600.0)
@@ -34,21 +34,10 @@ _OLD = (
     "it is older than the setuptools that came without pkg_resources: pin one that has it, with "
     "--constraint 'setuptools<80' (in the pipeline file: install.constraints)"
 )
-A = TypeVar("A")
 
 
 def silent(event: Event, /) -> None:
     """A sink where nobody listens."""
-
-
-class Asked(Protocol):
-    """The questions that either role answers."""
-
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec: ...
-
-    def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
-    ) -> CheckResult: ...
 
 
 class _CachedSpec(msgspec.Struct):
@@ -136,9 +125,6 @@ class Connector:
             hint=f"a {cls.ROLE} connector is PROTOCOL:NAME, PROTOCOL:./executable or a command",
         )
 
-    def _role(self) -> Asked:
-        raise NotImplementedError
-
     def describe(self) -> dict[str, Any]:
         """``{"connector", "version", "path", "lock"}``; version and lock are None for a local
         command. ``lock``: the hash that names its environment."""
@@ -164,7 +150,7 @@ class Connector:
     def asks(self) -> list[Held]:
         """What its manifest asks for; none of its code is run."""
         manifest = self.protocol.manifest
-        return [] if manifest is None else manifest.asks(runtime_for(self._launch))
+        return [] if manifest is None else manifest.asks(self._launch)
 
     def wanting(self) -> Wanting | None:
         """What it asks for that the user has not agreed to."""
@@ -181,10 +167,8 @@ class Connector:
         decides. Raises what its role does."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
-            secrets = (*self._extra_secrets, *given_secrets(self._launch))
-            self._spec = self._answer(
-                secrets, lambda runtime, log: self._role().spec(runtime, timeouts, log)
-            )[1]
+            with self._asked(self._extra_secrets) as connection:
+                self._spec = connection.spec(timeouts, self._log)
             self._store_spec(self._spec)
         return self._spec
 
@@ -210,9 +194,8 @@ class Connector:
         manifest = self.protocol.manifest
         if manifest is None:
             return [], []
-        return self._answer(
-            self.secrets(config), lambda runtime, log: manifest.held(runtime, config)
-        )[1]
+        with Masker(self.secrets(config)).errors():
+            return manifest.held(self._launch, config)
 
     def built(self) -> list[str]:
         """A note where its environment was not made of wheels alone."""
@@ -220,8 +203,7 @@ class Connector:
         return [f"built from source, which ran their code: {', '.join(sources)}"] if sources else []
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
-        """The secret values of a config and the extra ones, for ``runtime_for`` and a
-        ``Masker``."""
+        """The secret values of a config and the extra ones, for a ``Masker``."""
         from penstock.protocols.json_schema.config_check import secret_values
 
         found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
@@ -233,33 +215,28 @@ class Connector:
         if self._launch.component is None or manifest is None:
             return given_secrets(self._launch)
         if self._variables is None:
-            lines, _ = manifest.held(runtime_for(self._launch), {})
+            lines, _ = manifest.held(self._launch, {})
             self._variables = next((n.value for n in lines if n.name == "env.allowed_vars"), ())
         return secrets_of(self._variables or ())
 
-    def hide(self, texts: Iterable[str]) -> None:
-        """These are secret as well from now on, whatever its schema says."""
-        self._extra_secrets = (*self._extra_secrets, *sorted(texts))
+    def changed(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """It changed its configuration: what is new in it is secret from now on, whatever its
+        schema says, for nothing says what it is (L10)."""
+        self._extra_secrets = (*self._extra_secrets, *sorted(changed_texts(before, after)))
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Raises ``ConfigError`` (config does not fit), and what its role does."""
         self._consented()
         self._validated(config)
-        masker, result = self._answer(
-            self.secrets(config),
-            lambda runtime, log: self._role().check(runtime, config, timeouts, log),
-        )
-        return CheckResult(result.succeeded, result.message and masker.mask(result.message))
+        with self._asked(self.secrets(config)) as connection:
+            return connection.check(config, timeouts, self._log)
 
-    def _answer(
-        self, secrets: Sequence[str], question: Callable[[Runtime, EventSink], A]
-    ) -> tuple[Masker, A]:
-        masker = Masker(secrets)
+    @contextmanager
+    def _asked(self, secrets: Sequence[str]) -> Generator[Connection]:
+        """For one question; an error that stands for something known says so."""
         try:
-            runtime = runtime_for(self._launch, secrets, self._heard)
-            return masker, question(runtime, masked_sink(masker, self._log))
+            yield connect(self._launch, Masker(secrets), ConnectionStats(), stderr=self._heard)
         except PenstockError as e:
-            mask_error(masker, e)
             if "No module named 'pkg_resources'" in e.message:
                 e.hint = _OLD
             raise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.launch import Launch
 from penstock.errors import ConfigError
 from penstock.files import replace
 from penstock.protocols import load
@@ -56,7 +56,7 @@ def wanting(launch: Launch, connector: str) -> Wanting | None:
     component, manifest = launch.component, load(launch.protocol).manifest
     if component is None or manifest is None:
         return None
-    asks = manifest.wide(runtime_for(launch))
+    asks = manifest.wide(launch)
     if not asks:
         return None
     folder = component.agreements

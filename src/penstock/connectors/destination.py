@@ -1,8 +1,8 @@
 """The facade of the destination role: a reference becomes something one can ask, and plan for.
 
-Not here: writing (``engine.worker.feeder`` and ``protocols/*`` do that over
-``launch.runtime_for``), building (``install``), tables that Spark writes (``tables``). Whatever
-fails here is a destination's failure, also where an environment cannot be built.
+Not here: writing (``engine.worker.feeder`` does that over ``launch.connect``), building
+(``install``), tables that Spark writes (``tables``). Whatever fails here is a destination's
+failure, also where an environment cannot be built.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,6 @@ class DestinationConnector(Connector):
     @property
     def role(self) -> DestinationRole:
         return role_of(self.protocol, self.ref)
-
-    def _role(self) -> DestinationRole:
-        return self.role
 
     def problems(self, streams: Sequence[WriteStream]) -> list[str]:
         """Why it cannot take these streams, each a sentence."""

@@ -1,19 +1,23 @@
 """The facade of the source role: a reference becomes something one can ask.
 
-Not here: reading (``engine`` and ``protocols/*`` do that over ``launch.runtime_for``), building
-(``install``). Config is validated against the connector's own schema before the connector is asked,
+Not here: a run's reading (``engine`` does that over ``launch.connect``), building (``install``).
+Config is validated against the connector's own schema before the connector is asked,
 and its secrets are masked in every answer, error and line (L10).
 """
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from penstock.connectors import discovery_cache
 from penstock.connectors.connector import Connector
 from penstock.connectors.discovery_cache import CachedCatalog
+from penstock.connectors.launch import connect
 from penstock.model.catalog import Catalog
-from penstock.protocols.contract import SourceRole
-from penstock.runtimes.contract import Timeouts
+from penstock.model.events import Event
+from penstock.protocols.contract import ReadRequest
+from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.masking import Masker
 
 DISCOVER_TIMEOUTS = Timeouts(total=3600.0)
 
@@ -36,14 +40,14 @@ class SourceConnector(Connector):
         if self._entry is not None:
             discovery_cache.forget(Path(self._entry.path), key)
 
-    def _role(self) -> SourceRole:
-        return self.protocol.source
-
     def discover(self, config: dict[str, Any], timeouts: Timeouts = DISCOVER_TIMEOUTS) -> Catalog:
         """Raises ``ConfigError`` (config does not fit), ``SourceError``."""
         self._consented()
         self._validated(config)
-        return self._answer(
-            self.secrets(config),
-            lambda runtime, log: self._role().discover(runtime, config, timeouts, log),
-        )[1]
+        with self._asked(self.secrets(config)) as connection:
+            return connection.discover(config, timeouts, self._log)
+
+    def read(self, request: ReadRequest) -> Generator[Event]:
+        """Here and now, beside whoever iterates; what it prints on stderr is not heard."""
+        secrets = Masker(self.secrets(request.config))
+        return connect(self.launch(), secrets, ConnectionStats()).read(request)

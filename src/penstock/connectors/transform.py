@@ -1,6 +1,6 @@
 """The facade of the transform role: a reference becomes something one can ask, and plan with.
 
-Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.runtime_for``),
+Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.connect``),
 built-in transforms (``transforms``).
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.connectors.connector import Connector
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
-from penstock.protocols.contract import ProtocolPackage, TransformRequest, TransformRole
+from penstock.protocols.contract import ProtocolPackage, TransformRequest
 
 
 class TransformConnector(Connector):
@@ -21,33 +21,18 @@ class TransformConnector(Connector):
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
         if ref.kind is not RefKind.component:
             raise cls.stranger(ref)
-        role_of(protocol, ref)
+        if protocol.transform is None:
+            raise not_a_transform(ref, f"the {protocol.name} protocol has none")
 
     @classmethod
     def stranger(cls, ref: ConnectorRef) -> ConfigError:
         return not_a_transform(ref, f"it is a {ref.kind.value}")
 
-    @property
-    def role(self) -> TransformRole:
-        return role_of(self.protocol, self.ref)
-
-    def _role(self) -> TransformRole:
-        return self.role
-
     def outline(self, request: TransformRequest, columns: Any) -> Any | None:
-        """See ``TransformRole.outline``."""
+        """See ``TransformConversation.outline``."""
         self._consented()
-        return self._answer(
-            self.secrets(request.config),
-            lambda runtime, log: self.role.outline(runtime, request, columns),
-        )[1]
-
-
-def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> TransformRole:
-    """Raises ``ConfigError`` (``connector.not_a_transform``)."""
-    if protocol.transform is None:
-        raise not_a_transform(ref, f"the {protocol.name} protocol has none")
-    return protocol.transform
+        with self._asked(self.secrets(request.config)) as connection:
+            return connection.outline(request, columns)
 
 
 def not_a_transform(ref: ConnectorRef, why: str) -> ConfigError:

@@ -1,19 +1,25 @@
-"""What the layers above may ask of a protocol package.
+"""What the layers above may ask of a protocol, and of a connector that speaks one.
+
+The seam is ``ProtocolPackage.connect(launch, secrets, stats) -> Connection``: every protocol
+honours it, whether its connectors print lines or are called (``protocols.memory`` is the twin that
+runs nothing). A :class:`Connection` is all that a layer above holds of a connector; what it gives
+is masked (L10). The conversations themselves (:class:`SourceConversation`, ...) are a protocol's
+own, for they see what was said as it was said.
 
 Neighbours: ``protocols/NAME/package.py`` holds ``PACKAGE``, a :class:`ProtocolPackage`;
-``connectors`` picks the runtime; ``engine.worker.lane`` reads events. Nothing above names a
-protocol.
+``connectors.launch`` connects; ``engine.worker.lane`` reads events. Nothing above names a protocol.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from penstock.config.sections import Resources
-from penstock.errors import PenstockError, Role, error_class
+from penstock.errors import Defect, PenstockError, Role, error_class
 from penstock.model.catalog import (
     Catalog,
     CheckResult,
@@ -38,7 +44,14 @@ from penstock.model.events import (
 )
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
-from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.protocols.masked_events import Hearing
+from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
+
+R = TypeVar("R")
+_R = TypeVar("_R", contravariant=True)
+_E = TypeVar("_E")
 
 
 class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,18 +112,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceRole(Protocol):
-    """A source's conversation. Every method raises ``SourceError`` with the connector's own words.
-    ``log`` receives what the connector says beside the answer (Log, Counted, Control events)."""
-
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
-
-    def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
-    ) -> CheckResult: ...
-
-    def discover(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
-    ) -> Catalog: ...
+    """A protocol's rules for sources; nothing here talks to one."""
 
     def catalog_of(self, raw: Any) -> Catalog:
         """A catalog that the user brings in place of discovery: JSON data in the protocol's own
@@ -121,7 +123,23 @@ class SourceRole(Protocol):
         """The protocol's rules for modes, cursor and key. Raises ``ConfigError``."""
         ...
 
-    def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
+
+class SourceConversation(Protocol[_R]):
+    """How a protocol talks to a source over its runtime. Every method raises ``SourceError`` with
+    the connector's own words. ``log`` receives what the connector says beside the answer (Log,
+    Counted, Control events)."""
+
+    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+    ) -> CheckResult: ...
+
+    def discover(
+        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+    ) -> Catalog: ...
+
+    def read(self, runtime: _R, request: ReadRequest) -> Iterator[Event]:
         """Events in the order they came; the last one is ``Exited``, also after a failure, unless
         the generator is closed early. Closing it ends the connector. Timeouts come as an ``Error``
         event and then ``Exited``; a fault that is ours is raised."""
@@ -237,17 +255,10 @@ that covers it, which must not be passed on before the reject is durable."""
 
 
 class DestinationRole(Protocol):
-    """A destination's conversation. Every method raises ``DestinationError`` with the connector's
-    own words."""
+    """A protocol's rules for destinations; nothing here talks to one."""
 
     told_once: bool
     """It learns of streams and their schemas when it starts, and never again."""
-
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
-
-    def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
-    ) -> CheckResult: ...
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         """Why it cannot take these streams (a sync mode it does not support, ...), for plan."""
@@ -257,9 +268,18 @@ class DestinationRole(Protocol):
         """What narrows or is lost on the way, for plan, each a sentence."""
         ...
 
-    def write(
-        self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
-    ) -> Iterator[Answer]:
+
+class DestinationConversation(Protocol[_R]):
+    """How a protocol talks to a destination over its runtime. Every method raises
+    ``DestinationError`` with the connector's own words."""
+
+    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+    ) -> CheckResult: ...
+
+    def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
         """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
         the last answer is ``Exited``. ``feed`` is drawn from another thread. Closing the generator
         ends the connector."""
@@ -306,23 +326,21 @@ class Through:
 Given = Came | Through | Reject | Log | Error | Counted | Measured
 
 
-class TransformRole(Protocol):
-    """A transform's conversation."""
+class TransformConversation(Protocol[_R]):
+    """How a protocol talks to a transform over its runtime."""
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
     ) -> CheckResult: ...
 
-    def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
+    def outline(self, runtime: _R, request: TransformRequest, columns: Any) -> Any | None:
         """The columns (pyarrow.Schema) that it makes of rows of these, as far as one empty batch
         shows; None: it made nothing of it. Raises ``SourceError`` where it failed."""
         ...
 
-    def apply(
-        self, runtime: Runtime, request: TransformRequest, feed: Iterator[Any]
-    ) -> Iterator[Given]:
+    def apply(self, runtime: _R, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Given]:
         """Feed it tables (pyarrow) and give what it makes of them; the last answer is
         ``Through(END)`` or an ``Error``. ``feed`` is drawn from another thread; where that raises,
         the transform is told of a failure, never of an end. Closing the generator ends it."""
@@ -331,6 +349,82 @@ class TransformRole(Protocol):
 
 class EventSink(Protocol):
     def __call__(self, event: Event, /) -> None: ...
+
+
+class Conversations(Protocol[_R]):
+    """How a protocol talks to connectors of each role, over a runtime of its own kind."""
+
+    @property
+    def source(self) -> SourceConversation[_R]: ...
+
+    @property
+    def destination(self) -> DestinationConversation[_R] | None: ...
+
+    @property
+    def transform(self) -> TransformConversation[_R] | None: ...
+
+
+class Connection:
+    """One connector that can be asked and run any number of times, also by several threads at once:
+    all that is had of it above the protocols. What it gives is masked, and there is no way to what
+    is not (L10): its events and answers, its errors, what it logs, the last words of its stderr.
+    Records, rejects, states, catalogs, specs and the configuration of a CONTROL are data, and stay
+    as they are.
+
+    ``secrets``: what is known to be secret; may be shared, for each connection adds what it learns
+    (a CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same
+    ``secrets`` for its stderr. The methods are those of its role's conversation."""
+
+    def __init__(self, protocol: Conversations[R], role: Role, runtime: R, secrets: Masker) -> None:
+        talk = getattr(protocol, role)
+        if talk is None:
+            raise Defect(f"this protocol has no {role}s")
+        self._talk: Any = talk
+        self._runtime: Any = runtime
+        self._secrets = secrets
+
+    def spec(self, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        with self._secrets.errors():
+            return self._talk.spec(self._runtime, timeouts, self._sink({}, log))
+
+    def check(self, config: dict[str, Any], timeouts: Timeouts, log: EventSink) -> CheckResult:
+        with self._secrets.errors():
+            found = self._talk.check(self._runtime, config, timeouts, self._sink(config, log))
+        said = found.message and self._secrets.mask(found.message)
+        return msgspec.structs.replace(found, message=said)
+
+    def discover(self, config: dict[str, Any], timeouts: Timeouts, log: EventSink) -> Catalog:
+        with self._secrets.errors():
+            return self._talk.discover(self._runtime, config, timeouts, self._sink(config, log))
+
+    def read(self, request: ReadRequest) -> Generator[Event]:
+        return self._masked(request.config, self._talk.read(self._runtime, request))
+
+    def write(self, request: WriteRequest, feed: Iterator[Feed]) -> Generator[Answer]:
+        return self._masked(request.config, self._talk.write(self._runtime, request, feed))
+
+    def outline(self, request: TransformRequest, columns: Any) -> Any | None:
+        with self._secrets.errors():
+            return self._talk.outline(self._runtime, request, columns)
+
+    def apply(self, request: TransformRequest, feed: Iterator[Any]) -> Generator[Given]:
+        given = self._masked(request.config, self._talk.apply(self._runtime, request, feed))
+        with closing(given):
+            for answer in given:
+                if isinstance(answer, Through) and answer.told is not None:
+                    yield replace(answer, told=self._secrets.mask_data(answer.told))
+                else:
+                    yield answer
+
+    def _sink(self, config: dict[str, Any], log: EventSink) -> EventSink:
+        hearing = Hearing(self._secrets, config)
+        return lambda event: log(hearing.masked(event))
+
+    def _masked(self, config: dict[str, Any], events: Iterator[_E]) -> Generator[_E]:
+        hearing = Hearing(self._secrets, config)
+        with self._secrets.errors(), closing(cast(Generator[_E], events)):
+            for event in events:
+                yield hearing.masked(event)
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -345,16 +439,16 @@ class ManifestRole(Protocol):
     """For protocols whose connectors say what they need to reach and use. Nothing here runs a
     connector's code."""
 
-    def asks(self, runtime: Runtime) -> list[Held]:
+    def asks(self, launch: Start) -> list[Held]:
         """What its manifest asks for. Raises ``ConfigError``, ``SourceError``."""
         ...
 
-    def wide(self, runtime: Runtime) -> list[str]:
+    def wide(self, launch: Start) -> list[str]:
         """What it asks for that is so much that a user must agree to it, each a few words: what
         the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
         ...
 
-    def held(self, runtime: Runtime, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+    def held(self, launch: Start, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
         """What it may reach and use in the end, and what there is to say of its manifest. Raises
         ``ConfigError``, ``SourceError``."""
         ...
@@ -446,10 +540,13 @@ class SchemaRole(Protocol):
 
 
 class ProtocolPackage(Protocol):
+    """What a protocol's folder gives. ``transform``: None where it knows no such role; there are no
+    rules for one."""
+
     name: str
     source: SourceRole
     destination: DestinationRole | None
-    transform: TransformRole | None
+    transform: object | None
     manifest: ManifestRole | None
     sharding: ShardRole | None
     state: StateRole
@@ -464,6 +561,21 @@ class ProtocolPackage(Protocol):
     undiscovered: Callable[[StreamId, Mapping[str, DataType | None]], Stream] | None
     """A stream that can be read though the source tells of no streams: its id, and its columns as
     far as they are known (None: not their type). None: there are none such."""
+
+    def connect(
+        self,
+        launch: Start,
+        secrets: Masker,
+        stats: ConnectionStats,
+        *,
+        stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> Connection:
+        """To a connector in the role that ``launch`` says; it fills ``stats``. ``stderr`` gets each
+        line that it prints there, masked, from another thread. ``keys``: where a component keeps
+        what is its own. Starts nothing. Raises ``ConfigError`` for what this machine cannot hold it
+        to."""
+        ...
 
     def command_name(self, name: str) -> str:
         """Package and executable name in the package registry: ``source-faker`` ->

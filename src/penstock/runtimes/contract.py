@@ -1,7 +1,10 @@
-"""The contract of a runtime that speaks bytes (stdin, stdout, stderr).
+"""The contract of a runtime that speaks bytes (stdin, stdout, stderr), what one is started with,
+and what talking to it took.
 
-Neighbours: ``protocols/*`` drive a :class:`ByteChannel`; ``runtimes.process`` and
-``runtimes.memory`` implement it. Every wait takes a bound.
+Neighbours: ``protocols/*`` drive a :class:`ByteChannel`, and nobody above them has one;
+``runtimes.process`` and its twin ``runtimes.memory`` implement it, ``runtimes.metered`` measures
+either. A component has no such channel: its contract is ``runtimes.wasm.contract``. Every wait
+takes a bound.
 """
 
 from collections.abc import Sequence
@@ -9,6 +12,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import msgspec
+
+from penstock.config.sections import Limits, Permissions
+from penstock.errors import Role
 
 
 class PrivateFile(msgspec.Struct, frozen=True):
@@ -45,6 +51,36 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     cache: str | None = None
     settings: dict[str, Any] = {}
     agreements: str | None = None
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connector is started with on this host. ``env``: settings that are no secret.
+    ``env_keys``: variables handed on from the environment of whoever starts it. ``permissions``,
+    ``limits``: what the user says that it may reach and use. ``component``: it is a WebAssembly
+    component, and ``command`` is empty. ``role``: whose failures those of starting it are."""
+
+    role: Role = "source"
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    env_keys: tuple[str, ...] = ()
+    permissions: Permissions | None = None
+    limits: Limits | None = None
+    component: Component | None = None
+
+
+class ConnectionStats(msgspec.Struct):
+    """What talking to a connector has taken so far. ``wait_seconds``: for what it says,
+    ``first_byte_seconds``: of these, until it said anything; ``write_seconds``: for it to take what
+    it is fed. ``bytes`` that it gave, ``written`` bytes that it took. ``spoke``: it gave anything
+    at all."""
+
+    wait_seconds: float = 0.0
+    first_byte_seconds: float = 0.0
+    write_seconds: float = 0.0
+    bytes: int = 0
+    written: int = 0
+    spoke: bool = False
 
 
 class ByteChannel(Protocol):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 
 from penstock.model.variables import withheld
+from penstock.runtimes.contract import Start
 
 BASE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"})
 """What any program needs, with each ``LC_*``; no permission takes it away."""
@@ -60,3 +61,12 @@ def secrets_of(names: Iterable[str]) -> list[str]:
     is none."""
     given = granted(names)
     return [v for k, v in given.items() if k not in _KEPT and not k.startswith("LC_")]
+
+
+def given_secrets(start: Start) -> list[str]:
+    """The values, here, of the variables that a process is given by name: secret wherever they
+    stand. A component's are known to whoever reads its manifest."""
+    if start.component is not None:
+        return []
+    asked = start.permissions.configured() if start.permissions else {}
+    return secrets_of((*start.env_keys, *asked.get("env.allowed_vars", ())))

@@ -11,9 +11,13 @@ hashed, encoded otherwise (base64 of ``user:password``) or cut in pieces by the 
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
+
+from penstock.errors import PenstockError
 
 MASK = "****"
 SHORTEST = 3
@@ -23,23 +27,32 @@ _SHORTEST_LINE = 8
 
 
 class Masker:
-    """``mask`` for text, ``mask_data`` for JSON data. Cheap where nothing matches: one search."""
+    """``mask`` for text, ``mask_data`` for JSON data, ``errors`` for what is raised. Cheap where
+    nothing matches: one search. Any thread may use it and add to it."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self._forms: set[str] = set()
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms: frozenset[str] = frozenset()
+        self._adding = threading.Lock()
+        self._longest = 0
+        self._every: re.Pattern[str] | None = None
+        self._any: re.Pattern[str] | None = None
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Mask these as well from now on; other threads may be masking."""
-        for secret in secrets:
-            self._forms.update(_forms(secret))
-        # Longest first: of two secrets that begin alike the alternation takes the first listed.
-        ordered = sorted(self._forms, key=lambda f: (-len(f), f))
-        self._longest = len(ordered[0]) if ordered else 0
-        # A lookahead finds a match at every position, so that secrets that overlap are all found.
-        listed = "|".join(map(re.escape, ordered))
-        self._every = re.compile(f"(?=({listed}))") if ordered else None
-        self._any = re.compile(listed) if ordered else None  # last: what it finds, the other must
+        """Mask these as well from now on."""
+        with self._adding:
+            forms = self._forms.union(*map(_forms, secrets))
+            if forms == self._forms:
+                return
+            self._forms = forms
+            # Longest first: of two secrets that begin alike the alternation takes the first listed.
+            ordered = sorted(forms, key=lambda f: (-len(f), f))
+            self._longest = len(ordered[0])
+            # A lookahead finds a match at every position, so that secrets that overlap are all
+            # found.
+            listed = "|".join(map(re.escape, ordered))
+            self._every = re.compile(f"(?=({listed}))")
+            self._any = re.compile(listed)  # last: what it finds, the other must
 
     def __bool__(self) -> bool:
         return self._any is not None
@@ -67,6 +80,24 @@ class Masker:
             return [self.mask_data(item) for item in value]
         return value
 
+    @contextmanager
+    def errors(self) -> Generator[None]:
+        """An error of the tree that passes has its words masked."""
+        try:
+            yield
+        except PenstockError as e:
+            self.mask_error(e)
+            raise
+
+    def mask_error(self, error: PenstockError) -> None:
+        """Its words masked in place, so that it can be raised on."""
+        error.message = self.mask(error.message)
+        error.args = (error.message,)
+        if error.hint is not None:
+            error.hint = self.mask(error.hint)
+        if error.connector is not None:
+            error.connector = self.mask_data(error.connector)
+
     def safe_cut(self, text: str) -> int:
         """Where a line of which more will come may be cut: no secret lies across it, even one whose
         end is still to come. 0 where the whole must be kept."""
@@ -92,6 +123,12 @@ class Masker:
         return spans
 
 
+def changed_texts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """What a configuration holds that it did not hold before. Each text that changed counts:
+    nothing says which of them are secret."""
+    return _texts(after) - _texts(before)
+
+
 def _forms(secret: str) -> set[str]:
     if len(secret) < SHORTEST:
         return set()
@@ -107,3 +144,13 @@ def _forms(secret: str) -> set[str]:
         forms |= {repr(value)[1:-1], quote(value), encoded, quote_plus(value)}
         forms.add(re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), encoded))
     return {form for form in forms if len(form) >= SHORTEST}
+
+
+def _texts(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, dict):
+        value = cast(dict[str, Any], value).values()
+    elif not isinstance(value, list):
+        return set()
+    return set[str]().union(*map(_texts, cast(Iterable[Any], value)))

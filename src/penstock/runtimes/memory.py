@@ -63,13 +63,13 @@ class MemoryRuntime:
         self,
         script: Script,
         *,
-        secrets: Sequence[str] = (),
+        masker: Masker | None = None,
         log_stderr: Callable[[str], None] | None = None,
         capacity: int = 64 * 1024,
     ) -> None:
         self._script = script
         self.capacity = capacity
-        self._masker = Masker(secrets)
+        self._masker = Masker() if masker is None else masker
         self._log = log_stderr
         self.runs: list[list[str | bytes]] = []
         self.clock = 0.0

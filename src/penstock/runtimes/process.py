@@ -15,16 +15,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import ConnectorError, PenstockError, Role, in_role
+from penstock.errors import ConnectorError, Role, in_role
 from penstock.runtimes import spawn
-from penstock.runtimes.contract import Argument, Timeouts
-from penstock.runtimes.env import clean_environment, granted
-from penstock.runtimes.limits import Confinement, too_much
+from penstock.runtimes.contract import Argument, Start, Timeouts
+from penstock.runtimes.env import clean_environment, given_secrets, granted
+from penstock.runtimes.limits import Confinement, confinement, too_much
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.pipes import CAPACITY, InputPipe, grow
 from penstock.runtimes.private_files import PrivateFolder
@@ -45,7 +44,7 @@ _SETTLE = 1.0
 class ProcessRuntime:
     """A command that can be run any number of times.
 
-    ``env`` is added to a clean environment (``env``). ``secrets`` are masked in stderr and in
+    ``env`` is added to a clean environment (``env``). ``masker``: of its secrets, for stderr and
     errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
     working directory, this process's own by default; a relative command is looked up there.
     ``confinement``: what it is held to (``limits``). ``role``: whose failures its errors are."""
@@ -55,7 +54,7 @@ class ProcessRuntime:
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
-        secrets: Sequence[str] = (),
+        masker: Masker | None = None,
         log_stderr: Callable[[str], None] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         confinement: Confinement | None = None,
@@ -65,9 +64,28 @@ class ProcessRuntime:
         self._role: Role = role
         self._held = confinement or Confinement()
         self._env = dict(env or {})
-        self._masker = Masker(secrets)
+        self._masker = Masker() if masker is None else masker
         self._log_stderr = log_stderr
         self._cwd = os.fspath(cwd) if cwd is not None else None
+
+    @classmethod
+    def of(
+        cls, start: Start, masker: Masker, log_stderr: Callable[[str], None] | None = None
+    ) -> Self:
+        """``masker`` learns the values of the variables that it is given. Raises ``ConfigError``
+        for what this machine cannot hold it to."""
+        masker.add(given_secrets(start))
+        held = confinement(start.permissions, start.limits)
+        allowed = start.env_keys if held.env_keys is None else held.env_keys
+        return cls(
+            start.command,
+            env={**start.env, **granted(k for k in start.env_keys if k in allowed)},
+            masker=masker,
+            log_stderr=log_stderr,
+            cwd=start.cwd,
+            confinement=held,
+            role=start.role,
+        )
 
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
@@ -76,7 +94,7 @@ class ProcessRuntime:
         (``connector.not_found``, ``connector.not_executable``, ``connector.start_failed``)."""
         held = self._held
         env = clean_environment(self._env, held.env_keys)
-        with self._failing():
+        with self._masker.errors(), in_role(self._role):
             file = spawn.resolve(self.command, env["PATH"], self._cwd)
             folder = PrivateFolder(arguments)
             channel = ProcessChannel(
@@ -105,17 +123,6 @@ class ProcessRuntime:
                 channel.close()
                 raise
         return channel
-
-    @contextmanager
-    def _failing(self) -> Generator[None]:
-        """What cannot be started is its role's error, without secrets."""
-        try:
-            with in_role(self._role):
-                yield
-        except PenstockError as e:
-            e.message = self._masker.mask(e.message)
-            e.args = (e.message,)
-            raise
 
 
 class ProcessChannel:

@@ -8,7 +8,7 @@ holds the rules.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -102,6 +102,10 @@ class KeyPort(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+OpenKeys = Callable[[], KeyPort]
+"""Opens a port, one for each conversation."""
 
 
 class MemoryKeys:

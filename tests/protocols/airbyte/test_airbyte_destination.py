@@ -35,6 +35,7 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.stdio import write as feeding
 from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.memory import MemoryRuntime, NextLine, Step
 from penstock.runtimes.process import ProcessRuntime
 
@@ -131,7 +132,7 @@ BIG: list[Feed] = [rows(A, i * 2000, 2000, **{"full name": "x" * 500}) for i in 
 
 
 def runtime(config: dict[str, Any]) -> ProcessRuntime:
-    return ProcessRuntime([str(STUB)], secrets=[config.get("api_key", "")])
+    return ProcessRuntime([str(STUB)], masker=Masker([config.get("api_key", "")]))
 
 
 def write(

@@ -29,6 +29,7 @@ from penstock.model.state import SavedState
 from penstock.protocols.contract import ReadRequest, StreamWish
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_tap.py"
@@ -276,7 +277,7 @@ def test_an_unchanged_config_is_told_by_nobody():
 
 def test_secrets_stay_out_of_the_error_L10():
     secret = "s3cr3t-value"
-    tap = ProcessRuntime([str(STUB)], secrets=[secret])
+    tap = ProcessRuntime([str(STUB)], masker=Masker([secret]))
     asked = request({"scenario": "leak", "api_key": secret, "exit_code": 1})
     events = list(SOURCE.read(tap, asked))
     words = [e.message for e in only(events, Error)] + [only(events, Exited)[0].stderr_tail]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.launch import runtime_for
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import SourceError
@@ -79,8 +78,7 @@ def read(
         timeouts=LIMITS,
         abilities=tap.spec().abilities,
     )
-    runtime = runtime_for(tap.launch(), tap.secrets(config))
-    return list(PACKAGE.source.read(runtime, request))
+    return list(tap.read(request))
 
 
 def ids(events: list[Event]) -> list[int]:

@@ -17,7 +17,7 @@ import msgspec
 from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.specs.lane import KeysAt
 from penstock.errors import PenstockError
-from penstock.runtimes.wasm.component import OpenKeys
+from penstock.state.keys import OpenKeys
 
 J = TypeVar("J")
 

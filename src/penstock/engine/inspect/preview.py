@@ -4,7 +4,7 @@ No Spark and no log: the connector runs beside the command and is stopped once i
 Neighbours: ``cli`` prints the rows; ``engine.plan.streams``'s rules do not apply (no destination).
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, cast
 
@@ -14,8 +14,6 @@ from penstock.codec.json_schema import row_schema
 from penstock.codec.python_values import python_values
 from penstock.codec.untyped import Table
 from penstock.config.did_you_mean import hint
-from penstock.connectors.launch import runtime_for
-from penstock.connectors.masked_events import learning, masked_event
 from penstock.connectors.source import SourceConnector
 from penstock.engine.worker.row_decoding import Oddities
 from penstock.errors import ConfigError, PenstockError, SourceError
@@ -25,7 +23,6 @@ from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
 from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamWish
 from penstock.runtimes.contract import Timeouts
-from penstock.runtimes.masking import Masker
 
 MAX_SECONDS = 300.0
 
@@ -61,15 +58,11 @@ def preview(
         dry_run=True,
         unchosen=tuple(s for s in catalog.streams if s.id != rows.stream),
     )
-    secrets = connector.secrets(config)
-    masker = Masker(secrets)
-    runtime = runtime_for(connector.launch(), secrets)
-    events = cast(Generator[Event], package.source.read(runtime, request))
-    with closing(learning(masker, config, events)) as heard:
-        for event in heard:
+    with closing(connector.read(request)) as events:
+        for event in events:
             if isinstance(event, Control):
                 changed(event)
-            rows.take(masked_event(masker, event))
+            rows.take(event)
             if len(rows.found) >= limit:
                 break
     if rows.stream is None and stream is not None:

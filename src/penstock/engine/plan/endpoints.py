@@ -16,7 +16,6 @@ from penstock.config.pipeline import Connector, Pipeline
 from penstock.config.sections import Resources
 from penstock.connectors.connector import Connector as AnyConnector
 from penstock.connectors.destination import DestinationConnector
-from penstock.connectors.masked_events import changed_texts
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
@@ -128,11 +127,7 @@ class Endpoint(Generic[C]):
         """The connector's new configuration, stored before it is used."""
         save(new)
         self.config = new.config
-        self._hide_changed()
-
-    def _hide_changed(self) -> None:
-        """What a connector changed is secret: nothing says what it is (L10)."""
-        self.connector.hide(changed_texts(self.user_config, self.config))
+        self.connector.changed(self.user_config, self.config)
 
 
 class Source(Endpoint[SourceConnector]):
@@ -154,7 +149,7 @@ class Source(Endpoint[SourceConnector]):
         self.cached_at: float | None = None
         began = time.monotonic()
         self.connector = connect(self.take)
-        self._hide_changed()
+        self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
 
@@ -223,7 +218,7 @@ class Destination(Endpoint[DestinationConnector]):
             builds=section.install.builds,
             constraints=section.install.constraints,
         )
-        self._hide_changed()
+        self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
 
     # -- tables.contract.DestinationEndpoint

@@ -9,12 +9,10 @@ Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.feed`` d
 
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from penstock.connectors.masked_events import learning, mask_error, masked_event
 from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Progress
@@ -25,7 +23,6 @@ from penstock.engine.specs.feeder import Acked, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.worker.ack_tracker import Cover
 from penstock.engine.worker.feed import OrderFeed
-from penstock.engine.worker.meter import MeteredRuntime
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
@@ -33,7 +30,6 @@ from penstock.model.events import (
     Control,
     Counted,
     Error,
-    Event,
     Exited,
     Log,
     Measured,
@@ -41,16 +37,15 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.segments import SegmentId
-from penstock.protocols import load as load_protocol
 from penstock.protocols.contract import (
     GUESSED_ACK,
     NEWEST_ACK,
     Ack,
     Answer,
+    Connection,
     WriteRequest,
     failed,
 )
-from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.state.keys import push_task
 
 TICK_SECONDS = 0.2
@@ -74,7 +69,7 @@ class Push:
         self._mail = PushMail(root, job.run, job.number, job.mail_key)
         task = push_task(job.run, job.number)
         self._process = WorkerProcess(job, self._mail, job.number, task, orphaned)
-        self._masker, self._said = self._process.masker, self._process.said
+        self._said = self._process.said
         self._cover = Cover()
         self._feed = OrderFeed(FileLog(root), self._cover, job.streams, self._mail.next_order)
         self._errors: list[PenstockError] = []
@@ -92,10 +87,11 @@ class Push:
 
     def run(self) -> PushResult:
         self._process.begin(self._mail.claim)
-        runtime = self._process.runtime(self._stderr)
+        destination = self._process.connect(self._stderr)
         try:
-            end = self._converse(runtime)
+            end = self._converse(destination)
         except PenstockError as e:
+            self._process.secrets.mask_error(e)
             end = PushEnd.failed
             self._errors.append(e)
         rejects: tuple[str, ...] = ()
@@ -117,7 +113,7 @@ class Push:
             notes=self._notes(),
             metrics=self._metrics,
             rejects=list(rejects),
-            stats=self._stats(runtime),
+            stats=self._stats(),
         )
 
     def _retry(self, end: PushEnd) -> float | None:
@@ -131,21 +127,18 @@ class Push:
             return None
         return max(waits)
 
-    def _stats(self, runtime: MeteredRuntime | ComponentRuntime) -> dict[str, float]:
+    def _stats(self) -> dict[str, float]:
         """``destination_wait``: for it to read, and then for its end. ``encode``: reading parts
         and making lines."""
         now, ended_at = time.monotonic(), self._feed.ended_at
+        talk = self._process.talk
         return self._process.stats("push") | {
-            "destination_wait": runtime.write_seconds
-            + (0.0 if ended_at is None else now - ended_at),
-            "encode": max(self._feed.busy - runtime.write_seconds, 0.0),
-            "bytes": float(runtime.written),
+            "destination_wait": talk.write_seconds + (0.0 if ended_at is None else now - ended_at),
+            "encode": max(self._feed.busy - talk.write_seconds, 0.0),
+            "bytes": float(talk.written),
         }
 
-    def _converse(self, runtime: MeteredRuntime | ComponentRuntime) -> PushEnd:
-        package = load_protocol(self._job.protocol)
-        if package.destination is None:
-            raise Defect(f"the protocol {self._job.protocol} has no destinations")
+    def _converse(self, destination: Connection) -> PushEnd:
         request = WriteRequest(
             config=self._job.config,
             streams=self._job.streams,
@@ -158,19 +151,14 @@ class Push:
             attempts=self._job.attempts,
             backoff=self._job.backoff,
         )
-        told = package.destination.write(runtime, request, self._feed.feed())
-        answers = learning(self._masker, self._job.config, cast(Iterator[Event], told))
-        with closing(answers):
+        with closing(destination.write(request, self._feed.feed())) as answers:
             try:
                 for answer in answers:
-                    self._take(cast(Answer, masked_event(self._masker, answer)))
+                    self._take(answer)
                     self._process.between(self._progress)
             except Stopped as e:
                 self._said.log("WARN", f"the push stops: {e}", "penstock")
                 return PushEnd.cancelled
-            except PenstockError as e:
-                mask_error(self._masker, e)
-                raise
         return self._verdict()
 
     def _verdict(self) -> PushEnd:

@@ -15,24 +15,20 @@ from functools import partial
 from pathlib import Path
 
 from penstock.codec.decode import warm
-from penstock.connectors.masked_events import learning, mask_error, masked_event
 from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
 from penstock.engine.worker.lane_events import LaneEvents, measured
 from penstock.engine.worker.lane_failures import Settled
-from penstock.engine.worker.meter import MeteredRuntime
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.engine.worker.read_ahead import Ahead
 from penstock.engine.worker.row_decoding import Streams
 from penstock.engine.worker.sealer import Refused, Sealer
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.events import Event, Measured, Status, StreamStatus
-from penstock.protocols import load as load_protocol
-from penstock.protocols.contract import ENDED_HINTS, ReadRequest
-from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.model.events import Event, Status, StreamStatus
+from penstock.protocols.contract import ENDED_HINTS, Connection, ReadRequest
 from penstock.state.keys import lane_task
 
 
@@ -47,7 +43,7 @@ class Lane:
         self._job = job
         mailbox = Mailbox(Path(job.log_root), job.run, job.mail_key)
         self._process = WorkerProcess(job, mailbox, job.epoch, lane_task(job.epoch), orphaned)
-        self._masker, self._said = self._process.masker, self._process.said
+        self._said = self._process.said
         self._log = FileLog(Path(job.log_root))
         self._streams = Streams(job)
         self._heard = LaneEvents(job, mailbox, self._said, self._streams, self._between)
@@ -56,7 +52,7 @@ class Lane:
             from penstock.engine.worker.transforms.stages import Transforming
 
             self._transforming = Transforming(
-                job, self._streams, self._said.stderr, self._process.keys, self._process.go_on
+                job, self._streams, self._process.connect_transform, self._process.go_on
             )
 
     def run(self) -> LaneResult:
@@ -76,17 +72,16 @@ class Lane:
         )
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
-        runtime = self._process.runtime(self._said.stderr)
+        source = self._process.connect(self._said.stderr)
         try:
             with storage(self._log.root, "write to"):
-                end, complete = self._converse(sealer, runtime)
+                end, complete = self._converse(sealer, source)
         except (LogError, Refused) as e:
-            mask_error(self._masker, e)
+            self._process.secrets.mask_error(e)
             self._heard.failures.found(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
         if self._transforming is not None:
-            said = (masked_event(self._masker, m) for m in self._transforming.measured())
-            self._heard.metrics += [measured(m) for m in said if isinstance(m, Measured)]
+            self._heard.metrics += map(measured, self._transforming.measured())
         self._process.report(self._progress(sealer))
         warming.join(timeout=60)
         self._said.close()
@@ -104,10 +99,10 @@ class Lane:
             drifted=self._streams.drifted,
             stats=self._process.stats("extract")
             | {
-                "start": runtime.first_byte_seconds,
-                "source_wait": runtime.wait_seconds,
+                "start": self._process.talk.first_byte_seconds,
+                "source_wait": self._process.talk.wait_seconds,
                 "decode": self._streams.seconds,
-                "bytes": float(runtime.bytes),
+                "bytes": float(self._process.talk.bytes),
                 "states": float(sealer.states),
                 "segments": float(sealer.segments),
             },
@@ -120,7 +115,7 @@ class Lane:
         return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
 
     def _converse(
-        self, sealer: Sealer, runtime: MeteredRuntime | ComponentRuntime
+        self, sealer: Sealer, source: Connection
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
         """Read to the end, or until something stops us; what may be kept is sealed either way."""
         request = ReadRequest(
@@ -141,14 +136,13 @@ class Lane:
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
         )
-        told = load_protocol(self._job.protocol).source.read(runtime, request)
-        ahead = Ahead(learning(self._masker, self._job.config, told))
+        ahead = Ahead(source.read(request))
         events: Iterator[Event] = ahead
         if self._transforming is not None:
             events = self._transforming.events(ahead)
         try:
             for event in events:
-                self._heard.take(masked_event(self._masker, event), sealer)
+                self._heard.take(event, sealer)
                 self._between(sealer)
         except Stopped as e:
             self._said.log("WARN", f"the lane stops: {e}")
@@ -167,11 +161,12 @@ class Lane:
                 events.close()
             ahead.close()
         clean = self._heard.exit is not None and self._heard.exit.code == 0
+        spoke = self._process.talk.spoke
         if clean and self._heard.failures:
             # Something is missing, and whose it was the source did not say: exit code 0 is no
             # proof that a stream without a status is whole (L6).
             clean = False
-        elif clean and not runtime.spoke and (self._overwrites() or not self._job.served):
+        elif clean and not spoke and (self._overwrites() or not self._job.served):
             # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
             clean = False
             self._heard.failures.found(_silent())

@@ -1,10 +1,10 @@
 """Carries what every process beside a connector shares, whichever way its rows flow.
 
 It knows for which run it works and ends when that run is over: it was cancelled, the driver's lease
-is old, or whoever started the process is gone. It owns the connector's launch, the masker of its
-secrets and the log of what it says, and reports progress once a second. Not here: the conversation
-and what is made of it. Neighbours: ``engine.worker.lane`` (a source) and ``engine.worker.feeder``
-(a destination) hold one each; ``engine.channel.child_main`` starts them.
+is old, or whoever started the process is gone. It owns the connection to its connector, what is
+known to be secret and the log of what is said, and reports progress once a second. Not here: the
+conversation and what is made of it. Neighbours: ``engine.worker.lane`` (a source) and
+``engine.worker.feeder`` (a destination) hold one each; ``engine.channel.child_main`` starts them.
 """
 
 import os
@@ -16,18 +16,19 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.connectors.launch import Launch, given_secrets, runtime_for
+from penstock.connectors.launch import Launch, connect
 from penstock.engine.channel.child_main import ports
 from penstock.engine.channel.connector_log import EventLog
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.specs.feeder import PushJob
 from penstock.engine.specs.lane import LaneJob
-from penstock.engine.worker.meter import MeteredRuntime, metered
 from penstock.errors import LogError
 from penstock.model.events import Exited
+from penstock.protocols.contract import Connection
+from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
-from penstock.runtimes.wasm.component import ComponentRuntime, OpenKeys
+from penstock.state.keys import OpenKeys
 
 PROGRESS_SECONDS = 1.0
 
@@ -38,7 +39,8 @@ class Stopped(Exception):
 
 class WorkerProcess:
     """``mail``: where progress and log go, under ``number``. ``task``: whose keys a component gets.
-    ``said``: the log of what the connector says."""
+    ``said``: the log of what the connector says. ``secrets``: shared by all that talks or writes a
+    log here, for connections learn more of them. ``talk``: what talking to the connector took."""
 
     def __init__(
         self,
@@ -51,11 +53,10 @@ class WorkerProcess:
         self._job, self._mail, self._number, self._orphaned = job, mail, number, orphaned
         self._run = Mailbox(Path(job.log_root), job.run)
         self._watch = self._run.lease_watch(time.monotonic)
-        self._launch = msgspec.convert(job.launch, Launch)
         self._began = self._progress_at = 0.0
-        self.masker = Masker((*job.secrets, *given_secrets(self._launch)))
-        self.said = EventLog(mail.log_path(number), self.masker)
-        self.keys: OpenKeys | None = None if job.keys is None else ports(job.keys, task)
+        self.secrets, self.talk = Masker(job.secrets), ConnectionStats()
+        self.said = EventLog(mail.log_path(number), self.secrets)
+        self._keys: OpenKeys | None = None if job.keys is None else ports(job.keys, task)
 
     def begin(self, claim: Callable[[str], None]) -> None:
         """Become the one process of this job: ``claim`` is given this process's name. Raises
@@ -65,8 +66,15 @@ class WorkerProcess:
             raise LogError("the run that asked for this job is over", code="log.claimed")
         claim(f"{os.uname().nodename}:{os.getpid()}")
 
-    def runtime(self, log_stderr: Callable[[str], None]) -> MeteredRuntime | ComponentRuntime:
-        return metered(runtime_for(self._launch, self._job.secrets, log_stderr, self.keys))
+    def connect(self, stderr: Callable[[str], None]) -> Connection:
+        """To the job's connector."""
+        launch = msgspec.convert(self._job.launch, Launch)
+        return connect(launch, self.secrets, self.talk, stderr=stderr, keys=self._keys)
+
+    def connect_transform(self, launch: Launch) -> Connection:
+        """To a transform beside it: nothing of it is measured."""
+        heard, stats = self.said.stderr, ConnectionStats()
+        return connect(launch, self.secrets, stats, stderr=heard, keys=self._keys)
 
     def between(self, progress: Callable[[], Progress]) -> None:
         """Between events: report where it is time, stop where somebody wants it. Raises

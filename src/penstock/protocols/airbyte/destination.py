@@ -49,7 +49,7 @@ _MODES = "supported_destination_sync_modes"
 
 
 class AirbyteDestination:
-    """``DestinationRole`` of ``protocols.contract``."""
+    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
 
     told_once = True
 
@@ -101,7 +101,7 @@ class AirbyteDestination:
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationRole.write``. Limits come as an ``Error`` with its ``code``
+        """See ``DestinationConversation.write``. Limits come as an ``Error`` with its ``code``
         (``destination.heartbeat``, ``destination.no_exit``, ``destination.timeout``,
         ``destination.closed_input``, ``destination.ended_early``), states given back unasked as
         ``destination.state_unknown``. Raises ``DestinationError`` (``destination.new_stream``) for

@@ -1,5 +1,7 @@
 """The protocol's roles, as the layers above ask for them."""
 
+from collections.abc import Callable
+
 from penstock.model.types import ChangeWords, MetadataNames
 from penstock.protocols.airbyte.destination import AirbyteDestination
 from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
@@ -7,7 +9,11 @@ from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
+from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.stdio.connect import connect_lines
+from penstock.runtimes.contract import ConnectionStats, Start
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
 
 
 class AirbytePackage:
@@ -15,8 +21,8 @@ class AirbytePackage:
 
     name = PROTOCOL
     source = AirbyteSource()
-    destination: DestinationRole | None = AirbyteDestination()
-    transform: TransformRole | None = None
+    destination = AirbyteDestination()
+    transform = None
     manifest: ManifestRole | None = None
     sharding: ShardRole | None = None
     state = AirbyteState()
@@ -32,6 +38,17 @@ class AirbytePackage:
     secret_word = SECRET_WORD
 
     undiscovered = None
+
+    def connect(
+        self,
+        launch: Start,
+        secrets: Masker,
+        stats: ConnectionStats,
+        *,
+        stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> Connection:
+        return connect_lines(self, launch, secrets, stats, stderr)
 
     def command_name(self, name: str) -> str:
         return f"{PROTOCOL}-{name}"

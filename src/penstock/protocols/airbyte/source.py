@@ -33,7 +33,7 @@ SECRET_WORD = "airbyte_secret"
 
 
 class AirbyteSource:
-    """``SourceRole`` of ``protocols.contract``."""
+    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         return questions.spec("source", runtime, timeouts, log)
@@ -72,8 +72,9 @@ class AirbyteSource:
         return configure(stream, wish, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
-        """See ``SourceRole.read``. A limit of ``timeouts`` comes as an ``Error`` with its ``code``
-        (``source.heartbeat``, ``source.start_timeout``, ``source.timeout``, ``source.no_exit``)."""
+        """See ``SourceConversation.read``. A limit of ``timeouts`` comes as an ``Error`` with its
+        ``code`` (``source.heartbeat``, ``source.start_timeout``, ``source.timeout``,
+        ``source.no_exit``)."""
         catalog = msgspec.json.encode(configured_catalog(request.streams))
         arguments: list[Argument] = [
             "read",

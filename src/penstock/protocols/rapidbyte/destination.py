@@ -21,7 +21,7 @@ from penstock.protocols.rapidbyte.declared.manifest import Manifest, mode_proble
 from penstock.protocols.rapidbyte.guest.component import ComponentRole, opened
 from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name, write_mode
 from penstock.protocols.rapidbyte.write.writer import Writer
-from penstock.runtimes.contract import Runtime
+from penstock.runtimes.wasm.component import ComponentRuntime
 
 _NESTED = (Kind.array, Kind.struct)
 _REPEATED = {
@@ -36,7 +36,7 @@ _REPEATED = {
 
 
 class RapidbyteDestination(ComponentRole):
-    """``DestinationRole`` of ``protocols.contract``."""
+    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
 
     role = "destination"
     told_once = False
@@ -67,11 +67,11 @@ class RapidbyteDestination(ComponentRole):
         return [*notes, *(n for s in streams for n in _stream_notes(s))]
 
     def write(
-        self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
+        self, runtime: ComponentRuntime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationRole.write``. A stream that fails is an ``Error`` with its name, and the
-        others go on; then the exit code is 1. Limits and broken rules come as an ``Error`` with its
-        ``code`` (``destination.heartbeat``, ``destination.timeout``,
+        """See ``DestinationConversation.write``. A stream that fails is an ``Error`` with its name,
+        and the others go on; then the exit code is 1. Limits and broken rules come as an ``Error``
+        with its ``code`` (``destination.heartbeat``, ``destination.timeout``,
         ``destination.ended_early``, ``destination.incomplete``, ``destination.split``)."""
         what = opened(runtime)
         yield from Writer(Terms.of(what, request), request).answers(feed)

@@ -1,17 +1,22 @@
 """The protocol as the layers above know it. Neighbours: ``source``, ``destination``, ``state``,
 ``rapidbyte.wire.schema``."""
 
+from collections.abc import Callable
+
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
+from penstock.protocols.contract import Connection, ManifestRole, ShardRole
 from penstock.protocols.rapidbyte.declared.catalog import undiscovered
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
-from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest
+from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest, runtime_of
 from penstock.protocols.rapidbyte.source import RapidbyteSource
 from penstock.protocols.rapidbyte.source_stream import DELETED_AT
 from penstock.protocols.rapidbyte.state import RapidbyteState
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
 from penstock.protocols.rapidbyte.wire.schema import RapidbyteSchema
+from penstock.runtimes.contract import ConnectionStats, Start
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
 
 
 class RapidbytePackage:
@@ -19,8 +24,8 @@ class RapidbytePackage:
 
     name = "rapidbyte"
     source = RapidbyteSource()
-    destination: DestinationRole | None = RapidbyteDestination()
-    transform: TransformRole | None = RapidbyteTransform()
+    destination = RapidbyteDestination()
+    transform = RapidbyteTransform()
     manifest: ManifestRole | None = RapidbyteManifest()
     sharding: ShardRole | None = RapidbyteShards()
     state = RapidbyteState()
@@ -30,6 +35,18 @@ class RapidbytePackage:
     deleted_at_field: str | None = DELETED_AT
     secret_word = "x-secret"
     undiscovered = staticmethod(undiscovered)
+
+    def connect(
+        self,
+        launch: Start,
+        secrets: Masker,
+        stats: ConnectionStats,
+        *,
+        stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> Connection:
+        runtime = runtime_of(launch, secrets, stats, stderr, keys)
+        return Connection(self, launch.role, runtime, secrets)
 
     def command_name(self, name: str) -> str:
         return name

@@ -28,16 +28,21 @@ from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, Withi
 from penstock.protocols.rapidbyte.guest.engine_events import line
 from penstock.protocols.rapidbyte.source_stream import Reading
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.wasm.component import ComponentRuntime
 
 
 class RapidbyteSource(ComponentRole):
-    """``SourceRole`` of ``protocols.contract``."""
+    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
 
     role = "source"
 
     def discover(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self,
+        runtime: ComponentRuntime,
+        config: dict[str, Any],
+        timeouts: Timeouts,
+        log: EventSink,
     ) -> Catalog:
         what = opened(runtime)
         stage = what.stage("source", config, timeouts)
@@ -64,7 +69,7 @@ class RapidbyteSource(ComponentRole):
     def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
         return configure(stream, wish)
 
-    def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
+    def read(self, runtime: ComponentRuntime, request: ReadRequest) -> Iterator[Event]:
         what = opened(runtime)
         manifest = what.found.manifest
         modes = [s.sync_mode.value for s in request.streams]

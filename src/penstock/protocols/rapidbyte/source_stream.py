@@ -85,12 +85,12 @@ class Reading:
 
     def _read(self) -> Iterator[Event]:
         stage = self._what.stage("source", self._request.config, self._request.timeouts)
-        runtime = self._what.runtime
+        stats = self._what.runtime.stats
         stage.keys.begin(self._stream.id.key)
         with closing(stage.keys), closing(self._told(stage)) as told:
             waited = time.monotonic()
             for item in told:
-                runtime.wait_seconds += time.monotonic() - waited
+                stats.wait_seconds += time.monotonic() - waited
                 yield from self._event(item)
                 if self._over():
                     yield self._timed_out()
@@ -132,8 +132,7 @@ class Reading:
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
-        runtime = self._what.runtime
-        runtime.bytes += len(told.data)
+        self._what.runtime.stats.bytes += len(told.data)
         now = int(time.time() * 1000)
         if table.num_rows:
             yield Batch(self._stream.id, Columns(table), [now] * table.num_rows, size=size)
@@ -166,7 +165,7 @@ class Reading:
         yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), told.keys)
 
     def _ended(self, told: Ended) -> Iterator[Event]:
-        yield from measured(told, self._stream.id, self._what.runtime)
+        yield from measured(told, self._stream.id, self._what.runtime.stats)
         if told.error is None:
             yield StreamStatus(self._stream.id, Status.complete, keys=told.keys)
             return

@@ -44,7 +44,7 @@ from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
-from penstock.runtimes.contract import Runtime
+from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.state.keys import MemoryKeys
 
 _PATIENCE = 7 * 86400.0
@@ -54,11 +54,13 @@ _OUTLINE_SECONDS = 60.0
 
 
 class RapidbyteTransform(ComponentRole):
-    """``TransformRole`` of ``protocols.contract``."""
+    """``TransformConversation`` of ``protocols.contract``."""
 
     role = "transform"
 
-    def outline(self, runtime: Runtime, request: TransformRequest, columns: Any) -> Any | None:
+    def outline(
+        self, runtime: ComponentRuntime, request: TransformRequest, columns: Any
+    ) -> Any | None:
         what = opened(runtime)
         stage = what.stage("transform", request.config)
         stage.keys.close()
@@ -76,10 +78,10 @@ class RapidbyteTransform(ComponentRole):
         return found
 
     def apply(
-        self, runtime: Runtime, request: TransformRequest, feed: Iterator[Any]
+        self, runtime: ComponentRuntime, request: TransformRequest, feed: Iterator[Any]
     ) -> Iterator[Given]:
-        """See ``TransformRole.apply``. Its own failures and broken rules come as an ``Error`` with
-        their fields in ``raw``, or a ``code`` (``transform.ended_early``)."""
+        """See ``TransformConversation.apply``. Its own failures and broken rules come as an
+        ``Error`` with their fields in ``raw``, or a ``code`` (``transform.ended_early``)."""
         yield from _Applying(opened(runtime), request, feed).answers()
 
 
@@ -158,7 +160,7 @@ class _Applying:
             yield Through(upto, whole, document, told.keys)
 
     def _ended(self, told: Ended) -> Iterator[Given]:
-        yield from measured(told, self._stream, self._what.runtime)
+        yield from measured(told, self._stream, self._what.runtime.stats)
         if told.error is not None:
             allowed = self._what.settings.resources.max_retries
             yield error_of(told, self._stream, "transform", self._request.attempt, allowed)

@@ -52,7 +52,7 @@ _SHOWN = 2000  # characters
 
 
 class SingerTarget:
-    """``DestinationRole`` of ``protocols.contract``."""
+    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
 
     told_once = False
 
@@ -111,7 +111,7 @@ class SingerTarget:
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationRole.write``. A failure comes as an ``Error`` with a ``code``:
+        """See ``DestinationConversation.write``. A failure comes as an ``Error`` with a ``code``:
         ``destination.exited`` in the target's last words, or those of ``protocols.stdio.write``.
         Exit code 0 after the whole input acks everything where nothing is left unacked, or where
         ``acks`` is ``at_end``."""

@@ -1,13 +1,19 @@
 """The protocol's roles, as the layers above ask for them."""
 
+from collections.abc import Callable
+
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import DestinationRole, ManifestRole, ShardRole, TransformRole
+from penstock.protocols.contract import Connection, ManifestRole, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.schema import SingerSchema
 from penstock.protocols.singer.source import DELETED_AT, PROTOCOL, SingerSource
 from penstock.protocols.singer.spec import SPEC
 from penstock.protocols.singer.state import SingerState
+from penstock.protocols.stdio.connect import connect_lines
+from penstock.runtimes.contract import ConnectionStats, Start
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
 
 _FAMILIES = ("meltanolabs-", "pipelinewise-")
 """Who publishes forks of taps and targets under a name of their own."""
@@ -18,8 +24,8 @@ class SingerPackage:
 
     name = PROTOCOL
     source = SingerSource()
-    destination: DestinationRole | None = SingerTarget()
-    transform: TransformRole | None = None
+    destination = SingerTarget()
+    transform = None
     manifest: ManifestRole | None = None
     sharding: ShardRole | None = None
     state = SingerState()
@@ -35,6 +41,17 @@ class SingerPackage:
     deleted_at_field: str | None = DELETED_AT
     secret_word = SECRET_WORD
     undiscovered = None
+
+    def connect(
+        self,
+        launch: Start,
+        secrets: Masker,
+        stats: ConnectionStats,
+        *,
+        stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> Connection:
+        return connect_lines(self, launch, secrets, stats, stderr)
 
     def command_name(self, name: str) -> str:
         return name

@@ -47,7 +47,7 @@ _USAGE = 200  # events of a usage text on stdout
 
 
 class SingerSource:
-    """``SourceRole`` of ``protocols.contract``."""
+    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         """By ``--about``, which the Singer SDK has; else a schema that allows anything, and the
@@ -113,8 +113,8 @@ class SingerSource:
         return configure(stream, wish, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
-        """See ``SourceRole.read``; limits come as Airbyte's do. Raises ``ConfigError`` where
-        nothing is selected."""
+        """See ``SourceConversation.read``; limits come as Airbyte's do. Raises ``ConfigError``
+        where nothing is selected."""
         if not request.streams and not request.open:
             raise ConfigError(
                 "no stream is selected: the tap would send nothing and end with exit code 0",

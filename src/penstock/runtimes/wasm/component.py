@@ -5,29 +5,25 @@ Light: wasmtime is not imported. Neighbours: ``connectors.launch`` makes one of 
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from penstock.config.sections import Limits, Permissions
-from penstock.errors import Defect, Role, error_class
-from penstock.runtimes.contract import Argument, Component, Timeouts
+from penstock.errors import Role, error_class
+from penstock.runtimes.contract import Component, ConnectionStats
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import KeyPort, MemoryKeys
+from penstock.state.keys import MemoryKeys, OpenKeys
 
 if TYPE_CHECKING:
     from penstock.runtimes.wasm.compile_cache import CompileCache
 
 
-OpenKeys = Callable[[], KeyPort]
-
-
 class ComponentRuntime:
-    """The ``Runtime`` of a component, whose protocol calls it in place of :meth:`open`. ``keys``:
-    opens a port to its own state, one for each conversation; None: in memory, for as long as this
-    object lives. ``log_stderr`` gets what the connector prints, line by line. ``role``: whose
-    failures its errors are. Measured by whoever calls it, seconds and bytes as in
-    ``engine.worker.meter``; ``spoke``: it gave an answer."""
+    """A component that can be instantiated any number of times. ``keys``: opens a port to its own
+    state, one for each conversation; None: in memory, for as long as this object lives.
+    ``log_stderr`` gets what the connector prints, line by line, masked by ``masker``. ``role``:
+    whose failures its errors are. ``stats``: filled by whoever calls it."""
 
     def __init__(
         self,
@@ -35,7 +31,8 @@ class ComponentRuntime:
         *,
         permissions: Permissions | None = None,
         limits: Limits | None = None,
-        secrets: Sequence[str] = (),
+        masker: Masker | None = None,
+        stats: ConnectionStats | None = None,
         log_stderr: Callable[[str], None] | None = None,
         keys: OpenKeys | None = None,
         role: Role = "source",
@@ -43,18 +40,11 @@ class ComponentRuntime:
         self.component = component
         self.role: Role = role
         self.permissions, self.limits = permissions, limits
-        self.masker = Masker(secrets)
+        self.masker = Masker() if masker is None else masker
+        self.stats = ConnectionStats() if stats is None else stats
         self.log_stderr = log_stderr
         own = MemoryKeys()
         self.keys: OpenKeys = keys or (lambda: own)
-        self.wait_seconds = self.first_byte_seconds = self.write_seconds = 0.0
-        self.bytes = self.written = 0
-        self.spoke = False
-
-    def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
-    ) -> NoReturn:
-        raise Defect("a WebAssembly component has no stdin and no stdout")
 
     def binary(self) -> bytes:
         """Raises its role's error (``connector.not_found``, ``connector.changed``)."""

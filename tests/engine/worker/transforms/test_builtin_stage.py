@@ -1,13 +1,14 @@
 """Built-in transforms in a lane: what becomes of rejects and counts (L8), and of a stream whose
 batch fails (L1, L7); what a pipeline may say of them (L10), and how its faults are told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from playing import Apply, none, playing
 
 from penstock.codec.columns import Columns
 from penstock.config.load import parse_pipeline
@@ -43,8 +44,7 @@ from penstock.model.events import (
 from penstock.model.segments import Shape
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Came, Through, failed
-from penstock.protocols.rapidbyte import package as rapidbyte
+from penstock.protocols.contract import END, Came, Given, Through, failed
 from penstock.runtimes.contract import Component
 from penstock.tables.open import open_table
 from penstock.transforms.chain import Chain, plan_chain
@@ -77,7 +77,9 @@ def not_null(column: str, at: int = 0) -> TransformJob:
 
 
 def component() -> TransformJob:
-    launch = Launch(protocol="rapidbyte", component=Component(path="x", digest="y"))
+    launch = Launch(
+        protocol="rapidbyte", role="transform", component=Component(path="x", digest="y")
+    )
     return TransformJob(
         use="./x.wasm", config={}, where="transforms[0]", place="transform:0",
         launch=msgspec.to_builtins(launch),
@@ -116,7 +118,7 @@ class Went:
 
 def sync(
     chain: list[TransformJob], events: list[Event], *, key: bool = False, how: str = "dlq",
-    streams: tuple[StreamId, ...] = (A, B), open: bool = False,
+    streams: tuple[StreamId, ...] = (A, B), open: bool = False, transform: Apply | None = None,
 ) -> Went:  # fmt: skip
     mode = DestinationSyncMode.append_dedup if key else DestinationSyncMode.append
 
@@ -140,11 +142,12 @@ def sync(
         config_hash="", streams=tuple(map(stream, streams)), transforms=tuple(chain), open=open,
     )  # fmt: skip
     known, log, went = Streams(job), MemoryLog(), Went()
+    connect = none if transform is None else playing(transform)
     sealer = Sealer(
         log, epoch=1, lane=0, streams=[s.lane for s in job.streams], decode=known.decode,
         clock=lambda: 0.0, on_data_error=how,
     )  # fmt: skip
-    for event in Transforming(job, known).events(iter(events)):
+    for event in Transforming(job, known, connect).events(iter(events)):
         went.events.append(event)
         match event:
             case Batch():
@@ -309,23 +312,8 @@ def test_l8_account_holds_whatever_becomes_of_bad_rows(how: Any) -> None:
     assert len(went.lines) == lost[0]
 
 
-Script = Callable[[Iterator[Any]], Iterator[Any]]
-
-
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
-    class Role:
-        def __init__(self, script: Script) -> None:
-            self._script = script
-
-        def apply(self, runtime: Any, request: Any, feed: Iterator[Any]) -> Iterator[Any]:
-            del runtime, request
-            return self._script(feed)
-
-    return lambda script: monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Role(script))
-
-
-def doubling(feed: Iterator[Any]) -> Iterator[Any]:
+def doubling(request: Any, feed: Iterator[Any], keys: Any) -> Iterator[Given]:
+    del request, keys
     for table in feed:
         twice = pa.concat_tables([table, table])
         yield Came(twice, twice.nbytes)
@@ -334,12 +322,11 @@ def doubling(feed: Iterator[Any]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("how", ["dlq", "skip"])
 def test_l8_rows_of_a_component_that_a_rule_rejects_are_counted_as_records_that_were_read(
-    scripted: Callable[[Script], None], how: Any
+    how: Any,
 ) -> None:
-    scripted(doubling)
     chain = [component(), validate({"assert_range": {"field": "id", "max": 1}}, 1)]
     given: list[Event] = [batch(*map(person, (1, 2, 3, 4))), state("s"), done(), Exited(0)]
-    went = sync(chain, given, how=how)
+    went = sync(chain, given, how=how, transform=doubling)
     assert went.counts == ((4, 0, 4, 0) if how == "dlq" else (4, 0, 0, 4))
     assert len(went.lines) == (6 if how == "dlq" else 0) and went.rows == 2
     if how == "dlq":
@@ -347,19 +334,17 @@ def test_l8_rows_of_a_component_that_a_rule_rejects_are_counted_as_records_that_
         assert first == {"id": 2, "age": 2, "tags": ["x", "y"]}
 
 
-def test_l8_rows_of_a_component_without_a_key_are_counted_as_records_that_were_read(
-    scripted: Callable[[Script], None],
-) -> None:
-    def without(feed: Iterator[Any]) -> Iterator[Any]:
+def test_l8_rows_of_a_component_without_a_key_are_counted_as_records_that_were_read() -> None:
+    def without(request: Any, feed: Iterator[Any], keys: Any) -> Iterator[Given]:
+        del request, keys
         for table in feed:
             bare = table.set_column(0, "id", pa.nulls(table.num_rows, pa.int64()))
             both = pa.concat_tables([bare, bare])
             yield Came(both, both.nbytes)
         yield Through(END)
 
-    scripted(without)
     given: list[Event] = [batch(person(1), person(2), person(3)), state("s"), done(), Exited(0)]
-    went = sync([component()], given, key=True)
+    went = sync([component()], given, key=True, transform=without)
     assert went.counts == (3, 0, 3, 0) and len(went.lines) == 6 and went.rows == 0
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 import scripted
 import simulation
+from playing import playing
 from scripted import SimPlanner
 from simulation import Crash, Fault, Scenario, World, ids, run_once
 from test_crashes import FEW_RECORDS
@@ -28,10 +30,9 @@ from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import Batch, Event, Exited, State, StreamStatus, Tick
 from penstock.model.segments import Consumed, Segment
 from penstock.model.state import StateType
-from penstock.protocols.contract import END, Came, Through, TransformRequest
-from penstock.protocols.rapidbyte import package as rapidbyte
+from penstock.protocols.contract import END, Came, Given, Through, TransformRequest
 from penstock.state.contract import Store
-from penstock.state.keys import KeyPort, Place, covers, lane_task
+from penstock.state.keys import KeyPort, OpenKeys, Place, covers, lane_task
 from penstock.state.lock_holder import this_holder
 from penstock.state.memory import MemoryStore
 from penstock.state.open import open_store
@@ -39,14 +40,16 @@ from penstock.state.task_keys import keys_url, open_keys
 
 
 class Counting:
-    """``TransformRole`` that keeps how many rows of a stream it has seen, and says so after each
+    """A transform that keeps how many rows of a stream it has seen, and says so after each
     table. ``marks`` False: only at the end. ``lag``: seconds before each table."""
 
     def __init__(self, *, marks: bool = True, lag: dict[str, float] | None = None) -> None:
         self._marks, self._lag = marks, lag or {}
 
-    def apply(self, runtime: Any, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Any]:
-        port: KeyPort = runtime.keys()
+    def apply(
+        self, request: TransformRequest, feed: Iterator[Any], keys: OpenKeys
+    ) -> Iterator[Given]:
+        port = keys()
         port.begin(request.scope)
         place = request.config["place"]
         key = seen(request.stream.id, place)
@@ -70,6 +73,7 @@ class Shop:
         self.store, self.opener = store, opener
         self.lease = store.acquire("shop", this_holder("r"), 600)
         self.log = MemoryLog()
+        self.transform = Counting()
 
     def read(
         self,
@@ -102,7 +106,8 @@ class Shop:
             bounds=Bounds(seal_seconds=0),
         )
         opener = self.opener
-        through = Transforming(job, streams, keys=lambda: opener("shop", lane_task(1)))
+        keys = partial(opener, "shop", lane_task(1))
+        through = Transforming(job, streams, playing(self.transform.apply, keys))
         clean, passed = False, 0
 
         def source() -> Generator[Event]:
@@ -168,20 +173,10 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     store.close()
 
 
-@pytest.fixture
-def role(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def put(**how: Any) -> None:
-        monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Counting(**how))
-
-    put()
-    return put
-
-
 def shared(blob: str) -> State:
     return state(blob, None)
 
 
-@pytest.mark.usefixtures("role")
 @pytest.mark.parametrize("end", [0, 1])
 def test_l1_keys_are_durable_with_the_shared_state_that_covers_their_rows(
     shop: Shop, end: int
@@ -202,18 +197,15 @@ def test_l1_keys_are_durable_with_the_shared_state_that_covers_their_rows(
 
 
 @pytest.mark.parametrize("marks", [True, False])
-def test_l1_keys_of_the_last_moment_come_with_the_end(
-    shop: Shop, role: Callable[..., None], marks: bool
-) -> None:
+def test_l1_keys_of_the_last_moment_come_with_the_end(shop: Shop, marks: bool) -> None:
     """A Singer source says of no stream that it is complete, and may tell no state at all."""
-    role(marks=marks)
+    shop.transform = Counting(marks=marks)
     segments = shop.read([records(1, 3), records(1, 2, B), Exited(0)])
     shop.commit(segments)
     assert shop.kept() == {"a": 3, "b": 2}
     assert all(s.exact is False for s in segments if s.slices)
 
 
-@pytest.mark.usefixtures("role")
 def test_l6_keys_of_a_generation_come_with_it_though_the_state_is_shared(shop: Shop) -> None:
     segments = shop.read(
         [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), done(A), Exited(1)],
@@ -225,7 +217,6 @@ def test_l6_keys_of_a_generation_come_with_it_though_the_state_is_shared(shop: S
     assert shop.kept() == {"a": 5, "b": 2}
 
 
-@pytest.mark.usefixtures("role")
 def test_l6_keys_of_a_generation_that_is_given_up_go_with_it(shop: Shop) -> None:
     segments = shop.read(
         [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), Exited(1)], fills=[A]
@@ -241,10 +232,10 @@ def test_l6_keys_of_a_generation_that_is_given_up_go_with_it(shop: Shop) -> None
 @pytest.mark.parametrize("slow", ["transform:0", "transform:1"])
 @pytest.mark.parametrize("scope", [A, None])
 def test_l1_transforms_in_a_row_are_covered_apart(
-    shop: Shop, role: Callable[..., None], slow: str, scope: StreamId | None
+    shop: Shop, slow: str, scope: StreamId | None
 ) -> None:
     """One may be tables ahead of the other when that makes a checkpoint."""
-    role(lag={slow: 0.02})
+    shop.transform = Counting(lag={slow: 0.02})
     events: list[Event] = []
     for n in range(1, 9):
         events += [records(n, n), state(f"s{n}", scope)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pytest
+from playing import playing
 
 from penstock.codec.columns import Columns
 from penstock.connectors.launch import Launch
@@ -45,7 +46,6 @@ from penstock.model.segments import Shape
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Came, Through, TransformRequest
-from penstock.protocols.rapidbyte import package as rapidbyte
 from penstock.runtimes.contract import Component
 from penstock.transforms.chain import (
     columns_by_output_name,
@@ -297,7 +297,9 @@ def test_first_rows_say_what_the_columns_are_and_later_ones_may_lack_some() -> N
 
 
 def component(number: int = 0) -> TransformJob:
-    launch = Launch(protocol="rapidbyte", component=Component(path="x", digest="y"))
+    launch = Launch(
+        protocol="rapidbyte", role="transform", component=Component(path="x", digest="y")
+    )
     return TransformJob(
         use="./x.wasm",
         config={},
@@ -345,20 +347,20 @@ def test_chain_is_planned_by_outlines_and_replanned_by_what_rows_have_shown() ->
     assert [f.name for f in quiet.schema.fields] == ["id", "late"], "what it dropped stays away"
 
 
-# -- a stage over a scripted role
+# -- a stage over a scripted transform
 
 Script = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 class Scripted:
-    """``TransformRole`` whose runs are scripts."""
+    """A transform whose runs are scripts."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[TransformRequest] = []
 
-    def apply(self, runtime: Any, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Any]:
-        del runtime
+    def apply(self, request: TransformRequest, feed: Iterator[Any], keys: Any) -> Iterator[Any]:
+        del keys
         self.requests.append(request)
         return self.script(feed)
 
@@ -373,7 +375,7 @@ Stage = Callable[..., list[Event]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Event]]:
+def run() -> Callable[..., list[Event]]:
     """``run(script, events, after=[...])``: the events that come of these."""
 
     def made(
@@ -384,14 +386,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Event]]:
         heard: Callable[[Event, Streams], None] | None = None,
         limit: int | None = None,
     ) -> list[Event]:
-        role = Scripted(script)
-        monkeypatch.setattr(rapidbyte.PACKAGE, "transform", role)
         chain = (component(0), *(after or []))
         job = job_of(chain, limit)
         streams = Streams(job)
-        through = Transforming(job, streams).events(iter(events))
+        through = Transforming(job, streams, playing(Scripted(script).apply))
         out: list[Event] = []
-        for event in through:
+        for event in through.events(iter(events)):
             if heard is not None:
                 heard(event, streams)
             out.append(event)
@@ -560,14 +560,14 @@ Sealed = Callable[..., Account]
 
 
 @pytest.fixture
-def sealed(monkeypatch: pytest.MonkeyPatch) -> Sealed:
+def sealed() -> Sealed:
     """What a sealer makes of a lane whose transforms, ``components`` of them, are one script."""
 
     def made(
         script: Script, events: list[Event], *, components: int = 1, how: str = "dlq",
         key: bool = False,
     ) -> Account:  # fmt: skip
-        monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Scripted(script))
+        connect = playing(Scripted(script).apply)
         job = job_of(tuple(component(n) for n in range(components)), key=key)
         streams, log = Streams(job), MemoryLog()
         sealer = Sealer(
@@ -575,7 +575,7 @@ def sealed(monkeypatch: pytest.MonkeyPatch) -> Sealed:
             clock=lambda: 0.0, bounds=Bounds(seal_bytes=1), on_data_error=how,
         )  # fmt: skip
         out: list[Event] = []
-        for event in Transforming(job, streams).events(iter(events)):
+        for event in Transforming(job, streams, connect).events(iter(events)):
             out.append(event)
             match event:
                 case Batch():
@@ -758,7 +758,7 @@ def test_more_streams_at_the_same_time_than_instances_are_an_error_with_advice(
     assert raised.value.code == "transform.too_many_streams" and raised.value.hint
 
 
-def test_closing_the_events_ends_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_the_events_ends_the_runs() -> None:
     met: list[str] = []
 
     def waiting(feed: Iterator[Any]) -> Iterator[Any]:
@@ -769,9 +769,9 @@ def test_closing_the_events_ends_the_runs(monkeypatch: pytest.MonkeyPatch) -> No
             met.append(type(e).__name__)
         yield Through(END)
 
-    monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Scripted(waiting))
     job = job_of((component(0),))
-    events = Transforming(job, Streams(job)).events(iter([records(1, 1), state("s"), state("t")]))
+    through = Transforming(job, Streams(job), playing(Scripted(waiting).apply))
+    events = through.events(iter([records(1, 1), state("s"), state("t")]))
     next(events, None)
     began = time.monotonic()
     events.close()
@@ -779,18 +779,15 @@ def test_closing_the_events_ends_the_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert time.monotonic() - began < 5
 
 
-def test_checkpoints_are_counted_and_the_last_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checkpoints_are_counted_and_the_last_is_reported() -> None:
     def marking(feed: Iterator[Any]) -> Iterator[Any]:
         for n, table in enumerate(feed):
             yield Came(table, table.nbytes)
             yield Through(n + 1, told={"id": n + 1})
         yield Through(END)
 
-    monkeypatch.setattr(rapidbyte.PACKAGE, "transform", Scripted(marking))
     job = job_of((component(0),))
-    transforming = Transforming(job, Streams(job))
+    transforming = Transforming(job, Streams(job), playing(Scripted(marking).apply))
     list(transforming.events(iter([records(1, 1), records(2, 2), Exited(0)])))
     assert transforming.measured() == [
         Measured(A, [{"name": "transform_checkpoint", "transform": "transform:0", "count": 2,

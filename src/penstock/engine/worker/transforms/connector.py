@@ -23,13 +23,13 @@ from penstock.codec import columns
 from penstock.codec.columns import Columns
 from penstock.codec.untyped import ArrowSchema, Table
 from penstock.codec.untyped import compute as pc
-from penstock.connectors.launch import Launch, runtime_for
+from penstock.connectors.launch import Launch
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.engine.worker.row_decoding import Streams
 from penstock.engine.worker.transforms.barrier import Waiting
 from penstock.engine.worker.transforms.connector_run import Answers, Over, TransformRun
-from penstock.errors import Defect, SourceError
+from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
@@ -47,10 +47,7 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.types import EXTRACTED_AT, RowSchema
-from penstock.protocols import load as load_protocol
-from penstock.protocols.contract import END, Came, Through, TransformRequest, TransformRole
-from penstock.runtimes.contract import Runtime
-from penstock.runtimes.wasm.component import OpenKeys
+from penstock.protocols.contract import END, Came, Connection, Through, TransformRequest
 from penstock.state.keys import covers
 from penstock.transforms.chain import columns_by_output_name, refitted_schema, with_current_names
 from penstock.transforms.contract import TransformJob
@@ -64,7 +61,7 @@ CLOSE_SECONDS = 30.0  # for all runs to end, where nobody wants more
 
 class ComponentStage:
     """``given``: the schema of what this stage is given. ``place``: its position among stages;
-    ``number``: among those that are connectors."""
+    ``number``: among those that are connectors. ``connect``: to its connector."""
 
     def __init__(
         self,
@@ -74,18 +71,12 @@ class ComponentStage:
         given: Callable[[StreamJob], RowSchema],
         place: int,
         number: int,
-        *,
-        log_stderr: Callable[[str], None] | None = None,
-        keys: OpenKeys | None = None,
+        connect: Callable[[Launch], Connection],
     ) -> None:
         self._told, self._job, self._streams, self._given = told, job, streams, given
         self._place, self._number = place, number
         launch = msgspec.convert(told.launch, Launch)
-        role = load_protocol(launch.protocol).transform
-        if role is None:
-            raise Defect(f"the protocol {launch.protocol} has no transforms")
-        self._role: TransformRole = role
-        self._runtime: Runtime = runtime_for(launch, job.secrets, log_stderr, keys)
+        self._transform = connect(launch)
         self._same_protocol = launch.protocol == job.protocol
         expected = max(1, min(len(job.streams), MOST_RUNS))
         self._held = max(HELD_BYTES // (2 * expected), _LEAST_HELD)
@@ -243,8 +234,7 @@ class ComponentStage:
         self._runs[job.id] = run
         state = next((s for s in self._job.states if s.scope.stream == job.id), None)
         run.start(
-            self._role,
-            self._runtime,
+            self._transform,
             TransformRequest(
                 config=self._told.config,
                 stream=with_current_names(job.configured, given),

@@ -5,17 +5,15 @@ runs of a stage share. Not here: what the answers mean (``connector``).
 """
 
 import threading
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from penstock.byte_queue import Abandoned, ByteQueue
 from penstock.errors import Defect, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Log, Reject
-from penstock.protocols.contract import Came, Given, TransformRequest, TransformRole, failure
-from penstock.runtimes.contract import Runtime
+from penstock.protocols.contract import Came, Connection, Given, TransformRequest, failure
 
 
 class FeedFailed(Exception):
@@ -46,11 +44,10 @@ class TransformRun:
         self._tables: ByteQueue[Any] = ByteQueue(held, changed=answers.changed)
         self._thread: threading.Thread | None = None
 
-    def start(self, role: TransformRole, runtime: Runtime, request: TransformRequest) -> None:
+    def start(self, transform: Connection, request: TransformRequest) -> None:
         def work() -> None:
             try:
-                given = cast(Generator[Given], role.apply(runtime, request, self._tables.items()))
-                with closing(given):
+                with closing(transform.apply(request, self._tables.items())) as given:
                     for answer in given:
                         if not self._tell(answer):
                             return

@@ -9,26 +9,26 @@ the work, ``engine.worker.row_decoding`` gives the columns.
 
 from collections.abc import Callable, Generator, Iterator
 
+from penstock.connectors.launch import Launch
 from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.engine.worker.row_decoding import Streams
 from penstock.engine.worker.transforms.builtin import BuiltInStage
 from penstock.engine.worker.transforms.connector import ComponentStage
 from penstock.model.events import Event, Measured
 from penstock.model.types import RowSchema
-from penstock.runtimes.wasm.component import OpenKeys
+from penstock.protocols.contract import Connection
 from penstock.transforms.chain import stages
 
 
 class Transforming:
-    """Of one lane. ``log_stderr``, ``keys``: of transforms that are connectors. ``tick``: see
+    """Of one lane. ``connect``: to a transform that is a connector. ``tick``: see
     ``BuiltInStage``."""
 
     def __init__(
         self,
         job: LaneJob,
         streams: Streams,
-        log_stderr: Callable[[str], None] | None = None,
-        keys: OpenKeys | None = None,
+        connect: Callable[[Launch], Connection],
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages: list[BuiltInStage | ComponentStage] = []
@@ -38,9 +38,7 @@ class Transforming:
         for place, (connector, told) in enumerate(groups):
             stage: BuiltInStage | ComponentStage
             if connector:
-                stage = ComponentStage(
-                    told[0], job, streams, given, place, number, log_stderr=log_stderr, keys=keys
-                )
+                stage = ComponentStage(told[0], job, streams, given, place, number, connect)
                 number += 1
             else:
                 last = place == len(groups) - 1

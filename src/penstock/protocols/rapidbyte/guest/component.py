@@ -5,7 +5,7 @@ fills it, ``rapidbyte.source_stream`` and ``rapidbyte.write.writer`` converse wi
 :class:`~stage.Stage`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
@@ -33,10 +33,12 @@ from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Share, Stage
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
-from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.env import secrets_of
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap
+from penstock.state.keys import OpenKeys
 
 _WAITING = 64 << 20
 
@@ -115,10 +117,29 @@ _LOADED: dict[tuple[str, Role], Loaded] = {}
 """What this process has loaded; a ``Loaded`` belongs to its process, which does not fork."""
 
 
-def opened(runtime: Runtime) -> Opened:
-    """Raises ``ConfigError`` (a broken ``assume_manifest``), ``SourceError`` (no such file)."""
-    if not isinstance(runtime, ComponentRuntime):
+def runtime_of(
+    launch: Start,
+    masker: Masker | None = None,
+    stats: ConnectionStats | None = None,
+    log_stderr: Callable[[str], None] | None = None,
+    keys: OpenKeys | None = None,
+) -> ComponentRuntime:
+    if launch.component is None:
         raise Defect("a Rapidbyte connector is a WebAssembly component")
+    return ComponentRuntime(
+        launch.component,
+        permissions=launch.permissions,
+        limits=launch.limits,
+        masker=masker,
+        stats=stats,
+        log_stderr=log_stderr,
+        keys=keys,
+        role=launch.role,
+    )
+
+
+def opened(runtime: ComponentRuntime) -> Opened:
+    """Raises ``ConfigError`` (a broken ``assume_manifest``), ``SourceError`` (no such file)."""
     settings = msgspec.convert(runtime.component.settings, Settings)
     binary = runtime.binary()
     found = read_manifest(binary, settings.assume_manifest)
@@ -143,11 +164,15 @@ class ComponentRole:
 
     role: ClassVar[Role]
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: ComponentRuntime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         return spec_of(opened(runtime).found, log)
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self,
+        runtime: ComponentRuntime,
+        config: dict[str, Any],
+        timeouts: Timeouts,
+        log: EventSink,
     ) -> CheckResult:
         stage = opened(runtime).stage(self.role, config, timeouts)
         with closing(stage.keys):
@@ -161,15 +186,14 @@ _FEATURES = "manifest; cdc allows that sync mode, nothing else is decided by the
 class RapidbyteManifest:
     """``ManifestRole`` of ``protocols.contract``."""
 
-    def asks(self, runtime: Runtime) -> list[Held]:
-        return asks(opened(runtime).found)
+    def asks(self, launch: Start) -> list[Held]:
+        return asks(opened(runtime_of(launch)).found)
 
-    def wide(self, runtime: Runtime) -> list[str]:
-        what = opened(runtime)
-        return wide(what.found, what.runtime.permissions)
+    def wide(self, launch: Start) -> list[str]:
+        return wide(opened(runtime_of(launch)).found, launch.permissions)
 
-    def held(self, runtime: Runtime, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
-        what = opened(runtime)
+    def held(self, launch: Start, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+        what = opened(runtime_of(launch))
         found = what.found
         notes = [*found.warnings]
         lines = list(what.allowed(config).ruled)

@@ -13,7 +13,7 @@ from penstock.model.events import Counted, Log, Measured, Reject
 from penstock.protocols.contract import EventSink
 from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Logged, PutAside
 from penstock.protocols.rapidbyte.wire.messages import ValidationReport
-from penstock.runtimes.wasm.component import ComponentRuntime
+from penstock.runtimes.contract import ConnectionStats
 
 _KINDS: dict[Role, int] = {"source": 0, "destination": 1, "transform": 2}
 
@@ -58,8 +58,8 @@ def faults(
     ]
 
 
-def measured(told: Ended, stream: StreamId, runtime: ComponentRuntime) -> list[Measured]:
-    """What a run counted, if it counted; ``runtime`` notes that the connector has spoken."""
-    runtime.spoke |= told.summary is not None
+def measured(told: Ended, stream: StreamId, stats: ConnectionStats) -> list[Measured]:
+    """What a run counted, if it counted; ``stats`` note that the connector has spoken."""
+    stats.spoke |= told.summary is not None
     series: list[dict[str, Any]] = msgspec.to_builtins(told.metrics)
     return [Measured(stream, series)] if series else []

@@ -118,7 +118,7 @@ class Hearing:
 
     def _ended(self, run: StreamRun, told: Ended) -> None:
         stream = run.stream.id
-        for event in measured(told, stream, self._terms.runtime):
+        for event in measured(told, stream, self._terms.runtime.stats):
             self._tell(event)
         if run.broken:
             return  # its feed had failed first

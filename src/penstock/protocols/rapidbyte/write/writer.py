@@ -57,7 +57,7 @@ class Writer:
         self._looked_at = time.monotonic()
 
     def answers(self, feed: Iterator[Feed]) -> Generator[Answer]:
-        """As ``DestinationRole.write``."""
+        """As ``DestinationConversation.write``."""
         began = ticked = time.monotonic()
         total, tick = self._request.timeouts.total, self._request.tick
         feeding = threading.Thread(target=self._draw, args=(feed,), name="feeder", daemon=True)
@@ -201,7 +201,7 @@ class Writer:
             else:
                 position = self._hearing.marks.position(stream.id)
                 run = self._live.begin(stream, version, position)
-        self._terms.runtime.write_seconds += self._live.waited - waited
+        self._terms.runtime.stats.write_seconds += self._live.waited - waited
         if run is None or self._hearing.has_failed(stream.id):
             return None
         self._live.used(run)
@@ -211,7 +211,7 @@ class Writer:
 
     def _give(self, run: StreamRun, frame: Bytes) -> bool:
         """False: its stream has failed."""
-        runtime, heartbeat = self._terms.runtime, self._request.timeouts.heartbeat
+        stats, heartbeat = self._terms.runtime.stats, self._request.timeouts.heartbeat
         waited = run.put_waited
         run.given += 1
         self._hearing.marks.fed(run.stream.id)
@@ -224,8 +224,8 @@ class Writer:
             self._fail(run.stream.id, errors.stalled(run.stream.id, heartbeat))
             return False
         finally:
-            runtime.write_seconds += run.put_waited - waited
-        runtime.written += len(frame)
+            stats.write_seconds += run.put_waited - waited
+        stats.written += len(frame)
         return True
 
     def _frames_of(self, stream: WriteStream, version: int) -> Frames:

@@ -1,7 +1,7 @@
 """A runtime that measures: how long its reader and its writer waited, and for how many bytes.
 
-Neighbours: ``engine.worker.lane`` and ``engine.worker.feeder`` wrap any runtime in it; the report's
-``source_wait`` and ``destination_wait`` come from here.
+Neighbours: ``protocols.stdio.connect`` wraps any runtime in it; the report's ``source_wait`` and
+``destination_wait`` come from here. A component is measured by whoever calls it.
 """
 
 import time
@@ -9,38 +9,22 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
-from penstock.runtimes.wasm.component import ComponentRuntime
-
-
-def metered(runtime: Runtime) -> "MeteredRuntime | ComponentRuntime":
-    """The same, measured. A component is measured by whoever calls it."""
-    return runtime if isinstance(runtime, ComponentRuntime) else MeteredRuntime(runtime)
+from penstock.runtimes.contract import Argument, ByteChannel, ConnectionStats, Runtime, Timeouts
 
 
 class MeteredRuntime:
-    def __init__(self, inner: Runtime) -> None:
-        self._inner = inner
-        self.wait_seconds = 0.0
-        self.first_byte_seconds = 0.0
-        self.bytes = 0
-        self.write_seconds = 0.0
-        self.written = 0
-
-    @property
-    def spoke(self) -> bool:
-        """It gave anything at all."""
-        return self.bytes > 0
+    def __init__(self, inner: Runtime, stats: ConnectionStats) -> None:
+        self._inner, self._stats = inner, stats
 
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
     ) -> ByteChannel:
-        return _MeteredChannel(self._inner.open(arguments, timeouts, feed=feed), self)
+        return _MeteredChannel(self._inner.open(arguments, timeouts, feed=feed), self._stats)
 
 
 class _MeteredChannel:
-    def __init__(self, inner: ByteChannel, meter: MeteredRuntime) -> None:
-        self._inner, self._meter = inner, meter
+    def __init__(self, inner: ByteChannel, stats: ConnectionStats) -> None:
+        self._inner, self._stats = inner, stats
 
     def __enter__(self) -> Self:
         self._inner.__enter__()
@@ -57,18 +41,20 @@ class _MeteredChannel:
     def read(self, timeout: float) -> bytes | None:
         began = time.monotonic()
         block = self._inner.read(timeout)
-        self._meter.wait_seconds += time.monotonic() - began
+        stats = self._stats
+        stats.wait_seconds += time.monotonic() - began
         if block:
-            if not self._meter.bytes:
-                self._meter.first_byte_seconds = self._meter.wait_seconds
-            self._meter.bytes += len(block)
+            if not stats.spoke:
+                stats.first_byte_seconds = stats.wait_seconds
+                stats.spoke = True
+            stats.bytes += len(block)
         return block
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
         began = time.monotonic()
         taken = self._inner.write(data, timeout)
-        self._meter.write_seconds += time.monotonic() - began
-        self._meter.written += taken
+        self._stats.write_seconds += time.monotonic() - began
+        self._stats.written += taken
         return taken
 
     def drained(self, timeout: float) -> bool:

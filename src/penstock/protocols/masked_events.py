@@ -1,0 +1,47 @@
+"""Secrets out of what a connector says beside its data: its logs, errors, measures and last words
+(L10).
+
+Only ``protocols.contract.Connection`` imports this. Records, rejects, states and CONTROL pass
+untouched: they are data, or never logged. Neighbours: ``runtimes.masking`` finds secrets in text.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Measured
+from penstock.runtimes.masking import Masker, changed_texts
+
+
+class Hearing:
+    """Masks one conversation's events in the order they came. ``config``: what the connector was
+    given. ``masker`` learns what a CONTROL changes of it before anything that comes after it."""
+
+    def __init__(self, masker: Masker, config: dict[str, Any]) -> None:
+        self._masker, self._config = masker, config
+
+    def masked(self, event: Any) -> Any:
+        if isinstance(event, Control):
+            self._masker.add(changed_texts(self._config, event.config))
+            self._config = event.config
+        return _masked(self._masker, event)
+
+
+def _masked(masker: Masker, event: Event) -> Event:
+    """The event, or a masked copy where it holds words of the connector's."""
+    if not masker:
+        return event
+    match event:
+        case Log(level, message, stack):
+            return Log(level, masker.mask(message), None if stack is None else masker.mask(stack))
+        case Error(message, raw=raw):
+            hint = None if event.hint is None else masker.mask(event.hint)
+            words = {"message": masker.mask(message), "raw": masker.mask_data(raw), "hint": hint}
+            return replace(event, **words)
+        case Counted(what):
+            return replace(event, what=masker.mask(what))
+        case Measured(stream, series):
+            return Measured(stream, masker.mask_data(series))
+        case Exited(code, tail):
+            return Exited(code, masker.mask(tail))
+        case _:
+            return event

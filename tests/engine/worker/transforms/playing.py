@@ -1,0 +1,23 @@
+"""What stands for a transform that is a connector: the in-memory twin of its protocol."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.connectors.launch import Launch
+from penstock.protocols.contract import Connection, Given, TransformRequest
+from penstock.protocols.memory import MemoryProtocol, Played
+from penstock.runtimes.contract import ConnectionStats
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
+
+Apply = Callable[[TransformRequest, Iterator[Any], OpenKeys], Iterator[Given]]
+Connect = Callable[[Launch], Connection]
+
+
+def playing(apply: Apply, keys: OpenKeys | None = None) -> Connect:
+    protocol = MemoryProtocol(Played(apply=apply))
+    return lambda launch: protocol.connect(launch, Masker(), ConnectionStats(), keys=keys)
+
+
+def none(launch: Launch) -> Connection:
+    raise AssertionError("no transform of these is a connector")
