@@ -45,7 +45,7 @@ class Output:
         self._plain = bool(environ.get("NO_COLOR"))
         self._consoles: dict[int, Console] = {}
         self._secrets: set[str] = set()
-        self._masker = Masker(())
+        self._masker = Masker()
 
     # -- what is hidden
 

@@ -74,7 +74,7 @@ class Instance:
         transfer_trap: str | None = None,
     ) -> None:
         self._bounds = bounds or Bounds()
-        self._stderr = Stderr(masker or Masker(()), log)
+        self._stderr = Stderr(Masker() if masker is None else masker, log)
         self._transfer_trap = transfer_trap
         self._functions: dict[tuple[str, str], Func] = {}
         self._failure: BaseException | None = None

@@ -109,7 +109,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 _LOADED[key] = load(self.binary, role, runtime.cache())
             except Trap as e:
-                raise explain(role, e, None, runtime.masker) from None
+                raise explain(role, e) from None
         return _LOADED[key]
 
 

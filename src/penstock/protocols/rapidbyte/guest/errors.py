@@ -8,8 +8,6 @@ their host's errors, so what the host said first leads. Not here: when it is tri
 
 from typing import Any
 
-import msgspec
-
 from penstock.errors import DestinationError, PenstockError, Role, error_class
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
@@ -21,7 +19,6 @@ from penstock.protocols.rapidbyte.guest.retry import retry_after
 from penstock.protocols.rapidbyte.guest.session import BadAnswer
 from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, Refusal
 from penstock.protocols.rapidbyte.wire.wit_records import FaultReturned
-from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 from penstock.runtimes.wasm.instance import MEMORY_SIGNS
 
@@ -50,19 +47,10 @@ class Late(Exception):
         self.code, self.hint = code, hint
 
 
-def explain(
-    role: Role, error: Exception, told: ConnectorFault | None = None, masker: Masker | None = None
-) -> PenstockError:
-    """``told``: the first error that the host gave the connector. ``masker``: what it says may
-    hold its secrets."""
-    if isinstance(error, PenstockError):
-        return error
-    explained = _explained(role, error, told)
-    if masker is not None:
-        explained.message = masker.mask(explained.message)
-        explained.args = (explained.message,)
-        explained.connector = masker.mask_data(explained.connector)
-    return explained
+def explain(role: Role, error: Exception, told: ConnectorFault | None = None) -> PenstockError:
+    """``told``: the first error that the host gave the connector. In its own words, which may hold
+    its secrets."""
+    return error if isinstance(error, PenstockError) else _explained(role, error, told)
 
 
 def judged(error: Exception, host: Host) -> Exception:
@@ -77,17 +65,6 @@ def judged(error: Exception, host: Host) -> Exception:
 
 def first_fault(host: Host) -> ConnectorFault | None:
     return host.first_fault.fault if host.first_fault is not None else None
-
-
-def masked(fault: ConnectorFault, masker: Masker) -> ConnectorFault:
-    """The same error without secrets."""
-    details = fault.details_json
-    return msgspec.structs.replace(
-        fault,
-        code=masker.mask(fault.code),
-        message=masker.mask(fault.message),
-        details_json=None if details is None else masker.mask(details),
-    )
 
 
 def _explained(role: Role, error: Exception, told: ConnectorFault | None) -> PenstockError:

@@ -15,7 +15,6 @@ from penstock.protocols.rapidbyte.guest.errors import (
     explain,
     first_fault,
     judged,
-    masked,
 )
 from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Quiet, Told
 from penstock.protocols.rapidbyte.guest.host import Host
@@ -181,15 +180,15 @@ class Run:
         self._put(self._ended(summary, failure, worked))
 
     def _ended(self, summary: RunSummary | None, failure: Exception | None, worked: float) -> Ended:
-        host, role, masker = self._host, self._stage.loaded.role, self._stage.masker
+        host, role = self._host, self._stage.loaded.role
         told = first_fault(host) if failure is not None else None
         own = failure.fault if isinstance(failure, FaultReturned) else None
         verdict = None if failure is None else judged(failure, host)
         return Ended(
             summary=summary,
-            error=explain(role, verdict, told, masker) if verdict is not None else None,
-            fault=masked(own, masker) if own is not None else None,
-            told=masked(told, masker) if told is not None else None,
+            error=explain(role, verdict, told) if verdict is not None else None,
+            fault=own,
+            told=told,
             metrics=host.metrics.all(),
             frames_in=host.frames_in,
             frames_out=host.frames_out,

@@ -116,7 +116,7 @@ class Host:
         self._inbox = inbox
         self._out = out
         self._bounds = bounds or HostBounds()
-        self._masker = masker or Masker(())
+        self._masker = Masker() if masker is None else masker
         self._frames = FrameTable(self._bounds.frames)
         self._sockets = Sockets(reach or Reach(), self._bounds.sockets)
         self._waiting: Waiting = contextlib.nullcontext

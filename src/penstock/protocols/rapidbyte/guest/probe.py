@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from penstock.byte_queue import Abandoned
 from penstock.protocols.rapidbyte.guest.deadlines import (
     LETTING_GO,
@@ -65,20 +63,15 @@ def ask(
     aside.closed = True
     if late is None and answers:
         return answers[0]
-    raise explain(stage.loaded.role, late or failures[0], told, stage.masker) from None
+    raise explain(stage.loaded.role, late or failures[0], told) from None
 
 
 def check(
     stage: Stage, log: Callable[[Logged], None], within: Within | None = None
 ) -> ValidationReport:
-    """Its answer to ``validate``, without its secrets: ``failed`` and ``warning`` are answers, not
-    errors. Raises an error of the tree."""
-    report: ValidationReport = ask(stage, lambda session: session.validate(), log, within)
-    return msgspec.structs.replace(
-        report,
-        message=stage.masker.mask(report.message),
-        warnings=[stage.masker.mask(warning) for warning in report.warnings],
-    )
+    """Its answer to ``validate``: ``failed`` and ``warning`` are answers, not errors. Raises an
+    error of the tree."""
+    return ask(stage, lambda session: session.validate(), log, within)
 
 
 def discover(

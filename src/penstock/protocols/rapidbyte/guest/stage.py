@@ -59,7 +59,7 @@ class Stage:
     aside: int = 0
     bounds: HostBounds = field(default_factory=HostBounds)
     pressure: Pressure = field(default_factory=Pressure)
-    masker: Masker = field(default_factory=lambda: Masker(()))
+    masker: Masker = field(default_factory=Masker)
 
     def session(self, host: Host) -> Session:
         """Starts an instance; what kept its code from being cached goes to the log."""
