@@ -228,7 +228,7 @@ def test_interleaved_streams_are_a_run_each_and_acked_exactly(made: Make):
     assert story.index("ack 3") > story.index("commit a")
     assert story.index("ack 4") > [i for i, s in enumerate(story) if s == "take b"][1]
     assert story.index("ack 5") > max(story.index("ack 3"), story.index("ack 4"))
-    assert runtime.written > 0 and runtime.spoke
+    assert runtime.stats.written > 0 and runtime.stats.spoke
     assert sorted(c["stream_name"] for c in seen.contexts()) == ["a", "b"]
     metrics = {m.stream: m.series[0]["name"] for m in seen.of(Measured)}
     assert metrics == {A: "records_written", B: "records_written"}
@@ -716,7 +716,9 @@ def pushed(made: Make, root: Path, how: str) -> tuple[FileLog, Any, PushMail, An
         log_root=str(log.root),
         protocol="rapidbyte",
         source_protocol="airbyte",
-        launch=msgspec.to_builtins(Launch(protocol="rapidbyte", component=component)),
+        launch=msgspec.to_builtins(
+            Launch(protocol="rapidbyte", role="destination", component=component)
+        ),
         config={"letters": 1, "every": 1},
         config_hash="",
         streams=(stream(A), stream(B)),
