@@ -124,6 +124,66 @@ def test_L6_increments_join_the_version_of_a_full_refresh(bench: Bench, mode: st
         assert bench.ids("users") == upto(rows), (rows, version)
 
 
+@pytest.mark.parametrize("mode", ["append", "append_dedup"])
+def test_L6_a_version_that_an_imported_state_goes_on_with_replaces_nothing(
+    bench: Bench, mode: str
+) -> None:
+    """An older export is brought back: the tap goes on with its version, which was overtaken."""
+    tap = bench.connector(VERSIONED)
+    increments = {
+        "sync_mode": "incremental",
+        "destination_sync_mode": mode,
+        "cursor_field": ["at"],
+        "primary_key": [["id"]],
+    }
+    bench.set(rows=3, version=1)
+    bench.run(tap, source={"defaults": increments})
+    bench.set(rows=4, version=2)
+    bench.run(tap, source={"defaults": increments}, full_refresh=True)
+    assert bench.ids("users") == upto(4)
+    mark = {"replication_key": "at", "replication_key_value": 4, "version": 1}
+    with bench.known() as pipeline:
+        states.replace(pipeline, {"bookmarks": {"shop-users": mark}})
+    for rows in (5, 7):
+        bench.set(rows=rows, version=9)
+        report = bench.run(tap, source={"defaults": increments})
+        assert report.exit_code == 0
+        assert bench.ids("users") == upto(rows), rows
+    bench.set(rows=6, version=1)
+    bench.run(tap, source={"defaults": increments}, full_refresh=True)
+    bench.set(rows=8, version=9)
+    bench.run(tap, source={"defaults": increments})
+    assert bench.ids("users") == upto(8)
+
+
+def test_L6_a_position_of_all_streams_goes_where_all_begin_anew(bench: Bench) -> None:
+    """Beside its bookmarks the tap keeps a place in a log (``lsn``), and reads from there."""
+    tap = bench.connector(LOG)
+    bench.set(rows=5)
+    bench.run(tap)
+    bench.set(rows=8)
+    report = bench.run(tap, full_refresh=True)
+    assert (report.exit_code, report.streams[0].read) == (0, 8)
+    for rows in (9, 10):
+        bench.set(rows=rows)
+        assert bench.run(tap, source={"defaults": OVERWRITE}).exit_code == 0
+        assert bench.ids("users") == upto(rows)
+
+
+LOG = """
+schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+if "--discover" in sys.argv:
+    root = {"breadcrumb": [], "metadata": {"replication-method": "INCREMENTAL"}}
+    say({"streams": [{"tap_stream_id": "users", "stream": "users", "schema": schema,
+                      "key_properties": ["id"], "metadata": [root]}]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+say({"type": "SCHEMA", "stream": "users", "schema": schema, "key_properties": ["id"]})
+for number in range((given("--state") or {}).get("lsn", 0) + 1, WORLD["rows"] + 1):
+    say({"type": "RECORD", "stream": "users", "record": {"id": number}})
+say({"type": "STATE", "value": {"bookmarks": {"users": {"done": True}}, "lsn": WORLD["rows"]}})
+"""
+
+
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
 def test_L6_full_refresh_reads_from_the_start(bench: Bench, shape: str) -> None:
     tap = bench.connector(TAP)

@@ -95,6 +95,9 @@ class State:
 
     within = without
 
+    def goes_on(self, states, stream, version):
+        return False
+
 
 class Schema:
     def data_type(self, schema):

@@ -1,12 +1,13 @@
 """Secrets out of text (L10)."""
 
+import base64
 import json
 import time
 from urllib.parse import quote, quote_plus
 
 import pytest
 
-from penstock.runtimes.masking import Masker
+from penstock.runtimes.masking import MASK, Masker
 from penstock.runtimes.stderr import LINE_BOUND, LineSplitter
 
 
@@ -39,6 +40,21 @@ def test_escaped_and_encoded_forms(secret: str) -> None:
     masker = Masker([secret])
     for form in forms:
         assert masker.mask(f"<{form}>") == "<****>", form
+
+
+@pytest.mark.parametrize("user", ["", "u", "me", "you", "jürgen"])
+@pytest.mark.parametrize("tail", [b"", b"x", b":/"])
+def test_a_secret_in_base64_L10(user: str, tail: bytes) -> None:
+    """``Authorization: Basic`` in a connector's debug output."""
+    secret = "s3cret-\xff-pässword>"
+    encoded = f"{user}:{secret}".encode() + tail
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        line = Masker([secret]).mask(f"Basic {encode(encoded).decode()}")
+        assert MASK in line
+        before, behind = line.removeprefix("Basic ").split(MASK)
+        assert len(before) <= 4 * len(f"{user}:".encode()) / 3 + 1
+        assert len(behind.rstrip("=")) <= 4 * len(tail) / 3 + 2
+    assert Masker(["abcde"]).mask("YWJjZGU=") == "YWJjZGU="
 
 
 def test_lines_of_a_key_are_secret_one_by_one() -> None:

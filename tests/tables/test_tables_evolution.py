@@ -181,3 +181,27 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
     outcome = tables.commit(spark, [refused])[0]
     assert isinstance(outcome, SchemaError) and outcome.code == "schema.new_column"
     assert len(rows(tables, spark, "id")) == 3
+
+
+@pytest.mark.spark
+def test_a_key_that_does_not_fit_its_column_is_refused_L9(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    """A key's type changed at the source, from numbers to text: as NULLs all new rows would have
+    one key, or none."""
+    dedup: dict[str, Any] = {"mode": "append_dedup"}
+    only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED, **dedup)]))
+    text = {"id": "string", "v": "integer"}
+    only(tables.commit(spark, [loads.load(2, [{"id": "2", "v": 2}], text, **dedup)]))
+    given = [{"id": "2", "v": 3}, {"id": "six", "v": 6}, {"id": "seven", "v": 7}]
+    third = loads.load(3, given, text, **dedup)
+    with pytest.raises(SchemaError) as caught:
+        only(tables.commit(spark, [third]))
+    assert caught.value.code == "schema.key_type" and "id" in caught.value.message
+    assert rows(tables, spark, "id", "v") == [(1, 1), (2, 2)]
+    anew = loads.load(3, given, text, replaces=True, **dedup)
+    only(tables.commit(spark, [anew]))
+    assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
+
+
+KEYED = {"id": "integer", "v": "integer"}

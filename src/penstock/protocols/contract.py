@@ -525,6 +525,11 @@ class StateRole(Protocol):
         moves on in that run, nothing is left of the others, whose changes it passes over."""
         ...
 
+    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
+        """True where a source that is given these states goes on with this version of the stream,
+        so that its rows are increments of it."""
+        ...
+
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         """``{"type", "streams": [{"namespace", "name", "state"}], "shared"}`` for ``state
         show``."""

@@ -5,10 +5,12 @@ data and never masked. Works on whole lines, so a secret that two reads split is
 whoever must cut a line cuts it where :meth:`Masker.safe_cut` says.
 
 Found in these forms: as it is, each long line of a value of several lines (a private key),
-JSON-escaped once and twice, as Python shows it, and URL-encoded. Not found: a secret that was
-hashed, encoded otherwise (base64 of ``user:password``) or cut in pieces by the connector.
+JSON-escaped once and twice, as Python shows it, URL-encoded, and in base64 with other text around
+it (``user:password`` of ``Authorization: Basic``). Not found: a secret that was hashed, encoded
+otherwise or cut in pieces by the connector.
 """
 
+import base64
 import json
 import re
 import threading
@@ -24,6 +26,8 @@ SHORTEST = 3
 """Shorter values are left alone: masking each ``1`` or ``no`` of a log hides nothing and makes the
 log unreadable."""
 _SHORTEST_LINE = 8
+_SHORTEST_ENCODED = 6
+"""Bytes of a secret that is looked for in base64: of fewer too little is left that is its alone."""
 
 
 class Masker:
@@ -142,6 +146,7 @@ def _forms(secret: str) -> set[str]:
         encoded = quote(value, safe="")
         forms |= {value, escaped, plain, json.dumps(escaped)[1:-1], json.dumps(plain)[1:-1]}
         forms |= {repr(value)[1:-1], quote(value), encoded, quote_plus(value)}
+        forms |= _in_base64(value.encode("utf-8", "surrogatepass"))
         forms.add(re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), encoded))
     return {form for form in forms if len(form) >= SHORTEST}
 
@@ -154,3 +159,16 @@ def _texts(value: Any) -> set[str]:
     elif not isinstance(value, list):
         return set()
     return set[str]().union(*map(_texts, cast(Iterable[Any], value)))
+
+
+def _in_base64(value: bytes) -> set[str]:
+    """The characters that this value alone decides, at each of the three places where it can begin
+    in a group of three bytes."""
+    if len(value) < _SHORTEST_ENCODED:
+        return set()
+    found: set[str] = set()
+    for before in range(3):
+        first, last = -(-before * 8 // 6), (before + len(value)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            found.add(encode(bytes(before) + value).decode()[first:last])
+    return found

@@ -237,6 +237,7 @@ class _LoadCommit:
         if not dedups:
             return self._write(load_frame.load_rows_as(fresh, load, columns.fields), columns.fields)
         load_frame.key_sql(load, columns.fields)
+        load_frame.refuse_lost_keys(fresh, load, columns.fields)
         shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=load_frame.ORDER)
         newest = load_frame.newest(shaped, load, columns.fields).drop(*load_frame.ORDER)
         if old is not None and not load.load.replaces:

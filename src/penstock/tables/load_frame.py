@@ -300,6 +300,27 @@ def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[s
     return [sql for sql in keys if sql]
 
 
+def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> None:
+    """Raises ``SchemaError`` (``schema.key_type``) where a key of ``rows`` of :func:`read_parts`
+    does not fit the type that the table's column has: NULL is no key (L9). They are scanned only
+    where the types differ."""
+    data = load_fields(load)[: len(load.schema.fields)]
+    casts = casts_between(data, target, load.evolution.type_change)
+    paths = {".".join(path) for path in load.primary_key}
+    lost = [(path, failed) for path, failed in _cast_failures(casts) if path in paths]
+    if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
+        return
+    raise SchemaError(
+        f"table {load.table.name}: its primary key {', '.join(path for path, _ in lost)} has"
+        " another type now, and the load has keys that the table's column cannot hold",
+        code="schema.key_type",
+        where=load.table.name,
+        stream=str(load.stream),
+        hint="`penstock state reset` gives this load up; then `penstock run --recreate` reads the"
+        " stream anew and gives the table the new type",
+    )
+
+
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
     """A SQL expression for a path of column names; None where ``fields`` lack it. A path that
     continues below a text column reads that column as JSON."""

@@ -234,7 +234,10 @@ class _Wave:
         from pyspark.sql import functions as F
 
         load, target = plan.load, plan.target
-        fresh = load_frame.load_rows_as(self._parts(load), load, target, keep=load_frame.ORDER)
+        parts = self._parts(load)
+        if load.mode is DestinationSyncMode.append_dedup:
+            load_frame.refuse_lost_keys(parts, load, target)
+        fresh = load_frame.load_rows_as(parts, load, target, keep=load_frame.ORDER)
         replaces, marker = load.load.replaces, plan.marker
         rows = self._table_rows(plan.folder, marker) if marker and not replaces else None
         old = None

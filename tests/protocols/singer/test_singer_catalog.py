@@ -281,14 +281,17 @@ def test_any_stream_can_be_read_anew_also_where_the_tap_insists():
     assert given_back(one)[()]["replication-method"] == "INCREMENTAL"
 
 
-def test_l6_a_tap_that_says_nothing_of_replication_decides_by_itself():
-    """It is told no method, unless the user names one."""
-    free = configured(stream(metadata({})))
+@pytest.mark.parametrize("root", [{}, {"table-key-properties": ["id"]}])
+def test_l6_a_tap_that_says_nothing_of_replication_decides_by_itself(root: Any):
+    """It is told no method, unless the user names one. A key says nothing of replication: with
+    singer-python's standard metadata every tap names it."""
+    free = configured(stream(metadata(root)))
+    assert free.sync_mode is SyncMode.incremental
     assert free.source_decides and "replication-method" not in given_back(free)[()]
     (back,) = selected_catalog([free])["streams"]
     assert "replication_method" not in back
     for wish in ({"sync_mode": "incremental"}, {"sync_mode": "full_refresh"}):
-        told = configured(stream(metadata({})), **wish)
+        told = configured(stream(metadata(root)), **wish)
         assert not told.source_decides and "replication-method" in given_back(told)[()]
 
 

@@ -129,7 +129,10 @@ def test_l6_a_state_splits_by_bookmarks_whose_stream_is_known_for_certain():
 
 
 def test_streams_that_start_anew_lose_their_bookmarks():
-    assert value(STATE.without([saved(BLOB)], [A, B]))["bookmarks"] == {}
+    assert value(STATE.without([saved(BLOB)], [A]))["bookmarks"] == {"b": {"v": 2}}
+    marks = '"bookmarks": {"db-a": 1, "b": 2}'
+    assert value(STATE.without([saved(f"{{{marks}}}")], [A, B])) == {"bookmarks": {}}
+    assert STATE.without([saved(BLOB)], [A, B]) == []  # what is shared speaks for nobody then
 
 
 def test_describe_shows_bookmarks_and_what_is_shared():

@@ -79,13 +79,16 @@ class Planner:
         self._prepared.passed.add(stream)
         self._store.remember(self._lease, Remembered(passed_over=frozenset([stream])))
 
-    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+    def version(self, stream: StreamId, version: int, *, goes_on: bool) -> tuple[int, bool]:
         known = self._store.remembered(self._lease.pipeline, [stream])
         visible = known.visible.get(stream, {})
         refreshed = {version: generation for generation, version in visible.items()}
         generation = {**refreshed, **known.versions.get(stream, {})}.get(version)
+        newest = known.newest_visible(stream)
+        if goes_on and generation is not None and generation < newest:
+            return newest, False
         if generation is not None:
-            return generation, generation != known.newest_visible(stream)
+            return generation, generation != newest
         generation = self._store.new_generation(self._lease, [stream])[stream]
         more = Remembered(
             versions={stream: {version: generation}},

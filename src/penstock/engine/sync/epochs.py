@@ -122,6 +122,10 @@ class Epochs:
         """Do the streams of the source share one state, saved or sealed?"""
         return is_shared([*self._progress.states(), *self._backlog.sealed_states()])
 
+    def goes_on(self, start: LaneStart, stream: StreamId, version: int) -> bool:
+        """Does a state that the lane's source was given go on with this version?"""
+        return self._states.goes_on(start.states, stream, version)
+
     def first_generation(self, stream: PlannedStream) -> int:
         """Of a stream that its source shows only while it is read."""
         if stream.configured.fills_generation:

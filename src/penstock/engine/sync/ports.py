@@ -33,9 +33,12 @@ class LaneRunner(Protocol):
 
 
 class StreamPlanner(Protocol):
-    def version(self, stream: StreamId, version: int) -> tuple[int, bool]:
+    def version(self, stream: StreamId, version: int, *, goes_on: bool) -> tuple[int, bool]:
         """The generation that a version of an incremental stream fills, and whether it does: not
-        where its rows are visible already, or no other version ever was."""
+        where its rows are visible already, or no other version ever was. ``goes_on``: the source
+        was given a state that goes on with this version. If another was seen since (an older state
+        was imported), its rows join the table.
+        """
         ...
 
     def pass_over(self, stream: StreamId) -> None:

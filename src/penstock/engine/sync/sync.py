@@ -188,7 +188,8 @@ class Sync:
                 self._planner.pass_over(ask.stream)
                 return None
             if ask.version is not None:
-                generation, fills = self._planner.version(ask.stream, ask.version)
+                goes_on = self._epochs.goes_on(start, ask.stream, ask.version)
+                generation, fills = self._planner.version(ask.stream, ask.version, goes_on=goes_on)
             stream = known
             if ask.json_schema is not None or ask.required is not None:
                 filling = fills or (known is not None and known.configured.fills_generation)

@@ -201,6 +201,11 @@ class AirbyteState:
         }
         return self.without(states, others - set(streams))
 
+    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
+        """Streams have no versions."""
+        del states, stream, version
+        return False
+
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []
         shared: Any = None

@@ -84,6 +84,11 @@ class RapidbyteState:
         del streams
         return list(states)
 
+    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
+        """Streams have no versions."""
+        del states, stream, version
+        return False
+
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         streams = [
             {

@@ -32,7 +32,7 @@ METHODS = {
     SyncMode.cdc: ReplicationMethod.log_based,
 }
 _MODES = {method.value: mode for mode, method in METHODS.items()}
-_DATABASE = ("schema-name", "database-name", "is-view", "row-count", "table-key-properties")
+_DATABASE = ("schema-name", "database-name", "is-view", "row-count")
 _DEPTH = 64
 
 

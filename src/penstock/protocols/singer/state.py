@@ -102,13 +102,25 @@ class SingerState:
             return []
         gone = frozenset(s.name for s in streams)
         owners = _Owners(self._names, streams)
-        return [_without(s, gone, owners) for s in states]
+        kept = [_without(s, gone, owners) for s in states]
+        return [s for s in kept if not (owners.all_in(gone) and _speaks_for_none(s))]
 
     def within(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
         del streams
         return list(states)
+
+    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
+        """As PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
+        (``activate_versions``)."""
+        owners = _Owners(self._names, (stream,))
+        return any(
+            stream.name in owners.of(name)
+            and version == (_version(mark) if part == "bookmarks" else mark)
+            for state in states[-1:]
+            for part, name, mark in _by_stream(exact(state.blob))
+        )
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         """``shared``: everything beside the bookmarks, the whole blob where it has none."""
@@ -151,6 +163,10 @@ class _Owners:
         found = self._own.get(name) or self._others.get(name)
         return found or self._folded.get(name.casefold(), frozenset())
 
+    def all_in(self, gone: frozenset[str]) -> bool:
+        """No other stream is known."""
+        return self._own.keys() <= gone
+
 
 def _add(known: dict[str, frozenset[str]], name: str, stream: str) -> None:
     known[name] = known.get(name, frozenset()) | {stream}
@@ -158,11 +174,27 @@ def _add(known: dict[str, frozenset[str]], name: str, stream: str) -> None:
 
 def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
     """(part, name, mark) of everything that a state keeps by stream."""
-    for part in _BY_STREAM:
+    for part in _BY_STREAM if isinstance(value, dict) else ():
         marks = value.get(part)
         if isinstance(marks, dict):
             for name, mark in cast(dict[str, Any], marks).items():
                 yield part, name, mark
+
+
+def _speaks_for_none(state: SavedState) -> bool:
+    """It holds nothing by stream, and something beside that: a position of them all."""
+    value = exact(state.blob)
+    marked = any(_says(mark) for *_, mark in _by_stream(value))
+    return isinstance(value, dict) and not marked and _says_beside(cast(dict[str, Any], value))
+
+
+def _says_beside(state: dict[str, Any]) -> bool:
+    bare = {k: v for k, v in state.items() if not isinstance(v, dict) or k not in _BY_STREAM}
+    return any(_says(v) for k, v in bare.items() if not k.startswith(_POINTER))
+
+
+def _version(mark: Any) -> Any:
+    return cast(dict[str, Any], mark).get("version") if isinstance(mark, dict) else None
 
 
 def _says(value: Any) -> bool:
@@ -173,8 +205,7 @@ def _splits(value: Any, gone: frozenset[str], owners: _Owners) -> bool:
     if not isinstance(value, dict):
         return not _says(value)
     state = cast(dict[str, Any], value)
-    bare = {k: v for k, v in state.items() if not isinstance(v, dict) or k not in _BY_STREAM}
-    unknown = any(_says(v) for k, v in bare.items() if not k.startswith(_POINTER))
+    unknown = _says_beside(state)
     marked: set[str] = set()
     for part, name, mark in _by_stream(state):
         whose = owners.of(name)
