@@ -305,7 +305,7 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     does not fit the type that the table's column has: NULL is no key (L9). They are scanned only
     where the types differ."""
     data = load_fields(load)[: len(load.schema.fields)]
-    casts = casts_between(data, target, load.evolution.type_change)
+    casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = {".".join(path) for path in load.primary_key}
     lost = [(path, failed) for path, failed in _cast_failures(casts) if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
