@@ -24,7 +24,7 @@ from penstock.spark import session
 from penstock.tables.contract import SessionNeeds
 scratch, conf = Path(sys.argv[1]), json.loads(sys.argv[2])
 spark = session.open_session(SessionNeeds(), scratch_dir=scratch, cores=2, conf=conf)
-submit = on_spark(spark, scratch / "mailbox")
+submit = on_spark(spark, scratch / "mailbox", True)
 job = json.dumps({"config": {"password": "correct-horse-battery"}}).encode()
 try:
     submit("penstock.engine.worker.lane", job)

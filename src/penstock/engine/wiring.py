@@ -26,6 +26,7 @@ from penstock.engine.run_monitor import RunMonitor
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
 from penstock.engine.sync.sync import Sync
+from penstock.spark.session import choose_master, is_cluster
 from penstock.tables.contract import Deletes, TableFormat, TablePolicy
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class Assembly:
         if queries is not None:
             streams = queries.settle_all(prepared.plan.streams)
             prepared.plan = msgspec.structs.replace(prepared.plan, streams=streams)
-        submit = here if spark is None else on_spark(spark, self._mailbox.folder)
+        local = not is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1))
+        submit = here if spark is None else on_spark(spark, self._mailbox.folder, local)
         jobs = LaneJobs(prepared, self._mailbox, limit=self._limit, dry=spark is None)
         return Sync(
             sync_plan(prepared),

@@ -73,7 +73,7 @@ def test_what_spark_is_given_holds_no_password(
     monkeypatch.setattr(functions, "udf", udf)
     spark: Any = _Frame()
     with pytest.raises(RuntimeError):
-        spark_job.on_spark(spark, tmp_path)("some.module", JOB)
+        spark_job.on_spark(spark, tmp_path, True)("some.module", JOB)
     assert shipped and b"some.module" in shipped[0]
     assert b"horse" not in shipped[0]
     assert list(tmp_path.iterdir()) == []

@@ -2,14 +2,17 @@
 
 Never work after a fork: the Python worker that calls this was forked by Spark's daemon, and neither
 DuckDB nor wasmtime survives that. So a fresh interpreter does everything. It must stay light:
-standard library and msgspec only. Neighbours: ``engine.channel.spark_job`` ships the call;
-``engine.worker.lane`` and ``engine.worker.feeder`` are the processes.
+standard library and msgspec only. On one machine the process gets the driver's environment, which
+comes with the job: the JVM and its Python workers may have been there before this run.
+Neighbours: ``engine.channel.spark_job`` ships the call; ``engine.worker.lane`` and
+``engine.worker.feeder`` are the processes.
 """
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,11 +20,26 @@ from penstock.errors import Defect, LogError
 from penstock.model.variables import OF_SPARK
 
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
+_OF_SPARK = tuple(map(str.encode, OF_SPARK))
 
 
-def supervise(module: str, job: bytes) -> bytes:
+Environment = Mapping[bytes, bytes]
+
+
+def packed(job: bytes, environ: Environment | None) -> bytes:
+    """A job with the environment of its process; None: that of whoever starts it."""
+    return msgspec.msgpack.encode((job, None if environ is None else dict(environ)))
+
+
+def supervise_packed(module: str, content: bytes) -> bytes:
+    """:func:`supervise` what :func:`packed` made."""
+    job, environ = msgspec.msgpack.decode(content, type=tuple[bytes, dict[bytes, bytes] | None])
+    return supervise(module, job, environ)
+
+
+def supervise(module: str, job: bytes, environ: Environment | None = None) -> bytes:
     """Run one process of ours: ``module`` reads ``job`` (``LaneJob``, ``PushJob``) as JSON and
-    answers with a result as JSON.
+    answers with a result as JSON. ``environ``: see :func:`packed`.
 
     Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` when the process
     ended without a result; both make the Spark task fail, and the driver open a new epoch. The
@@ -32,7 +50,7 @@ def supervise(module: str, job: bytes) -> bytes:
         stdout=subprocess.PIPE,
         start_new_session=True,
         cwd="/",
-        env=_environment(),
+        env=_environment(os.environb if environ is None else environ),
     )
     try:
         if child.stdin is None or child.stdout is None:
@@ -54,12 +72,13 @@ def supervise(module: str, job: bytes) -> bytes:
     return result
 
 
-def _environment() -> dict[str, str]:
+def _environment(given: Environment) -> dict[bytes, bytes]:
     """Without Spark's own variables, and with the folder of this package importable as here."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(OF_SPARK)}
+    kept = {k: v for k, v in given.items() if not k.startswith(_OF_SPARK)}
     paths = [p for p in sys.path if p and os.path.isdir(os.path.join(p, "penstock"))]
     if paths:
-        kept["PYTHONPATH"] = os.pathsep.join(paths)
+        kept[b"PYTHONPATH"] = os.fsencode(os.pathsep.join(paths))
+    kept[b"PYTHONSAFEPATH"] = b"1"
     return kept
 
 

@@ -7,12 +7,13 @@ The job itself, which holds passwords, goes beside Spark (``engine.channel.job_f
 Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.engine.channel.child_process import supervise
+from penstock.engine.channel.child_process import packed, supervise
 from penstock.engine.channel.job_file import put_job, remove_job
 from penstock.engine.log.log import storage
 from penstock.errors import Defect, PenstockError
@@ -27,9 +28,10 @@ Submit = Callable[[str, bytes], bytes]
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 
 
-def on_spark(spark: "SparkSession", folder: Path) -> Submit:
-    """``folder``: the run's in the log, which every worker reaches. Raises why Java died, where a
-    task was lost with it."""
+def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
+    """``folder``: the run's in the log, which every worker reaches. ``local``: workers are of this
+    machine, and the process gets our environment. Raises why Java died, where a task was lost with
+    it."""
 
     def submit(module: str, job: bytes) -> bytes:
         from pyspark.errors import PySparkException
@@ -38,13 +40,13 @@ def on_spark(spark: "SparkSession", folder: Path) -> Submit:
         from penstock.spark.session import java_death
 
         with storage(folder, "write to"):
-            path, pad, mac = key = put_job(folder, job)
+            path, pad, mac = key = put_job(folder, packed(job, os.environb if local else None))
 
         def task(_: int) -> str:
-            from penstock.engine.channel.child_process import supervise
+            from penstock.engine.channel.child_process import supervise_packed
             from penstock.engine.channel.job_file import JobKey, take_job
 
-            return supervise(module, take_job(JobKey(path, pad, mac))).decode()
+            return supervise_packed(module, take_job(JobKey(path, pad, mac))).decode()
 
         try:
             shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
