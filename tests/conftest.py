@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 # Half the processor time of every Java that a test starts: none lives long enough to be tuned.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# A Spark that stays is for those tests that ask for it.
+os.environ["PENSTOCK_DAEMON"] = "0"
+
 
 @pytest.fixture(scope="session")
 def shared_spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":

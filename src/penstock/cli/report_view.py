@@ -31,7 +31,7 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
     mark, colour = _MARKS.get(told["status"], ("✗", "red"))
     yield Text.assemble((f"{mark} {told['status']}", colour), _outcome(told, streams))
     if told.get("time"):
-        yield f"  time      {_time(told['time'], told['seconds'])}"
+        yield f"  time      {_time(told['time'], told['seconds'], told.get('start'))}"
     for stream in streams:
         if stream.get("error"):
             said = without_trace(stream["error"]["message"])
@@ -100,12 +100,12 @@ def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _time(spent: dict[str, float], total: float) -> str:
+def _time(spent: dict[str, float], total: float, start: str | None) -> str:
     """Where it went. Loads may overlap with the extract; ``other`` is what no phase covers: asking
     the connector, planning, Spark's own preparations."""
     parts = [
         ("install", spent["install"], ""),
-        ("start-up", spent["start"], ""),
+        ("start-up", spent["start"], f" ({start})" if start else ""),
         (
             "extract",
             spent["extract"],

@@ -134,6 +134,10 @@ def run(
     building: arguments.Building = arguments.BUILDING,
     reading: arguments.Reading = arguments.READING,
     yes: Yes = False,
+    no_daemon: Annotated[
+        bool,
+        typer.Option("--no-daemon", help="Start a Spark of this run's own, which ends with it."),
+    ] = False,
 ) -> int:  # fmt: skip
     """One sync: from a source to a destination. Run again, it brings only what is new."""
     wanted = _pipeline(
@@ -154,6 +158,7 @@ def run(
             full_refresh=full_refresh,
             refresh=refresh,
             recreate=recreate,
+            daemon=False if no_daemon else None,
         )
     surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:

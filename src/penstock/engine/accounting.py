@@ -6,7 +6,7 @@ read again). Neighbours: ``engine.sync.sync`` tells, ``engine.run`` adds what li
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.endpoints import Destination
@@ -33,6 +33,7 @@ class Accounting:
         self.time = TimeSpent()
         self.notes: list[str] = []
         self.metrics: list[dict[str, Any]] = []
+        self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
         self.at_least_once = False  # whatever goes to a destination connector
         self.drifted = False  # the source sent fields that its catalog does not have
@@ -218,6 +219,7 @@ class Accounting:
                 jvm_peak_bytes=jvm_peak_bytes,
             ),
             notes=self.notes,
+            start=self.start,
             metrics=self.metrics,
             expected_rows=self._expected_of_all.rows,
             expected_bytes=self._expected_of_all.bytes,

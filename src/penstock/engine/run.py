@@ -101,18 +101,22 @@ def run_pipeline(
     full_refresh: bool = False,
     refresh: bool = False,
     recreate: bool = False,
+    daemon: bool | None = None,
 ) -> Report:
     """One sync. Raises ``PenstockError`` for what is wrong before it begins (configuration, a
     locked pipeline, a source that does not answer); what happens later is in the report.
     ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the source is asked
     for its streams, also where it was within the last day. ``recreate``: as ``full_refresh``, and
-    the first load of each stream replaces what its table holds."""
+    the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
+    been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides)."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
         stack.callback(_cancel.clear)
         dry = dry_run or limit is not None
-        run = Run(pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh)
+        run = Run(
+            pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon
+        )
         return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
 
 
@@ -159,8 +163,9 @@ class Run:
         limit: int | None,
         served: Served | None = None,
         refresh: bool = False,
+        daemon: bool | None = None,
     ) -> None:
-        self._refresh = refresh
+        self._refresh, self._daemon = refresh, daemon
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
@@ -412,7 +417,8 @@ class Run:
         return run_log
 
     def _open_session(self, stack: ExitStack, prepared: Prepared, pulse: Pulse) -> "SparkSession":
-        from penstock.spark.session import close_session, open_session
+        from penstock.spark.session import close_session, how_started, open_session
+        from penstock.spark.warm import wanted
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
@@ -424,9 +430,11 @@ class Run:
             conf=self._pipeline.spark.conf,
             lanes=prepared.plan.lanes,
             scratch_dir=self._folder,
+            stays_with=self._home.path if wanted(self._daemon) else None,
             check=pulse.check,
         )
         stack.callback(close_session, spark)
+        self._accounting.start = how_started()
         self._accounting.time.start += round(time.monotonic() - began, 3)
         return spark
 

@@ -62,8 +62,9 @@ class PeakMemory(msgspec.Struct, kw_only=True):
 
 class Report(msgspec.Struct, kw_only=True):
     """The report of one run. ``metrics``: the connectors' own metrics, ``{"stream", "series"}``
-    each. ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together;
-    None: it gave none."""
+    each. ``start``: was Spark's JVM there already (``warm``)? None: there was none of ours.
+    ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together; None: it
+    gave none."""
 
     run: str
     pipeline: str
@@ -76,6 +77,7 @@ class Report(msgspec.Struct, kw_only=True):
     time: TimeSpent
     memory: PeakMemory
     notes: list[str]
+    start: Literal["warm", "cold"] | None = None
     metrics: list[dict[str, Any]] = []
     expected_rows: int | None = None
     expected_bytes: int | None = None

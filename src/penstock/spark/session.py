@@ -8,7 +8,8 @@ Decided for every session: UTC, ANSI SQL, names without regard to case (so is De
 are cleaned to differ in more than case), timestamps in microseconds and the proleptic Gregorian
 calendar in Parquet, no UI.
 
-Java maps Spark's classes from an archive where one was made (``class_archive``).
+Java maps Spark's classes from an archive where one was made (``class_archive``). A local JVM may
+stay for the next run (``lent_session``).
 """
 
 import atexit
@@ -19,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import platformdirs
 
@@ -105,6 +106,7 @@ def open_session(
     lanes: int = 1,
     scratch_dir: Path,
     cache_dir: Path | None = None,
+    stays_with: Path | None = None,
     check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
     """Open the process's session, or share the one that is open on the same master with these jars
@@ -112,7 +114,8 @@ def open_session(
 
     ``scratch_dir`` takes the log (``spark.log``) and Spark's temporary files; ``cache_dir``
     (default: the user's cache folder) what later starts use again. Every opening wants one
-    :func:`close_session`; what is open at exit is closed then.
+    :func:`close_session`; what is open at exit is closed then. ``stays_with``: a local JVM may be
+    one that an earlier run left, and is left for the next one, as long as this folder is there.
     ``check`` is called all along, and may raise: what it started is ended then.
     Raises ``ConfigError``, ``DestinationError`` (jars that Maven does not give).
     """
@@ -131,7 +134,7 @@ def open_session(
         if chosen.startswith("sc://"):
             spark, jvm = _connect(chosen, conf or {}), None
         else:
-            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, check)
+            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, stays_with, check)
         _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
         atexit.register(_close_now)
         return spark
@@ -169,11 +172,12 @@ def _start(
     conf: Mapping[str, str],
     scratch: Path,
     cache: Path,
+    stays_with: Path | None,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, Jvm]":
     from pyspark.sql import SparkSession
 
-    from penstock.spark.jvm import start_jvm
+    from penstock.spark.jvm import LOG, start_jvm
 
     java = find_java()
     found = find_jars(needs.packages, cache)
@@ -189,6 +193,21 @@ def _start(
         options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
         archive=tuple(use_options(java, found.files, cache)),
     )
+    if stays_with is not None and not found.missing and master.startswith("local"):
+        from penstock.spark.lent_session import Place, borrow
+
+        lent = borrow(
+            lambda scratch, *more: _merge(base_conf(master, scratch), *more),
+            needs.conf,
+            conf,
+            java,
+            wanted,
+            lambda given: _environment(java, master, given),
+            Place(cache=cache, log=scratch / LOG, stays_with=stays_with),
+            check,
+        )
+        if lent is not None:
+            return lent
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
     jvm = start_jvm(merged, _environment(java, master), wanted, scratch, timeout, check)
     stopped: list[PenstockError] = []
@@ -287,12 +306,15 @@ def _is_loopback(master: str) -> bool:
     return master.startswith(("local", f"spark://{_LOOPBACK}:", "spark://localhost:"))
 
 
-def _environment(java: JavaHome, master: str) -> dict[str, str]:
+def _environment(
+    java: JavaHome, master: str, given: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """The JVM's environment. ``PYSPARK_PYTHON`` must be ours before the JVM starts: workers are
     ``python3`` from PATH otherwise. On a cluster the user may name another."""
     if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    environ = {**os.environ, "JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1"}
+    own = {"JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1"}
+    environ = {**given, **own, "PYSPARK_PYTHON": os.environ["PYSPARK_PYTHON"]}
     if _is_loopback(master):
         environ["SPARK_LOCAL_IP"] = _LOOPBACK
     return environ
@@ -315,6 +337,17 @@ def java_death(seconds: float = 0.0) -> PenstockError | None:
     wait for its end, where a failure looks like it."""
     jvm = _current.jvm if _current is not None else None
     return None if jvm is None else jvm.death(seconds)
+
+
+def how_started() -> Literal["warm", "cold"] | None:
+    """Did the open session find a JVM that ran already? None: there is none of ours."""
+    from penstock.spark.warm import Lease
+
+    jvm = _current.jvm if _current is not None else None
+    if jvm is None:
+        return None
+    lease = jvm.process
+    return "warm" if isinstance(lease, Lease) and not lease.first else "cold"
 
 
 def jvm_peak_bytes() -> int:

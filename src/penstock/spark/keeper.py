@@ -1,0 +1,302 @@
+"""Keeps one JVM for the runs that come: ``python -m penstock.spark.keeper FOLDER``.
+
+The process starts the JVM, lends it to one run at a time and ends it. Who wants something connects
+to the socket in FOLDER and says one line of JSON:
+
+- ``start`` (on our stdin, which is the first run's connection): the JVM's command and the bounds;
+- ``lease``: where the gateway is, or that another run has the JVM (``busy``);
+- ``status``, ``stop``: for ``penstock spark``.
+
+A connection that was given the JVM is the lease. ``release`` on it gives the JVM back; its end
+without that (the run was killed, or could not stop its jobs) ends the JVM at once, so that nothing
+of a run outlives it. So do: nobody wants it for ``idle`` seconds, a watched folder is gone, memory
+is short while it is idle, ``stop``, so many runs. One keeper a folder, by a lock.
+
+Another user gets nothing: the folder is the user's alone, and the kernel says who connects. Our
+environment is the JVM's; a run's own comes with its jobs. Standard library only. Not here: which
+folder, what is in a command (``warm``).
+"""
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.files import private
+from penstock.runtimes.machine import available_bytes
+from penstock.spark.gateway import Address, address, spawn
+
+SOCKET, LOCK, LOG, OWN_LOG = "socket", "lock", "spark.log", "keeper.log"
+MOST_RUNS = 200  # of one JVM: whatever leaks in it has an end
+LINE_BYTES = 1 << 22
+_TICK_SECONDS, _START_TICK_SECONDS = 1.0, 0.03
+_LINE_SECONDS = 2.0  # for one who connected to say what it wants
+_START_SECONDS = 300.0
+_END_SECONDS = 10.0
+
+
+def say(peer: socket.socket, told: dict[str, Any]) -> None:
+    """One line. Raises ``OSError``."""
+    peer.sendall(json.dumps(told).encode() + b"\n")
+
+
+def hear(peer: socket.socket) -> dict[str, Any] | None:
+    """The next line; None at the end, or where it is none. Raises ``OSError``, also for one that
+    does not come in the socket's time."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = peer.recv(1 << 16)
+        if not piece or len(line) > LINE_BYTES:
+            return None
+        line += piece
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def same_user(peer: socket.socket) -> bool:
+    """The kernel's word; where it has none (macOS) the folder's mode must do."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", told)[1] == os.geteuid()
+
+
+def lock(folder: Path) -> int | None:
+    """The one lock of ``folder``, held as long as it is open; None: another keeper has it."""
+    for _ in range(5):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        with suppress(OSError):  # a keeper that ended meanwhile took the folder along
+            if os.path.samestat(os.fstat(handle), os.stat(folder / LOCK)):
+                return handle
+        os.close(handle)
+    return None
+
+
+class Keeper:
+    """One JVM's life; :meth:`run` once. ``wanted``: what the first run asked for."""
+
+    def __init__(self, folder: Path, first: socket.socket, wanted: dict[str, Any]) -> None:
+        self._folder, self._wanted = folder, wanted
+        self._lease: socket.socket | None = first
+        self._since = time.monotonic()  # it became idle, or busy
+        self._runs, self._leaving = 0, False
+        self._ready: Address | None = None
+        self._identity = os.stat(folder)
+        self._listener = socket.socket(socket.AF_UNIX)
+        with suppress(FileNotFoundError):
+            os.unlink(folder / SOCKET)
+        os.chdir(folder)  # a socket's path is short
+        mask = os.umask(0o177)
+        self._listener.bind(SOCKET)
+        os.umask(mask)
+        self._listener.listen(16)
+        self._woken, self._wake = os.pipe()
+        self._answer = Path(str(wanted["answer"]))
+        self._jvm = spawn(wanted["command"], os.environ, folder, folder / LOG)
+        threading.Thread(target=self._await_death, daemon=True).start()
+
+    def run(self) -> None:
+        try:
+            while self._goes_on():
+                self._step()
+        finally:
+            self._end()
+
+    def _await_death(self) -> None:
+        self._jvm.wait()
+        os.write(self._wake, b"x")
+
+    # -- one step
+
+    def _goes_on(self) -> bool:
+        if (code := self._jvm.poll()) is not None:
+            if self._lease is not None:
+                with suppress(OSError):
+                    say(self._lease, {"died": code})
+            return False
+        if self._ready is None:
+            return time.monotonic() - self._since < _START_SECONDS and not self._leaving
+        return self._lease is not None or not self._may_go()
+
+    def _may_go(self) -> bool:
+        """Is it of no more use, now that it is idle?"""
+        return (
+            self._leaving
+            or self._runs >= MOST_RUNS
+            or time.monotonic() - self._since > float(self._wanted["idle"])
+            or available_bytes() < int(self._wanted["memory"])
+            or not all(os.path.isdir(p) for p in self._wanted["watched"])
+            or not self._in_place()
+        )
+
+    def _in_place(self) -> bool:
+        with suppress(OSError):
+            return os.path.samestat(self._identity, os.stat(self._folder))
+        return False
+
+    def _step(self) -> None:
+        lease = [] if self._lease is None else [self._lease]
+        tick = _START_TICK_SECONDS if self._ready is None else _TICK_SECONDS
+        ready, _, _ = select.select([*lease, self._woken, self._listener], [], [], tick)
+        if self._ready is None and (found := address(self._answer)) is not None:
+            self._ready = found
+            self._grant()
+        if self._lease is not None and self._lease in ready:
+            self._hear_lease(self._lease)
+        if self._listener in ready:
+            self._admit()
+
+    def _grant(self) -> None:
+        """To whom has the lease."""
+        if self._lease is None or self._ready is None:
+            return
+        told = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._jvm.pid}
+        with suppress(OSError):  # its end is seen by the next step
+            say(self._lease, {"lease": told})
+
+    def _hear_lease(self, lease: socket.socket) -> None:
+        told = None
+        with suppress(OSError):
+            told = hear(lease)
+        lease.close()
+        self._lease, self._since = None, time.monotonic()
+        self._runs += 1
+        if told is None or not told.get("release"):
+            self._leaving = True
+            self._jvm.kill()
+        else:
+            self._forget_log()
+
+    def _forget_log(self) -> None:
+        """What Java printed is the last run's, which has copied it."""
+        with suppress(OSError):
+            os.truncate(self._folder / LOG, 0)
+
+    # -- those who connect
+
+    def _admit(self) -> None:
+        with suppress(OSError):
+            peer, _ = self._listener.accept()
+            peer.settimeout(_LINE_SECONDS)
+            kept = False
+            try:
+                if same_user(peer):
+                    kept = self._serve(peer, hear(peer) or {})
+            finally:
+                if not kept:
+                    peer.close()
+
+    def _serve(self, peer: socket.socket, told: dict[str, Any]) -> bool:
+        """Is the connection a lease now?"""
+        match told.get("ask"):
+            case "lease":
+                if self._lease is not None or self._leaving or self._jvm.poll() is not None:
+                    say(peer, {"busy": True})
+                    return False
+                self._forget_log()
+                self._lease, self._since = peer, time.monotonic()
+                self._grant()
+                return True
+            case "status":
+                say(peer, self._status())
+            case "stop":
+                told = self._status()
+                self._leaving = True
+                say(peer, told)
+            case _:
+                pass
+        return False
+
+    def _status(self) -> dict[str, Any]:
+        state = "starting" if self._ready is None else "busy" if self._lease else "idle"
+        if self._leaving and self._lease is None:
+            state = "ending"
+        since = round(time.monotonic() - self._since, 1)
+        return {
+            **self._wanted["about"],
+            "state": state,
+            "pid": self._jvm.pid,
+            "keeper": os.getpid(),
+            "runs": self._runs,
+            "seconds": since,
+            "idle_seconds": float(self._wanted["idle"]),
+            "memory_bytes": _resident(self._jvm.pid),
+        }
+
+    # -- the end
+
+    def _end(self) -> None:
+        self._listener.close()
+        with suppress(OSError):
+            os.unlink(self._folder / SOCKET)
+        if self._lease is not None:
+            self._lease.close()
+        if self._jvm.stdin is not None:
+            with suppress(OSError):
+                self._jvm.stdin.close()
+        try:
+            self._jvm.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._jvm.kill()
+            self._jvm.wait()
+        if self._in_place():
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError, IndexError, ValueError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise SystemExit(0)
+
+
+def main(folder: Path) -> int:
+    """Until the JVM is of no more use."""
+    first = socket.socket(fileno=os.dup(0))
+    held = lock(folder)
+    if held is None:
+        say(first, {"busy": True})
+        return 0
+    with private(folder / OWN_LOG, "ab") as log:  # a trace of ours must not be lost
+        os.dup2(log.fileno(), 2)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _ended)
+    first.settimeout(_LINE_SECONDS)
+    wanted = hear(first)
+    if wanted is None or wanted.get("ask") != "start":
+        return 1
+    Keeper(folder, first, wanted).run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

@@ -1,0 +1,169 @@
+"""A session of a JVM that stays: whether a run may have one, and what it is configured with.
+
+What a JVM is started with is the same for all its runs and part of its key: our settings, a
+format's, memory, Java's options, an environment without anything of one run's. The SQL settings of
+a pipeline file go to the run's own session. A run that asks for more (jars, catalogs, credentials
+for Hadoop, Spark's own configuration files or variables) has a JVM of its own. Neighbours:
+``session`` opens it, ``warm`` finds the JVM, ``warm_jvm`` has the session.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from penstock.errors import Defect, PenstockError
+from penstock.runtimes.env import clean_environment
+from penstock.spark import warm
+from penstock.spark.java import JavaHome
+from penstock.spark.java_command import Wanted, spark_home
+from penstock.spark.jvm import prepared
+from penstock.spark.warm_jvm import WarmJvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_SECONDS = 120.0
+ATTACH_SECONDS = 60.0  # a new JVM makes its Spark context in it
+_AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
+             "spark.memory.storageFraction")  # fmt: skip
+_OF_ALL_SESSIONS = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.hive.",
+                    "spark.sql.warehouse.", "spark.sql.artifact.")  # fmt: skip
+_FOR_MANY = {
+    "spark.python.worker.reuse": "false",  # nothing of a task stays for another run's
+    # a session's Python workers would be forked by a process of their own, which stays
+    "spark.sql.artifact.isolation.enabled": "false",
+    # as PySpark sets them where it makes the context
+    "spark.rdd.compress": "True",
+    "spark.serializer.objectStreamReset": "100",
+}
+_GIVES_MEMORY_BACK = "-XX:G1PeriodicGCInterval=30000"  # while it is idle; milliseconds
+_JAVA_READS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "LD_LIBRARY_PATH",
+               "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME")  # fmt: skip
+_STEERS = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "HIVE_")
+_HARMLESS = ("SPARK_HOME", "HADOOP_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON",
+             "SPARK_LOCAL_IP", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")  # fmt: skip
+
+
+class Settings(Protocol):
+    def __call__(self, scratch: Path, *more: Mapping[str, str]) -> dict[str, str]:
+        """Ours for a JVM whose temporary files go to ``scratch``, with ``more`` over them."""
+        ...
+
+
+class Place(NamedTuple):
+    """``log``: the run's, of what Java prints. ``stays_with``: the JVM ends with this folder."""
+
+    cache: Path
+    log: Path
+    stays_with: Path
+
+
+def borrow(
+    settings: Settings,
+    format_conf: Mapping[str, str],
+    conf: Mapping[str, str],
+    java: JavaHome,
+    wanted: Wanted,
+    environment: Callable[[Mapping[str, str]], dict[str, str]],
+    place: Place,
+    check: Callable[[], None],
+) -> "tuple[SparkSession, WarmJvm] | None":
+    """A session, with ``conf`` of the pipeline file. None: the run must have a JVM of its own.
+    ``check`` is called meanwhile, and may raise."""
+    at_start = {name: value for name, value in conf.items() if name in _AT_START}
+    later = {name: value for name, value in conf.items() if name not in at_start}
+    if not all(map(_can_be_set, later)) or any(map(_steers_spark, os.environ)):
+        return None
+    if (spark_home() / "conf").is_dir():
+        return None
+    environ = environment(_kept_environment())
+    wanted = msgspec.structs.replace(wanted, options=(*wanted.options, _GIVES_MEMORY_BACK))
+
+    def at(folder: Path) -> dict[str, str]:
+        return settings(folder, _FOR_MANY, format_conf, at_start)
+
+    @contextmanager
+    def start(folder: Path) -> Generator[warm.Start]:
+        with prepared(at(folder), environ, wanted, folder) as how:
+            yield warm.Start(how.command, how.environ, how.answer)
+
+    root = warm.folder_of_all(place.cache)
+    conf_at_start = at(Path())
+    key = warm.key_of(
+        root,
+        {
+            "java": (java.home, java.version),
+            "spark": (spark_home(), metadata.version("pyspark")),
+            "python": (sys.executable, sys.version),
+            "jars": wanted.jars,
+            "options": wanted.options,
+            "conf": conf_at_start,
+            "environ": {k: v for k, v in environ.items() if k != "PATH"},
+        },
+    )
+    if key is None:
+        return None
+    about = {
+        "master": conf_at_start["spark.master"],
+        "java": java.version,
+        "jars": [p.name for p in wanted.jars],
+    }
+    terms = warm.terms(place.stays_with, about)
+    lease = warm.lease(root, key, start, terms, check, START_SECONDS)
+    return None if lease is None else _opened(WarmJvm(lease, place.log), later, check)
+
+
+def _opened(
+    jvm: WarmJvm, conf: Mapping[str, str], check: Callable[[], None]
+) -> "tuple[SparkSession, WarmJvm] | None":
+    stopped: list[PenstockError] = []
+    spark: SparkSession | None = None
+    try:
+        with jvm.killed_when(_within(ATTACH_SECONDS, check), stopped):
+            spark = jvm.attach()
+            if fits := all(map(spark.conf.isModifiable, conf)):
+                for name, value in conf.items():
+                    spark.conf.set(name, value)
+    except Exception:  # whatever PySpark and py4j raise: a JVM of our own is started
+        jvm.process.kill()
+        fits = False
+    if spark is not None and fits and not stopped:
+        return spark, jvm
+    jvm.end(lambda: None)
+    check()  # where the user stopped it, none is
+    return None
+
+
+def _within(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
+    deadline = time.monotonic() + seconds
+
+    def checked() -> None:
+        check()
+        if time.monotonic() > deadline:
+            raise Defect("a JVM that stayed does not answer")
+
+    return checked
+
+
+def _can_be_set(name: str) -> bool:
+    """Might it be a setting of a running session? Spark itself is asked later."""
+    return name.startswith("spark.sql.") and not name.startswith(_OF_ALL_SESSIONS)
+
+
+def _steers_spark(variable: str) -> bool:
+    """Does Spark or Hadoop read it at the start, beside what we give?"""
+    return variable.startswith(_STEERS) and variable not in _HARMLESS
+
+
+def _kept_environment() -> dict[str, str]:
+    """What a JVM that stays has of the environment of the run that started it: nothing that is of
+    one run alone."""
+    known = {n: os.environ[n] for n in _JAVA_READS if n in os.environ}
+    return clean_environment(known, allowed=())

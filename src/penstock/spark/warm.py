@@ -1,0 +1,350 @@
+"""Finds the JVM that an earlier run left for this one, or has a keeper start it, and has its lease.
+
+Found by a key of all that a running JVM cannot change: Java, Spark, jars, settings of its start,
+its environment, versions, and what processes inherit (limits, umask, namespaces). No answer within
+a bound, another run that has it, or anything odd: None, and the run starts a JVM of its own.
+``PENSTOCK_DAEMON`` turns it on and off. Not here: the keeper's side (``keeper``, which says the
+messages), the session (``warm_jvm``).
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import resource
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import platformdirs
+
+import penstock
+from penstock.errors import ConfigError
+from penstock.files import write_new
+from penstock.runtimes.machine import available_bytes
+from penstock.runtimes.trusted_folders import unsafe
+from penstock.spark.gateway import Address
+from penstock.spark.keeper import LOG, SOCKET, hear, same_user, say
+
+VARIABLE = "PENSTOCK_DAEMON"
+IDLE_VARIABLE = "PENSTOCK_DAEMON_IDLE"
+MEMORY_VARIABLE = "PENSTOCK_DAEMON_MEMORY"
+IDLE_SECONDS = 900.0
+LEFT_FREE_BYTES = 512 << 20
+_ANSWER_SECONDS = 3.0
+_OTHERS_KEPT = 1  # JVMs beside a new one, which cost 0.5 to 2 GB each
+_ROOM_FOR_TWO = 3 << 30
+_SECRET = "secret"
+_NO = ("", "0", "false", "no", "off")
+_started: list["subprocess.Popen[bytes]"] = []
+
+
+class Start(NamedTuple):
+    """What a keeper needs. ``environ`` is its own too."""
+
+    command: list[str]
+    environ: dict[str, str]
+    answer: Path
+
+
+class Terms(NamedTuple):
+    """When a keeper ends by itself, and what it says of itself. ``watched``: it ends with these."""
+
+    watched: tuple[Path, ...]
+    about: dict[str, Any]
+    idle: float
+    memory: int
+
+
+class Lease:
+    """A JVM that is this run's until :meth:`release`; a process in the way of ``subprocess``.
+    ``first``: it was started for this run. ``log``: what Java prints, open, since its file goes
+    with a JVM that dies."""
+
+    def __init__(
+        self, connection: socket.socket, told: Mapping[str, Any], log: IO[bytes], *, first: bool
+    ) -> None:
+        self.address = Address(int(told["port"]), str(told["secret"]))
+        self.pid = int(told["pid"])
+        self.log, self.first = log, first
+        self._connection: socket.socket | None = connection
+        self._code: int | None = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended or was given up."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("java", timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        """Give it up: its keeper ends it at once."""
+        with self._lock:
+            self._close(-signal.SIGKILL)
+
+    def release(self) -> None:
+        """Give it back for the next run."""
+        with self._lock:
+            if self._connection is not None:
+                with suppress(OSError):
+                    say(self._connection, {"release": True})
+            self._close(0)
+
+    def _look(self, seconds: float | None) -> int | None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._lock:
+                if self._connection is None:
+                    return self._code
+                if select.select([self._connection], [], [], 0.02 if seconds else 0)[0]:
+                    told = None
+                    with suppress(OSError):
+                        told = hear(self._connection)
+                    code = (told or {}).get("died")
+                    self._close(code if isinstance(code, int) else -signal.SIGKILL)
+                    return self._code
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def _close(self, code: int) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection, self._code = None, code
+
+
+# -- whether and where
+
+
+def wanted(told: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Shall a JVM stay? ``told``: the user's word (no is final), True the verb's default. The
+    variable decides over a default; without it nothing stays in CI."""
+    if told is False:
+        return False
+    if (value := environ.get(VARIABLE)) is not None:
+        return value.strip().lower() not in _NO
+    return bool(told) and environ.get("CI", "").strip().lower() in _NO
+
+
+def folder_of_all(cache: Path | None = None) -> Path:
+    """Where the keepers of this user are."""
+    return (cache or platformdirs.user_cache_path("penstock")).resolve() / "warm"
+
+
+def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.environ) -> Terms:
+    """Raises ``ConfigError`` for a bound that is no number."""
+    try:
+        idle = float(environ.get(IDLE_VARIABLE) or IDLE_SECONDS)
+        memory = int(environ.get(MEMORY_VARIABLE) or LEFT_FREE_BYTES)
+    except ValueError:
+        raise ConfigError(
+            f"{IDLE_VARIABLE} and {MEMORY_VARIABLE} are numbers: seconds, bytes",
+            code="config.daemon",
+            hint="unset them, or give numbers",
+        ) from None
+    return Terms((watched,), about, idle, memory)
+
+
+def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
+    """The name of the folder for ``told`` and for what a process inherits. Under a secret of the
+    user's, since others can read the names of sockets, and settings may hold passwords. None: the
+    folder cannot be had for the user alone."""
+    if unsafe(root):
+        return None
+    file = root / _SECRET
+    try:
+        root.chmod(0o700)
+        with suppress(FileExistsError):
+            write_new(file, secrets.token_bytes(32))
+        secret = file.read_bytes()
+    except OSError:
+        return None
+    if len(secret) != 32:  # another run is about to write it
+        return None
+    everything = {**told, "version": penstock.__version__, "at": penstock.__file__} | _inherited()
+    text = json.dumps(everything, sort_keys=True, default=str)
+    return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[
+        :24
+    ]
+
+
+def _inherited() -> dict[str, Any]:
+    """What a process has of its parent, and a JVM of another parent would have otherwise."""
+    limits = [n for n in dir(resource) if n.startswith("RLIMIT_")]
+    found: dict[str, Any] = {
+        "user": (os.getuid(), os.geteuid(), os.getgid(), sorted(os.getgroups())),
+        "limits": {n: resource.getrlimit(getattr(resource, n)) for n in limits},
+        "nice": os.nice(0),
+        "host": os.uname().nodename,
+        "root": [os.stat("/").st_dev, os.stat("/").st_ino],
+    }
+    if hasattr(os, "sched_getaffinity"):
+        found["cpus"] = sorted(os.sched_getaffinity(0))
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text().splitlines()
+        kept = ("Umask:", "CapEff:", "NoNewPrivs:", "Seccomp:")
+        found["status"] = [line for line in status if line.startswith(kept)]
+        names = sorted(os.listdir("/proc/self/ns"))
+        found["namespaces"] = [os.readlink(f"/proc/self/ns/{n}") for n in names]
+        found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text()
+    return found
+
+
+# -- a lease
+
+
+def lease(
+    root: Path,
+    key: str,
+    start: Callable[[Path], AbstractContextManager[Start]],
+    on: Terms,
+    check: Callable[[], None],
+    timeout: float,
+) -> Lease | None:
+    """The JVM under ``key``; where there is none it is started (``start`` says how), within
+    ``timeout`` seconds. None: start another way. ``check`` is called meanwhile, and may raise."""
+    folder = root / key
+    try:
+        if (connection := _connect(folder)) is not None:
+            say(connection, {"ask": "lease"})
+            return _granted(connection, folder, check, _ANSWER_SECONDS, first=False)
+        _make_room(root, folder)
+        with start(folder) as how:
+            connection = _start(folder, how, on)
+            return _granted(connection, folder, check, timeout, first=True)
+    except OSError:
+        return None
+
+
+def _start(folder: Path, how: Start, on: Terms) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.spark.keeper", str(folder)],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=how.environ,
+            cwd="/",
+            start_new_session=True,
+        )
+    _started[:] = [p for p in _started if p.poll() is None] + [process]
+    asked = {
+        "ask": "start",
+        "command": how.command,
+        "answer": str(how.answer),
+        "idle": on.idle,
+        "memory": on.memory,
+        "watched": [str(p) for p in on.watched],
+        "about": on.about,
+    }
+    say(ours, asked)
+    return ours
+
+
+def _granted(
+    connection: socket.socket,
+    folder: Path,
+    check: Callable[[], None],
+    seconds: float,
+    *,
+    first: bool,
+) -> Lease | None:
+    """Closes the connection, which ends a JVM that is being started, unless it gets the lease."""
+    deadline = time.monotonic() + seconds
+    try:
+        while not select.select([connection], [], [], 0.05)[0]:
+            check()
+            if time.monotonic() > deadline:
+                connection.close()
+                return None
+        connection.settimeout(_ANSWER_SECONDS)
+        told = (hear(connection) or {}).get("lease")
+        if isinstance(told, dict):
+            return Lease(connection, told, (folder / LOG).open("rb"), first=first)
+        connection.close()
+    except BaseException:
+        connection.close()
+        raise
+    return None
+
+
+def _connect(folder: Path) -> socket.socket | None:
+    """None: nobody listens there."""
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SECONDS)
+    try:
+        short = f"/proc/self/fd/{place}/{SOCKET}"  # a socket's path may have 107 characters
+        known = os.fstat(place).st_uid == os.geteuid()
+        connection.connect(short if os.path.exists("/proc/self/fd") else str(folder / SOCKET))
+        if known and same_user(connection):
+            return connection
+    except (FileNotFoundError, ConnectionRefusedError):
+        pass
+    finally:
+        os.close(place)
+    connection.close()
+    return None
+
+
+def _make_room(root: Path, beside: Path) -> None:
+    """Each JVM holds memory: the longest idle go."""
+    kept = _OTHERS_KEPT if available_bytes() >= _ROOM_FOR_TWO else 0
+    others = [(f, told) for f, told in _all(root) if f != beside]
+    idle = [(told["seconds"], f) for f, told in others if told.get("state") == "idle"]
+    for _, folder in sorted(idle, reverse=True)[: max(0, len(others) - kept)]:
+        _ask(folder, "stop")
+
+
+# -- all of them
+
+
+def status(root: Path) -> list[dict[str, Any]]:
+    """What each keeper says of its JVM."""
+    return [told for _, told in _all(root)]
+
+
+def stop(root: Path, seconds: float = 15.0) -> list[dict[str, Any]]:
+    """End those that are idle, and wait for that; one that a run has ends after the run (its
+    ``state`` is ``busy``). Gives what each said of itself."""
+    found = [(f, _ask(f, "stop")) for f, _ in _all(root)]
+    deadline = time.monotonic() + seconds
+    for folder, told in found:
+        while told and told.get("state") == "idle" and folder.exists():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    return [told for _, told in found if told]
+
+
+def _all(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    with suppress(OSError):
+        for folder in sorted(p for p in root.iterdir() if p.is_dir()):
+            if told := _ask(folder, "status"):
+                yield folder, told
+
+
+def _ask(folder: Path, what: str) -> dict[str, Any] | None:
+    with suppress(OSError):
+        connection = _connect(folder)
+        if connection is not None:
+            with connection:
+                say(connection, {"ask": what})
+                return hear(connection)
+    return None

@@ -1,0 +1,118 @@
+"""A JVM that a keeper lends to this run: a session of its own in it, and nothing left behind.
+
+Each run gets a new ``SparkSession`` (settings, views, current database) of the one Spark context.
+What sessions share is emptied when the JVM is given back: cached tables, Delta's logs, the Java
+objects that Python held. It is given back only when no job runs any more; else the keeper ends it.
+What Java printed meanwhile is copied into the run's folder. Neighbours: ``warm`` has the lease,
+``jvm`` is the same for a JVM of our own.
+"""
+
+# pyright: reportPrivateUsage=false
+# PySpark has no public way to attach a session to a JVM that it did not start.
+
+import gc
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from penstock.files import private
+from penstock.spark.jvm import CLOSE_SECONDS, Jvm, connect, end_of, let_go, silence_py4j
+from penstock.spark.warm import Lease
+
+SETTLE_SECONDS = 5.0
+_JOBS_SECONDS = 3.0  # in which a job that has answered is seen to have ended
+_LOG_BYTES = 64 << 20
+
+
+class WarmJvm(Jvm):
+    """``log``: the run's, which gets what Java printed once the run has ended."""
+
+    process: Lease
+
+    def __init__(self, lease: Lease, log: Path) -> None:
+        super().__init__(lease, log)
+        self._context: SparkContext | None = None
+
+    def attach(self) -> SparkSession:
+        """A new session. Raises whatever PySpark raises."""
+        silence_py4j()
+        connect(self.process.address)
+        jvm: Any = SparkContext._jvm
+        context = jvm.org.apache.spark.SparkContext.getOrCreate()
+        java = jvm.org.apache.spark.api.java.JavaSparkContext(context)
+        conf = SparkConf(_jconf=java.getConf())
+        self._context = SparkContext(jsc=java, gateway=SparkContext._gateway, conf=conf)
+        first = jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
+        return SparkSession(self._context, first.newSession())
+
+    def said(self) -> str:
+        return end_of(self.process.log)
+
+    def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
+        """Give it back; where it does not settle the keeper ends it. ``stop`` would end Spark."""
+        del stop
+        settled: list[bool] = []
+        if self.process.poll() is None:
+            settling = threading.Thread(
+                target=lambda: settled.append(self._settle()), name="spark-settle", daemon=True
+            )
+            settling.start()
+            settling.join(min(seconds, SETTLE_SECONDS))
+        let_go()
+        self._copy_log()
+        if settled == [True]:
+            self.process.release()
+        else:
+            self.process.kill()
+
+    def _settle(self) -> bool:
+        """Is there no job any more? Then empty what sessions share."""
+        context, gateway = self._context, SparkContext._gateway
+        if context is None or gateway is None:
+            return False
+        with suppress(Exception):
+            deadline = time.monotonic() + _JOBS_SECONDS
+            tracker = context.statusTracker()
+            while tracker.getActiveJobsIds():
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.02)
+            jvm: Any = gateway.jvm
+            session = jvm.org.apache.spark.sql.classic.SparkSession
+            session.builder().getOrCreate().catalog().clearCache()
+            session.clearActiveSession()
+            with suppress(Exception):  # not every session has Delta
+                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            if (server := context._accumulatorServer) is not None:
+                threading.Thread(target=server.shutdown, daemon=True).start()
+            shutil.rmtree(str(context._temp_dir), ignore_errors=True)
+            self._context = None
+            gc.collect()  # what Python no longer holds Java forgets
+            _forget_objects(gateway)
+            return True
+        return False
+
+    def _copy_log(self) -> None:
+        with suppress(OSError):
+            self.process.log.seek(0)
+            said = self.process.log.read(_LOG_BYTES)
+            self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with private(self.log, "ab") as file:
+                file.write(said)
+
+
+def _forget_objects(gateway: Any) -> None:
+    """Java keeps every object that Python got, until Python says that it has let it go, which a
+    process that ends does not. The gateway's own have other names."""
+    bindings = gateway.java_gateway_server.getGateway().getBindings()
+    names = [n for n in bindings.keySet().toArray() if n[:1] == "o" and n[1:].isdigit()]
+    itself = bindings._target_id
+    for name in sorted(names, key=lambda n: n == itself):
+        bindings.remove(name)
