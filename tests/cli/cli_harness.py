@@ -49,6 +49,7 @@ class Cli:
             **kept,
             "HOME": str(cwd),
             "PENSTOCK_HOME": str(home),
+            "PENSTOCK_DAEMON": "0",
             "XDG_CACHE_HOME": cache,
         }
 

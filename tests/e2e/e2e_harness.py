@@ -121,7 +121,7 @@ class Place:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                env={**kept, TAG: self.tag, **(environ or {})},
+                env={**kept, "PENSTOCK_DAEMON": "0", TAG: self.tag, **(environ or {})},
                 cwd=self.folder,
             )
         return Running(process, told_path, out_path)

@@ -34,6 +34,7 @@ VERBS = {
     "add": Verb("environments", "add", "Build a connector's environment"),
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
+    "spark": Verb("spark", "spark", "status | stop: the Sparks that stay for the next run"),
     "doctor": Verb("doctor", "doctor", "Is this machine able? How is it mended?"),
     "schema": Verb("doctor", "schema", "JSON Schema of the pipeline file"),
 }

@@ -22,12 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import platformdirs
 
-import penstock
 from penstock.errors import ConfigError
 from penstock.files import write_new
 from penstock.runtimes.machine import available_bytes
@@ -173,7 +173,7 @@ def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
         return None
     if len(secret) != 32:  # another run is about to write it
         return None
-    everything = {**told, "version": penstock.__version__, "at": penstock.__file__} | _inherited()
+    everything = {**told, "version": metadata.version("penstock"), "at": __file__} | _inherited()
     text = json.dumps(everything, sort_keys=True, default=str)
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[
         :24

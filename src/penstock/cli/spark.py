@@ -1,0 +1,58 @@
+"""The verb ``spark``: status, stop of the Sparks that stay for the next run (``spark.warm``)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import format as text
+from penstock.cli.app import Surface, group, verb
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+spark = group(
+    "The Sparks that stay for the next run.", "penstock spark status", "penstock spark stop"
+)
+
+
+@verb("penstock spark status", "penstock spark status --json", app=spark)
+def status(surface: Surface) -> None:
+    """What stays, since when, how long still, and how much memory it holds."""
+    from penstock.spark import warm
+
+    found = warm.status(warm.folder_of_all())
+    surface.output.answer({"daemons": found}, lambda: _listed(found))
+
+
+@verb("penstock spark stop", app=spark)
+def stop(surface: Surface) -> None:
+    """End what stays: at once, or with the run that uses it."""
+    from penstock.spark import warm
+
+    found = warm.stop(warm.folder_of_all())
+    ending = [told for told in found if told["state"] != "idle"]
+    stopped = [told for told in found if told["state"] == "idle"]
+    surface.output.answer(
+        {"stopped": stopped, "ending": ending}, lambda: _ended(len(stopped), len(ending))
+    )
+
+
+def _listed(found: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+    if not found:
+        yield "no Spark stays"
+        return
+    headings = ("state", "for", "ends after", "memory", "runs", "master", "java", "jars", "pid")
+    rows = [
+        (
+            told["state"], text.seconds(told["seconds"]), text.seconds(told["idle_seconds"]),
+            text.size(told["memory_bytes"]), told["runs"], told["master"], told["java"],
+            ", ".join(told["jars"]) or "-", told["pid"],
+        )
+        for told in found
+    ]  # fmt: skip
+    yield text.grid(headings, rows, {4, 8})
+
+
+def _ended(stopped: int, ending: int) -> "Iterator[RenderableType]":
+    yield f"{stopped} stopped" if stopped or ending else "no Spark stays"
+    if ending:
+        yield f"{ending} in use: ends with its run"

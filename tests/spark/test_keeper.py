@@ -1,0 +1,368 @@
+"""The keeper of a JVM (L11): one a key, one run at a time, and every way in which it ends.
+
+The JVM's place is taken by a process that answers as Spark's gateway does and ends with its stdin;
+``tests/e2e/test_warm.py`` has the real one.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import Cancelled, ConfigError
+from penstock.spark import warm
+from penstock.spark.keeper import MOST_RUNS, SOCKET
+
+GATEWAY = """
+import os, struct, sys
+answer = os.environ["ANSWER"]
+with open(answer + ".draft", "wb") as file:
+    file.write(struct.pack(">ii", 4321, 6) + b"s3" + b"cret")
+print("Java said this", flush=True)
+if os.environ.get("SLOW"):
+    import time; time.sleep(float(os.environ["SLOW"]))
+os.rename(answer + ".draft", answer)
+sys.stdin.read()
+"""
+SECONDS = 20.0
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(done: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if done():
+            return True
+        time.sleep(0.02)
+    return done()
+
+
+class Den:
+    """A folder of keepers, and a home that they end with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.home = folder / "warm", folder / "home"
+        self.home.mkdir(parents=True)
+        self.environ: dict[str, str] = {}
+        self.idle, self.memory = 60.0, 0
+        self.pids: set[int] = set()
+
+    def lease(self, key: str = "k", check: Callable[[], None] = lambda: None) -> warm.Lease | None:
+        terms = warm.Terms((self.home,), {"master": "local[2]"}, self.idle, self.memory)
+        lease = warm.lease(self.root, key, self._start, terms, check, SECONDS)
+        if lease is not None:
+            self.pids.add(lease.pid)
+        return lease
+
+    def must(self, key: str = "k") -> warm.Lease:
+        lease = self.lease(key)
+        assert lease is not None
+        return lease
+
+    def gone(self, pid: int, key: str = "k") -> bool:
+        return until(lambda: not alive(pid) and not (self.root / key / SOCKET).exists())
+
+    @contextmanager
+    def _start(self, folder: Path) -> Generator[warm.Start]:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        answer = folder / f"answer-{threading.get_ident()}"
+        environ = {"PATH": os.environ["PATH"], "ANSWER": str(answer), **self.environ}
+        yield warm.Start([sys.executable, "-c", GATEWAY], environ, answer)
+
+
+@pytest.fixture
+def den(tmp_path: Path) -> Iterator[Den]:
+    made = Den(tmp_path)
+    yield made
+    warm.stop(made.root, seconds=5)
+    for pid in made.pids:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_the_next_run_gets_the_same_jvm_and_its_secret(den: Den) -> None:
+    first = den.must()
+    assert first.first and first.address == (4321, "s3cret")
+    assert first.log.read() == b"Java said this\n"
+    first.release()
+    second = den.must()
+    assert (second.pid, second.first) == (first.pid, False)
+    assert second.log.read() == b"", "an earlier run's words are not this one's"
+    assert second.poll() is None
+    second.release()
+    told = warm.status(den.root)[0]
+    assert (told["state"], told["runs"], told["pid"]) == ("idle", 2, first.pid)
+
+
+def test_one_run_at_a_time_has_it_and_another_key_has_another(den: Den) -> None:
+    first = den.must()
+    assert den.lease() is None
+    other = den.must("other")
+    assert other.pid != first.pid
+    first.release()
+    assert den.must().pid == first.pid
+
+
+def test_of_runs_that_start_together_one_has_a_keeper_for_the_key(den: Den) -> None:
+    den.environ["SLOW"] = "1"
+    got: list[warm.Lease | None] = []
+    threads = [threading.Thread(target=lambda: got.append(den.lease())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert len(got) == 4 and sum(lease is not None for lease in got) == 1
+    assert len(warm.status(den.root)) == 1
+
+
+def test_a_run_that_ends_without_giving_it_back_ends_it_at_once(den: Den) -> None:
+    lease = den.must()
+    lease.kill()
+    assert lease.poll() == -signal.SIGKILL
+    assert den.gone(lease.pid)
+    assert den.must().first, "the next run starts one"
+
+
+def test_a_run_that_is_killed_ends_it(den: Den, tmp_path: Path) -> None:
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_keeper import Den
+class Same(Den):
+    def __init__(self, folder):
+        self.root, self.home = folder / "warm", folder / "home"
+        self.environ, self.idle, self.memory, self.pids = {{}}, 60.0, 0, set()
+lease = Same(Path({str(tmp_path)!r})).must()
+print(lease.pid, flush=True)
+time.sleep(600)
+"""
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    pid = int(run.stdout.readline())
+    assert alive(pid)
+    run.kill()
+    run.wait(10)
+    assert den.gone(pid)
+
+
+def test_a_start_that_the_user_stops_leaves_nothing(den: Den) -> None:
+    den.environ["SLOW"] = "60"
+    began = time.monotonic()
+
+    def check() -> None:
+        if time.monotonic() - began > 1.0:
+            raise Cancelled("stopped")
+
+    with pytest.raises(Cancelled):
+        den.lease(check=check)
+    assert until(lambda: not (den.root / "k" / SOCKET).exists())
+
+
+def test_a_jvm_that_died_in_a_run_is_told_with_its_exit_code(den: Den) -> None:
+    lease = den.must()
+    os.kill(lease.pid, signal.SIGSEGV)
+    assert lease.wait(SECONDS) == -signal.SIGSEGV
+    lease.log.seek(0)
+    assert lease.log.read() == b"Java said this\n", "also where its folder is gone"
+    assert den.gone(lease.pid)
+    lease.release()
+
+
+def test_a_jvm_that_died_between_runs_is_a_new_start(den: Den) -> None:
+    lease = den.must()
+    lease.release()
+    os.kill(lease.pid, signal.SIGKILL)
+    assert den.gone(lease.pid)
+    assert den.must().first
+
+
+def test_a_jvm_dies_with_a_keeper_that_is_killed_and_the_next_run_starts_anew(den: Den) -> None:
+    lease = den.must()
+    lease.release()
+    os.kill(warm.status(den.root)[0]["keeper"], signal.SIGKILL)
+    assert until(lambda: not alive(lease.pid))
+    assert (den.root / "k" / SOCKET).exists(), "what it left is in nobody's way"
+    assert den.must().first
+
+
+def test_a_keeper_that_is_killed_in_a_run_is_a_jvm_that_died(den: Den) -> None:
+    lease = den.must()
+    os.kill(warm.status(den.root)[0]["keeper"], signal.SIGKILL)
+    assert lease.wait(SECONDS) == -signal.SIGKILL
+
+
+def test_a_keeper_that_does_not_answer_is_passed_over(den: Den) -> None:
+    lease = den.must()
+    lease.release()
+    keeper = warm.status(den.root)[0]["keeper"]
+    os.kill(keeper, signal.SIGSTOP)
+    began = time.monotonic()
+    assert den.lease() is None
+    assert time.monotonic() - began < 10
+    os.kill(keeper, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("why", ["idle", "home", "folder", "memory", "stop"])
+def test_idle_it_ends(why: str, den: Den) -> None:
+    den.idle = 1.0 if why == "idle" else 60.0
+    den.memory = 1 << 60 if why == "memory" else 0
+    lease = den.must()
+    time.sleep(1.5)
+    assert lease.poll() is None and alive(lease.pid), "not while a run has it"
+    lease.release()
+    if why == "home":
+        den.home.rmdir()
+    elif why == "folder":
+        shutil.rmtree(den.root)
+    elif why == "stop":
+        assert [t["pid"] for t in warm.stop(den.root)] == [lease.pid]
+    assert den.gone(lease.pid)
+    assert until(lambda: not (den.root / "k").exists())
+
+
+def test_stop_waits_for_the_run_that_has_it(den: Den) -> None:
+    lease = den.must()
+    assert [t["state"] for t in warm.stop(den.root)] == ["busy"]
+    assert lease.poll() is None and alive(lease.pid)
+    lease.release()
+    assert den.gone(lease.pid)
+
+
+def test_no_more_than_one_stays_beside_a_new_one(den: Den) -> None:
+    pids: list[int] = []
+    for key in ("a", "b", "c"):
+        lease = den.must(key)
+        lease.release()
+        pids.append(lease.pid)
+        time.sleep(0.2)
+    assert until(lambda: not alive(pids[0])), "the longest idle went"
+    assert alive(pids[2])
+    assert MOST_RUNS > 1
+
+
+def test_everything_is_the_user_s_alone_L10(den: Den) -> None:
+    os.umask(0)
+    try:
+        lease = den.must()
+    finally:
+        os.umask(0o022)
+    found = [den.root / "k", *(den.root / "k").iterdir()]
+    assert {SOCKET, "lock", "spark.log"} <= {p.name for p in found}
+    assert not [p for p in found if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    secret = lease.address.secret.encode()
+    assert not [p for p in found if p.is_file() and secret in p.read_bytes()]
+    for pid in (lease.pid, warm.status(den.root)[0]["keeper"]):
+        assert secret not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert secret not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+AS_NOBODY = """
+import os, socket, sys
+folder, uid = sys.argv[1], int(sys.argv[2])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+def attempt(what):
+    try: return what()
+    except OSError as e: return type(e).__name__
+def ask():
+    peer = socket.socket(socket.AF_UNIX); peer.settimeout(5); peer.connect(folder + "/socket")
+    peer.sendall(b'{"ask": "lease"}\\n')
+    return peer.recv(1000)
+print(attempt(lambda: os.listdir(folder)), attempt(lambda: open(folder + "/spark.log").read()),
+      attempt(ask))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_gets_nothing_L10(tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = Path("/tmp") / f"penstock-other-user-{os.getpid()}"  # a place that others can enter
+    den = Den(base)
+    try:
+        base.chmod(0o755)
+        lease = den.must()
+        den.root.chmod(0o755)
+        folder = den.root / "k"
+
+        def nobody() -> str:
+            uid = str(pwd.getpwnam("nobody").pw_uid)
+            command = ["/usr/bin/env", "python3", "-c", AS_NOBODY, str(folder), uid]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        lease.release()
+        assert nobody() == "PermissionError PermissionError PermissionError"
+        folder.chmod(0o755)  # were the folder open, the kernel's word on who asks is left
+        (folder / SOCKET).chmod(0o777)
+        listed, log, asked = nobody().rsplit(" ", 2)
+        assert SOCKET in listed and log == "PermissionError"
+        assert asked in ("b''", "ConnectionResetError", "BrokenPipeError")
+        assert den.must().pid == lease.pid, "and its own user still has it"
+    finally:
+        warm.stop(den.root)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def test_a_folder_that_others_can_write_is_not_used_L10(tmp_path: Path) -> None:
+    root = tmp_path / "warm"
+    root.mkdir()
+    root.chmod(0o777)
+    assert warm.key_of(root, {}) is None
+
+
+def test_the_key_is_of_everything_that_a_running_jvm_cannot_change(tmp_path: Path) -> None:
+    root = tmp_path / "warm"
+    told: dict[str, Any] = {"java": "17", "conf": {"spark.driver.memory": "2g"}}
+    key = warm.key_of(root, told)
+    assert key == warm.key_of(root, dict(told))
+    assert key != warm.key_of(root, {**told, "java": "21"})
+    assert key != warm.key_of(root, {**told, "conf": {"spark.driver.memory": "4g"}})
+    umask = os.umask(0o077)
+    try:
+        assert key != warm.key_of(root, told), "tables would have other modes"
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((root / "secret").stat().st_mode) == 0o600
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("told", "environ", "answer"),
+    [
+        (None, {}, False),
+        (True, {}, True),
+        (None, {"PENSTOCK_DAEMON": "1"}, True),
+        (True, {"PENSTOCK_DAEMON": "0"}, False),
+        (True, {"PENSTOCK_DAEMON": "no"}, False),
+        (False, {"PENSTOCK_DAEMON": "1"}, False),
+        (True, {"CI": "true"}, False),
+        (True, {"CI": "false"}, True),
+        (True, {"CI": "true", "PENSTOCK_DAEMON": "1"}, True),
+    ],
+)
+def test_who_decides_whether_one_stays(
+    told: bool | None, environ: dict[str, str], answer: bool
+) -> None:
+    assert warm.wanted(told, environ) is answer
+
+
+def test_a_bound_that_is_no_number_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="PENSTOCK_DAEMON_IDLE"):
+        warm.terms(tmp_path, {}, {"PENSTOCK_DAEMON_IDLE": "soon"})
