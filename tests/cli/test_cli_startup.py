@@ -106,6 +106,7 @@ SERVED = ("target", "destination")
         *([v] for v in VERBS),
         *(["state", p] for p in PARTS),
         *(["serve", p] for p in SERVED),
+        *(["spark", p] for p in ("status", "stop")),
     ],
 )
 def test_every_help_has_an_example(
@@ -116,6 +117,6 @@ def test_every_help_has_an_example(
     told = capsys.readouterr().out
     examples = told.split("Examples:")[1]
     assert f"penstock {' '.join(words)}" in examples
-    if words not in (["state"], ["serve"]):
+    if words not in (["state"], ["serve"], ["spark"]):
         for option in ("--json", "--home", "--verbose", "--quiet"):
             assert option in told
