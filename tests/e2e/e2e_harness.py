@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import deltalake
 import duckdb
+import platformdirs
 
 from penstock.config.home import Home
 from penstock.state.open import open_store
@@ -72,7 +73,7 @@ class Running:
 @dataclass
 class Place:
     """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument; ``to``: a
-    destination that is no table."""
+    destination that is no table. ``cache``: Spark stays for the next run, and is found there."""
 
     folder: Path
     destination: str
@@ -81,6 +82,7 @@ class Place:
     told: dict[str, Any] = field(default_factory=dict)
     source: str | None = None
     to: str | None = None
+    cache: Path | None = None
 
     made: ClassVar[list["Place"]] = []
 
@@ -97,9 +99,8 @@ class Place:
     def start(self, environ: dict[str, str] | None = None, **config: Any) -> Running:
         """A run in a process of its own; ``config`` goes over the place's, for this run."""
         self._runs += 1
-        mark = shlex.quote(json.dumps({"tag": self.tag}))
-        told = {
-            "source": self.source or f"airbyte:{sys.executable} {STUB} --with {mark}",
+        told: dict[str, Any] = {
+            "source": self.source_reference,
             "destination": self.to or f"{self.destination}:{self.lake}",
             "home": str(self.home),
             "options": {
@@ -111,7 +112,11 @@ class Place:
             "conf": FEW_PARTITIONS,
             **self.told,
         }
-        told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}
+        stays = {"PENSTOCK_DAEMON": "0"}
+        if self.cache is None:
+            told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}
+        else:  # lanes have the tag with their jobs
+            stays = {"PENSTOCK_DAEMON": "1", "XDG_CACHE_HOME": str(self.cache.parent)}
         told_path = self.folder / f"run-{self._runs}.log"
         out_path = self.folder / f"run-{self._runs}.json"
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
@@ -121,13 +126,18 @@ class Place:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                env={**kept, "PENSTOCK_DAEMON": "0", TAG: self.tag, **(environ or {})},
+                env={**kept, **stays, TAG: self.tag, **(environ or {})},
                 cwd=self.folder,
             )
         return Running(process, told_path, out_path)
 
     def run(self, environ: dict[str, str] | None = None, **config: Any) -> Ended:
         return self.start(environ, **config).wait()
+
+    @property
+    def source_reference(self) -> str:
+        mark = shlex.quote(json.dumps({"tag": self.tag}))
+        return self.source or f"airbyte:{sys.executable} {STUB} --with {mark}"
 
     # -- processes
 
@@ -204,6 +214,16 @@ class Place:
     @property
     def journal_path(self) -> Path:
         return self.folder / "journal.jsonl"
+
+
+def warm_cache(folder: Path) -> Path:
+    """A cache folder in which Spark may stay; jars and classes are the user's."""
+    made = folder / "cache" / "penstock"
+    made.mkdir(parents=True, exist_ok=True)
+    for name in ("jars", "classes"):
+        if not (made / name).is_symlink():
+            (made / name).symlink_to(platformdirs.user_cache_path("penstock") / name)
+    return made
 
 
 def end_all() -> None:

@@ -1,7 +1,8 @@
 """The crash matrix (issue 3, layer b): SIGKILL of one process at one point of a real run, then run
 again until complete, then look: every id exactly once, no state ahead, nothing left running.
 
-``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--only TEXT`` those whose name
+``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--warm`` those of tables, with a
+Spark that an earlier run left; ``--only TEXT`` those whose name
 holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
 destination is a connector are ``push_kills``'s, those with components at both ends
 ``wasm_kills``'s.
@@ -17,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from e2e_harness import Ended, Place, assert_adds_up
+from e2e_harness import Ended, Place, assert_adds_up, warm_cache
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
 from push_kills import TARGETS as PUSH_TARGETS
@@ -29,6 +30,8 @@ from wasm_kills import POINTS as WASM_POINTS
 from wasm_kills import SHAPES as WASM_SHAPES
 from wasm_kills import TARGETS as WASM_TARGETS
 from wasm_kills import WasmCell, run_wasm_cell, wasm_cells
+
+from penstock.spark.warm import folder_of_all, stop
 
 RECORDS = 400
 BEFORE = 100  # records of the sync before the one that is killed, where the table is replaced
@@ -101,10 +104,14 @@ def cell(name: str) -> Cell:
     return next(c for c in cells() if c.name == name)
 
 
-def run_cell(it: Cell, folder: Path) -> str:
+def run_cell(it: Cell, folder: Path, *, warm: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how it came back: ``same
-    run`` or ``next run``."""
+    run`` or ``next run``. ``warm``: Spark was there already."""
     place = _place(it, folder)
+    if warm:
+        place.cache = warm_cache(folder)
+        before = replace(place, folder=folder / "before")
+        assert before.run(records=1).code == 0
     if it.shape.sync_mode == "full_refresh":
         _assert_done(place, it, place.run(records=BEFORE), BEFORE)
     struck = folder / "struck"
@@ -119,6 +126,8 @@ def run_cell(it: Cell, folder: Path) -> str:
         time.sleep(0.02)
     (folder / "hung").touch()  # whoever reads next goes on to the end
     killed = running.wait(STRUCK_SECONDS if struck.exists() else 1)
+    if warm and killed.report is not None:
+        assert killed.report["start"] == "warm"
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
     left = place.left_after(LEFT_SECONDS)
     assert not left, f"left running: {left}"
@@ -219,6 +228,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every cell")
     parser.add_argument("--only", default="", help="cells whose name holds this text")
     parser.add_argument("--jobs", type=int, default=1, help="cells at the same time")
+    parser.add_argument("--warm", action="store_true", help="with a Spark that was left")
     parser.add_argument("--markdown", action="store_true", help="a page on stdout")
     asked = parser.parse_args()
     if not (asked.all or asked.only):
@@ -230,7 +240,7 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
-            results[it.name] = _run(it, folder)
+            results[it.name] = _run(it, folder, warm=asked.warm)
             shutil.rmtree(folder, ignore_errors=True)
         except AssertionError as e:
             results[it.name] = "FAILED"
@@ -239,7 +249,9 @@ def main() -> int:
         print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(asked.jobs) as pool:
-        possible = [*(it for it in cells() if it.possible), *push_cells(), *wasm_cells()]
+        possible: list[Cell | PushCell | WasmCell] = [it for it in cells() if it.possible]
+        if not asked.warm:
+            possible += [*push_cells(), *wasm_cells()]
         chosen = [it for it in possible if asked.only in it.name]
         list(pool.map(attempt, chosen))
     if asked.markdown:
@@ -249,10 +261,14 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _run(it: Cell | PushCell | WasmCell, folder: Path) -> str:
+def _run(it: Cell | PushCell | WasmCell, folder: Path, *, warm: bool) -> str:
     match it:
         case Cell():
-            return run_cell(it, folder)
+            try:
+                return run_cell(it, folder, warm=warm)
+            finally:
+                if warm:
+                    stop(folder_of_all(warm_cache(folder)))
         case PushCell():
             return run_push_cell(it, folder)
         case WasmCell():

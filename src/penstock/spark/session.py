@@ -16,9 +16,11 @@ import atexit
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -134,7 +136,8 @@ def open_session(
         if chosen.startswith("sc://"):
             spark, jvm = _connect(chosen, conf or {}), None
         else:
-            spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, stays_with, check)
+            with _own_interrupt():
+                spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, stays_with, check)
         _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
         atexit.register(_close_now)
         return spark
@@ -232,6 +235,18 @@ def _start(
             hint="check the master's address; `penstock doctor` checks Java and Spark",
         ) from failure
     return spark, jvm
+
+
+@contextmanager
+def _own_interrupt() -> Generator[None]:
+    """PySpark puts a handler of its own in the place of ours, which raises ``KeyboardInterrupt``
+    wherever the run is."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":

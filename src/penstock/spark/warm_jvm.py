@@ -44,6 +44,8 @@ class WarmJvm(Jvm):
         """A new session. Raises whatever PySpark raises."""
         silence_py4j()
         connect(self.process.address)
+        with suppress(OSError):  # the most memory is counted anew
+            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
         jvm: Any = SparkContext._jvm
         context = jvm.org.apache.spark.SparkContext.getOrCreate()
         java = jvm.org.apache.spark.api.java.JavaSparkContext(context)

@@ -91,10 +91,12 @@ def _run_by(ours: list[int]) -> list[int]:
 
 
 def _ours(module: bytes) -> list[int]:
-    """The tasks' processes: this one, or those below the driver."""
+    """The tasks' processes: this one, or those that have this driver's number, whoever's child the
+    JVM is that started them."""
     if os.environ.get(_DRIVER) != str(os.getpid()):
         return [os.getpid()]
-    return [pid for pid in _descendants(os.getpid()) if module in _command(pid)]
+    mark = f"{_DRIVER}={os.getpid()}".encode()
+    return [p for p in _everyone() if module in _command(p) and mark in _environ(p)]
 
 
 def _descendants(pid: int) -> list[int]:
@@ -102,8 +104,18 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-    return [p for p in everyone if _parent(p) == pid]
+    return [p for p in _everyone() if _parent(p) == pid]
+
+
+def _everyone() -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+
+
+def _environ(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def _command(pid: int) -> bytes:

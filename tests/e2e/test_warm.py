@@ -1,0 +1,249 @@
+"""A Spark that stays for the next run (issue 11): which gets it, and nothing of the last one;
+whoever dies, no run is lost or comes twice (L1, L3, L5, L10, L11).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_harness import Ended, Place, assert_adds_up, end_all, warm_cache
+
+from penstock.spark import warm
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+RECORDS = 60
+STREAMS = ("s0", "s1")
+SECRET = "correct-horse-battery"
+SCRIPT = Path(sys.executable).with_name("penstock")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(done: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Path]:
+    made = warm_cache(tmp_path)
+    yield made
+    end_all()
+    warm.stop(warm.folder_of_all(made))
+
+
+def place(folder: Path, cache: Path, destination: str = "parquet", **config: Any) -> Place:
+    return Place(
+        folder,
+        destination,
+        config={"streams": 2, "records": RECORDS, "state_every": 10, "interleave": True, **config},
+        options={"sync_mode": "incremental", "destination_sync_mode": "append"},
+        cache=cache,
+    )
+
+
+def status(cache: Path) -> list[dict[str, Any]]:
+    return warm.status(warm.folder_of_all(cache))
+
+
+def jvm(cache: Path) -> int:
+    found = status(cache)
+    assert len(found) == 1, found
+    return int(found[0]["pid"])
+
+
+def done(at: Place, ended: Ended, start: str, records: int = RECORDS) -> None:
+    assert ended.code == 0, (ended.code, ended.report, ended.told[-3000:])
+    assert ended.report is not None and ended.report["start"] == start
+    assert_adds_up(ended)
+    for stream in STREAMS:
+        assert [seq for _, seq in at.rows(stream)] == list(range(1, records + 1)), stream
+    assert not at.left_after(15)
+
+
+def descendants(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache: Path) -> None:
+    at = place(tmp_path / "one", cache)
+    done(at, at.run({"SHOP_PASSWORD": SECRET}, api_key=SECRET), "cold")
+    pid = jvm(cache)
+    done(at, at.run({"SHOP_PASSWORD": SECRET}, api_key=SECRET, records=2 * RECORDS), "warm",
+         2 * RECORDS)  # fmt: skip
+    assert jvm(cache) == pid
+    # L10: nothing of a run is with those who stay
+    keeper = status(cache)[0]["keeper"]
+    for process in descendants(keeper):
+        assert SECRET.encode() not in Path(f"/proc/{process}/environ").read_bytes()
+        assert b"SHOP_PASSWORD" not in Path(f"/proc/{process}/environ").read_bytes()
+    for file in warm.folder_of_all(cache).rglob("*"):
+        if file.is_file():
+            assert SECRET.encode() not in file.read_bytes(), file
+    assert list((at.home / "runs").glob("*/spark.log")), "each run has Java's words"
+    # a run that has it, and one at the same time
+    slow = place(tmp_path / "slow", cache, hang_after=RECORDS, once=str(tmp_path / "hung"))
+    running = slow.start()
+    slow.process("penstock.engine.worker.lane")
+    assert status(cache)[0]["state"] == "busy"
+    other = place(tmp_path / "other", cache)
+    done(other, other.run(), "cold")
+    assert jvm(cache) == pid, "a JVM of its own, which ended with it"
+    running.process.send_signal(signal.SIGINT)  # L11: and what was cancelled gives it back
+    cancelled = running.wait(60)
+    assert cancelled.code == 7 and cancelled.report is not None, cancelled.told[-2000:]
+    assert cancelled.report["status"] == "cancelled" and cancelled.report["start"] == "warm"
+    assert not slow.left_after(15)
+    assert until(lambda: status(cache)[0]["state"] == "idle")
+    done(slow, slow.run(), "warm")
+    assert jvm(cache) == pid
+
+
+@pytest.mark.parametrize("destination", ["parquet", "delta"])
+def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(
+    destination: str, tmp_path: Path, cache: Path
+) -> None:
+    at = place(tmp_path / "one", cache, destination)
+    done(at, at.run(records=20), "cold", 20)
+    pid = jvm(cache)
+    running = at.start(hang_after=RECORDS, once=str(tmp_path / "hung"))
+    at.process("penstock.engine.worker.lane")
+    assert until(lambda: (tmp_path / "hung").exists())
+    assert jvm(cache) == pid
+    running.process.kill()
+    assert running.wait(30).code == -9
+    assert until(lambda: not alive(pid))
+    assert not at.left_after(40), "lanes and connectors are gone"
+    done(at, at.run(), "cold")
+    done(at, at.run(), "warm")
+
+
+def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
+    tmp_path: Path, cache: Path
+) -> None:
+    at = place(tmp_path / "one", cache)
+    done(at, at.run(records=20), "cold", 20)
+    first = jvm(cache)
+    os.kill(first, signal.SIGKILL)  # between runs
+    assert until(lambda: not status(cache))
+    done(at, at.run(records=30), "cold", 30)
+    second = jvm(cache)
+    assert second != first
+    running = at.start(hang_after=20, once=str(tmp_path / "hung"))
+    assert until(lambda: (tmp_path / "hung").exists(), 60)
+    os.kill(second, signal.SIGKILL)  # in a run
+    ended = running.wait(90)
+    assert (ended.code, ended.error["code"]) == (5, "spark.java_died"), ended.told[-2000:]
+    assert Path(str(ended.error["where"])).name == "spark.log"
+    assert not at.left_after(40)
+    done(at, at.run(), "cold")
+
+
+PROBE = """
+import json, sys
+from pathlib import Path
+from penstock.spark.session import close_session, how_started, open_session
+from penstock.tables.contract import SessionNeeds
+scratch, cache, home, conf, leave = *map(Path, sys.argv[1:4]), *map(json.loads, sys.argv[4:6])
+spark = open_session(SessionNeeds(), master="local[2]", conf=conf, scratch_dir=scratch,
+                     cache_dir=cache, stays_with=home)
+told = {"start": how_started(), "zone": spark.conf.get("spark.sql.session.timeZone"),
+        "ansi": spark.conf.get("spark.sql.ansi.enabled"),
+        "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+        "views": [t.name for t in spark.catalog.listTables()],
+        "database": spark.catalog.currentDatabase(),
+        "warehouse": spark.conf.get("spark.sql.warehouse.dir"),
+        "cached": spark.range(1000).storageLevel.useMemory}
+if leave:
+    spark.range(1000).cache().count()
+    spark.range(5).createOrReplaceTempView("left_behind")
+    spark.sql("CREATE DATABASE IF NOT EXISTS left_behind")
+    spark.sql("USE left_behind")
+told["scratch"] = sorted(p.name for p in scratch.iterdir()) if scratch.is_dir() else []
+close_session(spark)
+again = open_session(SessionNeeds(), master="local[2]", scratch_dir=scratch, cache_dir=cache,
+                     stays_with=home)
+told["again"] = [how_started(), again.range(3).count()]
+close_session(again)
+print(json.dumps(told))
+"""
+
+
+def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cache: Path) -> None:
+    def probe(conf: dict[str, str], leave: bool) -> dict[str, Any]:
+        scratch = tmp_path / "scratch"
+        words = [str(scratch), str(cache), str(tmp_path), json.dumps(conf), json.dumps(leave)]
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE, *words], capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        return json.loads(done.stdout)
+
+    own = {"spark.sql.shuffle.partitions": "3", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    first = probe(own, leave=True)
+    assert (first["start"], first["partitions"], first["zone"]) == ("cold", "3", "Asia/Tokyo")
+    assert first["again"] == ["warm", 3], "also within one process"
+    second = probe({}, leave=False)
+    assert (second["start"], second["partitions"], second["zone"]) == ("warm", "8", "UTC")
+    assert (second["ansi"], second["views"], second["database"]) == ("true", [], "default")
+    assert second["cached"] is False
+    assert second["warehouse"].endswith("penstock-scratch-warehouse")
+    # what a session cannot be given later is a JVM of the run's own
+    for refused in ({"spark.executorEnv.SHOP": SECRET}, {"spark.sql.no.such.setting": "1"}):
+        assert probe(refused, leave=False)["start"] == "cold"
+
+
+def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache: Path) -> None:
+    at = place(tmp_path / "one", cache)
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    environ |= {"XDG_CACHE_HOME": str(cache.parent), "PENSTOCK_DAEMON": "1"}
+
+    def command(*words: str, **more: str) -> Any:
+        done = subprocess.run(
+            [str(SCRIPT), *words, "--json", "--home", str(at.home)],
+            capture_output=True, text=True, timeout=240, env={**environ, **more},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    run = ["run", at.source_reference, f"parquet:{at.lake}", "--config", json.dumps(at.config)]
+    assert command("spark", "status") == {"daemons": []}
+    assert command(*run, "--no-daemon")["start"] == "cold"
+    assert command("spark", "status") == {"daemons": []}
+    assert command("spark", "stop") == {"stopped": [], "ending": []}
+    idle = {"PENSTOCK_DAEMON_IDLE": "6"}
+    assert command(*run, **idle)["start"] == "cold"
+    (shown,) = command("spark", "status")["daemons"]
+    assert (shown["state"], shown["runs"], shown["idle_seconds"]) == ("idle", 1, 6.0)
+    assert until(lambda: not alive(shown["pid"]), 20), "idle"
+    assert command(*run)["start"] == "cold"
+    assert command(*run)["start"] == "warm"
+    (stopped,) = command("spark", "stop")["stopped"]
+    assert not alive(stopped["pid"])
+    assert command("spark", "status") == {"daemons": []}
