@@ -28,8 +28,8 @@ from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged,
 from penstock.protocols.rapidbyte.guest.stage import Pressure
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import (
+    EvolutionPolicies,
     Policies,
-    SchemaEvolution,
     StreamContext,
     StreamLimits,
 )
@@ -365,7 +365,7 @@ def test_new_columns_follow_the_policy_also_in_the_middle_of_a_stream(server: Se
         assert server.ask(f"SELECT count(*), max(more) FROM landed.wider_{mode}") == (3, "x")
 
     def policy(new_column: Any) -> Policies:
-        return Policies(schema_evolution=SchemaEvolution(new_column=new_column))
+        return Policies(schema_evolution=EvolutionPolicies(new_column=new_column))
 
     feed = [table({"id": [4], "extra": ["y"]})]
     fails = ended(write(server, context("wider_append", policies=policy("fail")), feed)).fault
