@@ -25,9 +25,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.protocols.rapidbyte.declared.permissions import Effective
+from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
@@ -41,8 +41,8 @@ from rapidbyte_guests import c_guest
 SIZES = {"64 KB": 64 << 10, "1 MB": 1 << 20, "16 MB": 16 << 20}
 STOCK_BYTES = 2 << 20
 STOCK_PIECE = 64 << 10
-ALLOWED = Effective(
-    hosts=(), variables=(), folders=(), max_memory=None, timeout_seconds=600, ruled=()
+ALLOWED = EffectivePermissions(
+    hosts=(), variables=(), folders=(), max_memory=None, timeout_seconds=600, rulings=()
 )
 CONTEXT = StreamContext(
     stream_name="numbers",
@@ -57,7 +57,7 @@ def feed(size: int, frames: int) -> Iterator[bytes]:
         yield data
 
 
-def timed(told: Iterator[Told], expected: int | None) -> tuple[float, float]:
+def timed(told: Iterator[StageEvent], expected: int | None) -> tuple[float, float]:
     """Seconds on the wall and of CPU (all threads), compiling not included."""
     began, used = time.perf_counter(), time.process_time()
     seen = 0
@@ -85,7 +85,7 @@ def run(loaded: Loaded, size: int, frames: int, piece: int) -> tuple[float, floa
     return total / times[0] / 1e6, total / times[1] / 1e6
 
 
-def frames_of(told: Iterator[Told]) -> Iterator[bytes | bytearray | memoryview]:
+def frames_of(told: Iterator[StageEvent]) -> Iterator[bytes | bytearray | memoryview]:
     for item in told:
         if isinstance(item, Frame):
             yield item.data

@@ -27,7 +27,7 @@ from penstock.engine.specs.lane import Bounds
 from penstock.errors import PenstockError
 
 
-class Told:
+class StageEvent:
     """A run's observer: one line an event on stderr, with the seconds since the start."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def main() -> int:
         signal.signal(number, lambda *_: run.request_cancel())
     make_small(told.get("bounds", {}), told.get("plan", {}))
     try:
-        report = run.run_pipeline(pipeline_of(told), Home(told["home"]), observer=Told())
+        report = run.run_pipeline(pipeline_of(told), Home(told["home"]), observer=StageEvent())
     except PenstockError as error:
         print(json.dumps({"error": error.as_dict()}))
         return error.exit_code

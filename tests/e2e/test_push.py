@@ -240,8 +240,8 @@ def test_shared_states_are_matched_as_one(push: MakePush) -> None:
 
 @pytest.mark.usefixtures("eager")
 def test_acks_that_count(push: MakePush) -> None:
-    """Late, bare, with nulls, with ``global_``, twice; none at all where exit code 0 is trusted.
-    Each run brings ten rows more."""
+    """Late, bare, with nulls, with ``global_``, twice; none at all where exit code 0 is
+    trusted. Each run brings ten rows more."""
     there = push("airbyte", records=0, state_every=5)
     kinds = ["late", "bare", "nulls", "mangled", "changed", "twice"]
     for number, kind in enumerate([*kinds, "none"], 1):

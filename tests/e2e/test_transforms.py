@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from connector_sites import Push
 from pipelines import NAME, Ran, Site, changes_of
-from wasm_sites import MANIFEST, Told, WasmSite, component, numbered
+from wasm_sites import MANIFEST, StageEvent, WasmSite, component, numbered
 
 from penstock.errors import ConfigError
 
@@ -276,7 +276,7 @@ def test_a_bad_record_of_an_airbyte_source(site: MakeSite, how: str) -> None:
 def test_after_a_component_columns_stay_columns(wasm: Callable[..., WasmSite], format: str) -> None:
     """The same transforms; rejects are the rows as JSON."""
     here = wasm(format)
-    told = Told()
+    told = StageEvent()
     script = {"s0": [told.rows(1, 60), "at 60", told.rows(61, 100), "at 100"]}
     chain = [
         validate({"assert_range": {"field": "seq", "max": 95}}),
@@ -298,7 +298,7 @@ def test_a_schema_that_changes_while_it_is_read_goes_through_the_query(
     wasm: Callable[..., WasmSite],
 ) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     wider = numbered(51, 100, extra=pa.array([0.5] * 50))
     script = {"s0": [told.rows(1, 50), "at 50", told.frame(wider), "at 100"]}
     ran = here.run(
@@ -319,7 +319,7 @@ def test_a_new_schema_that_a_query_cannot_take_is_an_error_of_its_stream(
 ) -> None:
     """What had been covered before stays (L7)."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     texts = pa.table({"seq": pa.array(range(51, 61), pa.int64()), "name": pa.array([[1]] * 10)})
     script = {"s0": [told.rows(1, 50), "at 50", told.frame(texts), "at 60"]}
     ran = here.run(
@@ -337,7 +337,7 @@ def test_a_failed_attempt_leaves_no_transformed_row_behind(
     wasm: Callable[..., WasmSite],
 ) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = {"s0": [told.rows(1, 50), "at 50", told.rows(51, 60), "fail 5 GONE 0 0 -1 -1"]}
     ran = here.run(
         config=told.config(script),
@@ -356,7 +356,7 @@ def test_a_failed_attempt_leaves_no_transformed_row_behind(
 def test_a_target_is_given_what_the_transforms_made(
     site: MakeSite, wasm: Callable[..., WasmSite], source: str
 ) -> None:
-    told = Told()
+    told = StageEvent()
     if source == "airbyte":
         there = Push(site(**ONE), "singer")
         parts: dict[str, Any] = {}

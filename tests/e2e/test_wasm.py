@@ -21,7 +21,7 @@ from pipelines import NAME, Ran
 from wasm_sites import (
     COMPILED,
     MANIFEST,
-    Told,
+    StageEvent,
     WasmSite,
     checkpoint,
     component,
@@ -73,7 +73,7 @@ def numbers(wasm: MakeWasm) -> MakeWasm:
     return lambda format="parquet": wasm(format, binary=binary)
 
 
-def two_halves(told: Told) -> dict[str, list[str]]:
+def two_halves(told: StageEvent) -> dict[str, list[str]]:
     """100 rows of s0 in two frames, each with its checkpoint."""
     return {"s0": [told.rows(1, 50), "at 50", told.rows(51, 100), "at 100"]}
 
@@ -157,7 +157,7 @@ def test_selected_columns_are_all_that_is_asked_for(numbers: MakeWasm) -> None:
 def test_every_arrow_type_is_the_right_column(wasm: MakeWasm) -> None:
     """Frames decide: what a catalog declares is a hint (reference, section 2.2)."""
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     table = pa.table(
         {
             "seq": pa.array([1, 2], pa.int64()),
@@ -206,7 +206,7 @@ def test_every_arrow_type_is_the_right_column(wasm: MakeWasm) -> None:
 
 def test_a_stream_whose_frames_change_goes_on_with_the_new_column(wasm: MakeWasm) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     wider = numbered(51, 100, extra=pa.array([0.5] * 50))
     script = {"s0": [told.rows(1, 50), "at 50", told.frame(wider), "at 100"]}
     ran = here.run(config=told.config(script))
@@ -218,7 +218,7 @@ def test_a_stream_whose_frames_change_goes_on_with_the_new_column(wasm: MakeWasm
 
 def test_l8_a_row_without_its_key_is_a_reject(wasm: MakeWasm) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     table = pa.table({"seq": pa.array([1, None, 3, 1], pa.int64()), "name": ["a", "b", "c", "d"]})
     ran = here.run(config=told.config({"s0": [told.frame(table), "at 3"]}), defaults=DEDUP)
     assert ran.counts("s0") == ("complete", 4, 3, 1), ran.error
@@ -232,10 +232,10 @@ def test_l8_a_row_without_its_key_is_a_reject(wasm: MakeWasm) -> None:
 def test_a_column_whose_type_changes_is_the_schema_policys(wasm: MakeWasm, how: str) -> None:
     """``schema_evolution.type_change``; what had been committed stays."""
     here = wasm("delta")
-    first = Told()
+    first = StageEvent()
     config = first.config({"s0": [first.rows(1, 5), "at 5"]})
     assert here.run(config=config, defaults=INCREMENTAL).exit_code == 0
-    told = Told()
+    told = StageEvent()
     texts = pa.table({"seq": pa.array([6, 7], pa.int64()), "name": pa.array([1, 2], pa.int64())})
     ran = here.run(
         config=told.config({"s0": [told.frame(texts), "at 7"]}),
@@ -260,7 +260,7 @@ def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(
     wasm: MakeWasm, format: str
 ) -> None:
     here = wasm(format)
-    told = Told()
+    told = StageEvent()
     script = {
         "s0": [told.rows(1, 10), "at 10"],
         "s1": [told.rows(1, 20), "at 20", told.rows(21, 30), "fail 5 GONE 0 0 -1 -1"],
@@ -279,7 +279,7 @@ def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(
     fields = ran.error["connector"]
     assert (fields["code"], fields["message"]) == ("GONE", "as asked")
     assert (fields["retryable"], fields["safe_to_retry"]) == (False, False)
-    mended = Told()
+    mended = StageEvent()
     script = {
         "s0": [mended.rows(11, 12), "at 12"],
         "s1": ["context", mended.rows(21, 40), "at 40"],
@@ -296,7 +296,7 @@ def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(
 
 def test_l1_a_source_that_fails_before_any_checkpoint_leaves_nothing(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     ran = here.run(
         config=told.config({"s0": [told.rows(1, 50), "fail 8 BROKEN 0 0 -1 -1"]}),
         defaults=INCREMENTAL,
@@ -309,10 +309,10 @@ def test_l1_a_source_that_fails_before_any_checkpoint_leaves_nothing(wasm: MakeW
 
 def test_l6_a_failed_overwrite_leaves_the_table_as_it_was(wasm: MakeWasm) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     script = two_halves(told)
     assert here.run(config=told.config(script), defaults=OVERWRITE).exit_code == 0
-    worse = Told()
+    worse = StageEvent()
     broken = {"s0": [worse.rows(1, 7), "at 7", "fail 5 GONE 0 0 -1 -1"]}
     ran = here.run(config=worse.config(broken), defaults=OVERWRITE)
     assert (ran.exit_code, ran.error["code"]) == (4, "source.transient_db")
@@ -322,7 +322,7 @@ def test_l6_a_failed_overwrite_leaves_the_table_as_it_was(wasm: MakeWasm) -> Non
 def test_a_source_without_checkpoints_is_committed_at_its_end(wasm: MakeWasm) -> None:
     """On a clean end the rest is sealed under the previous state, and the report says so (L2)."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     config = told.config({"s0": [told.rows(1, 100)]})
     first = here.run(config=config, defaults=INCREMENTAL)
     assert first.counts("s0") == ("complete", 100, 100, 0), first.error
@@ -337,7 +337,7 @@ def test_checkpoints_that_are_none_are_named_and_save_nothing(wasm: MakeWasm) ->
     """Issue 5, part 6: malformed payloads are named. A transform's kind and another stream's are no
     state of this one."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = {
         "s0": [
             told.rows(1, 50),
@@ -362,7 +362,7 @@ def test_checkpoints_that_are_none_are_named_and_save_nothing(wasm: MakeWasm) ->
 def test_a_checkpoint_that_is_no_json_is_the_guests_to_hear(wasm: MakeWasm) -> None:
     """``PARSE_CHECKPOINT``: the call fails, and a guest that passes it on ends the stream."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     ran = here.run(config=told.config({"s0": [told.rows(1, 5), told.raw("{")]}))
     assert (ran.exit_code, ran.error["code"]) == (4, "source.internal")
     assert "PARSE_CHECKPOINT" in ran.error["message"]
@@ -377,11 +377,11 @@ def test_every_kind_of_cursor_goes_back_as_v4_tells_it(wasm: MakeWasm) -> None:
         ({"type": "decimal", "value": "1.50", "scale": 2}, "1.50"),
         ({"type": "json", "value": {"a": 1}}, '{\\"a\\":1}'),
     ):
-        told = Told()
+        told = StageEvent()
         mark = checkpoint("s0", None, cursor_value=value)
         ran = here.run(config=told.config({"s0": [told.rows(1, 1), told.raw(mark)]}))
         assert ran.exit_code == 0, ran.error
-        again = Told()
+        again = StageEvent()
         ran = here.run(config=again.config({"s0": ["context"]}))
         said = [e["message"] for e in here.log_lines(ran.report.run)]
         wanted = f'"last_value":{{"type":"utf8","value":"{text}"}}'
@@ -393,7 +393,7 @@ def test_every_kind_of_cursor_goes_back_as_v4_tells_it(wasm: MakeWasm) -> None:
 
 def test_l8_dead_letters_are_rejects_that_can_be_queried(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     bad = {"seq": 51, "name": None, "café": [1]}
     script = {"s0": [told.rows(1, 50), told.dead(bad, 3), "at 53", told.rows(54, 60), "at 60"]}
     ran = here.run(config=told.config(script))
@@ -411,7 +411,7 @@ def test_l8_dead_letters_are_rejects_that_can_be_queried(wasm: MakeWasm) -> None
 @pytest.mark.parametrize("how", ["fail", "skip", "dlq"])
 def test_on_data_error_holds_for_dead_letters(wasm: MakeWasm, how: str) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = {"s0": [told.rows(1, 50), "at 50", told.dead({"seq": 51}), "context", "at 51"]}
     ran = here.run(config=told.config(script), destination={"on_data_error": how})
     stream = ran.stream("s0")
@@ -432,7 +432,7 @@ def test_on_data_error_holds_for_dead_letters(wasm: MakeWasm, how: str) -> None:
 
 
 def failing(
-    told: Told, tries: int, *words: str, before: list[str] | None = None
+    told: StageEvent, tries: int, *words: str, before: list[str] | None = None
 ) -> dict[str, list[str]]:
     """s0 fails the first ``tries`` times after 30 rows, then gives all 100."""
     fail = f"tries {tries} fail {' '.join(words)}"
@@ -448,7 +448,7 @@ def test_l8_what_is_retryable_is_tried_again_until_it_works(
     wasm: MakeWasm, defaults: dict[str, str]
 ) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 2, "4 RESET 1 1 -1 -1"), **network(port))
         ran = here.run(config=config, defaults=defaults)
@@ -462,7 +462,7 @@ def test_l8_what_is_retryable_is_tried_again_until_it_works(
 
 def test_l8_an_attempt_keeps_what_its_checkpoint_covers(wasm: MakeWasm) -> None:
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, _):
         config = told.config(
             failing(told, 1, "4 RESET 1 1 -1 -1", before=[told.rows(1, 10), "at 10", "context"]),
@@ -489,7 +489,7 @@ def test_l8_an_attempt_keeps_what_its_checkpoint_covers(wasm: MakeWasm) -> None:
 )
 def test_what_may_not_be_tried_again_is_not(wasm: MakeWasm, words: str) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 1, words), **network(port))
         ran = here.run(config=config)
@@ -501,7 +501,7 @@ def test_what_may_not_be_tried_again_is_not(wasm: MakeWasm, words: str) -> None:
 def test_retries_end_with_max_retries(wasm: MakeWasm) -> None:
     """v4's default is three; 0 in a v4 file means none (``resources.max_retries``)."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 99, "4 RESET 1 1 10 -1"), **network(port))
         ran = here.run(config=config)
@@ -514,7 +514,7 @@ def test_retries_end_with_max_retries(wasm: MakeWasm) -> None:
 @pytest.mark.parametrize(("most", "runs"), [(0, 1), (1, 2)])
 def test_max_retries_is_the_pipelines(wasm: MakeWasm, most: int, runs: int) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 99, "4 RESET 1 1 10 -1"), **network(port))
         ran = here.run(config=config, resources={"max_retries": most})
@@ -523,7 +523,7 @@ def test_max_retries_is_the_pipelines(wasm: MakeWasm, most: int, runs: int) -> N
 
 def test_retry_after_is_waited_for(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 1, "3 SLOW 1 1 1500 -1"), **network(port))
         ran = here.run(config=config)
@@ -535,7 +535,7 @@ def test_retry_after_is_waited_for(wasm: MakeWasm) -> None:
 def test_of_several_streams_only_the_failed_one_is_tried_again(wasm: MakeWasm) -> None:
     """Issue 5, part 7: per stream. v4 repeats the whole pipeline."""
     here = wasm("delta")
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, _):
         script = {"s1": [told.rows(1, 20), "at 20"], **failing(told, 1, "5 LOST 1 1 -1 -1")}
         ran = here.run(config=told.config(script, **network(port)), defaults=INCREMENTAL)
@@ -554,7 +554,7 @@ def test_its_keys_last_as_its_checkpoints_do(wasm: MakeWasm) -> None:
     here = wasm()
 
     def run(*commands: str, **how: Any) -> Ran:
-        told = Told()
+        told = StageEvent()
         return here.run(
             config=told.config({"s0": [*commands, told.rows(1, 2), "at 2"]}),
             defaults=INCREMENTAL,
@@ -588,7 +588,7 @@ def test_a_trap_ends_its_stream_alone_and_says_why(
     wasm: MakeWasm, command: str, limits: dict[str, Any], code: str
 ) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = {
         "s0": [told.rows(1, 50), "at 50", told.rows(51, 60), command],
         "s1": [told.rows(1, 5), "at 5"],
@@ -602,7 +602,7 @@ def test_a_trap_ends_its_stream_alone_and_says_why(
     assert here.seqs("s0") == FULL[:50]
     assert ran.counts("s1") == ("complete", 5, 5, 0), "its neighbour is unharmed"
     assert not [n for n in ran.notes if "tried again" in n]
-    mended = Told()
+    mended = StageEvent()
     again = here.run(config=mended.config({"s0": [mended.rows(51, 60), "at 60"]}))
     assert again.status == "succeeded", again.error
     assert here.seqs("s0") == FULL[:60]
@@ -611,7 +611,7 @@ def test_a_trap_ends_its_stream_alone_and_says_why(
 def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) -> None:
     """Issue 5, part 10: ``limits.timeout_seconds`` measures guest work."""
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server(hold=3) as (port, asked):
         script = {"s0": ["wait", told.rows(1, 5), "at 5"]}
         ran = here.run_source(
@@ -641,7 +641,7 @@ def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
 
 def test_a_connector_that_does_not_open_is_quoted(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = two_halves(told)
     error = here.run_or_error(config=told.config(script, refuse=True))
     assert error["code"] == "connector.failed"
@@ -652,7 +652,7 @@ def test_a_connector_that_does_not_open_is_quoted(wasm: MakeWasm) -> None:
 
 def test_a_frame_that_is_no_arrow_stream_is_named(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     ran = here.run(config=told.config({"s0": [told.rows(1, 5), "at 5", told.bytes(b"not arrow")]}))
     assert (ran.exit_code, ran.error["code"]) == (4, "source.bad_frame")
     assert "Arrow IPC" in ran.error["message"]
@@ -682,7 +682,7 @@ def asking(**changes: Any) -> dict[str, Any]:
 
 
 def planned(here: WasmSite, source: dict[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
-    told = Told()
+    told = StageEvent()
     parts.setdefault("config", told.config(two_halves(told)))
     answer = here.cli("plan", str(here.write_source(source or {}, **parts)), "--json")
     assert answer.code in (0, 2), answer.err
@@ -732,7 +732,7 @@ def test_defaults_where_nobody_says_anything(wasm: MakeWasm) -> None:
 
 def test_l10_a_host_that_is_not_allowed_is_not_reached(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 0, "4 NEVER 0 0 -1 -1"), **network(port))
         ran = here.run_source({"permissions": {"network": {"allowed_hosts": []}}}, config=config)
@@ -754,7 +754,7 @@ def test_without_a_manifest_nothing_is_granted_until_one_is_assumed(
     lines = held(answer)
     assert all(lines[name][0] == [] for name in HELD[:3])
     assert any("granted nothing" in note for note in answer["notes"]), answer["notes"]
-    told = Told()
+    told = StageEvent()
     with counting_server() as (port, asked):
         config = told.config(failing(told, 0, "4 NEVER 0 0 -1 -1"), **network(port))
         refused = here.run(config=config)
@@ -775,7 +775,7 @@ def test_a_manifest_of_another_protocol_version_is_used_with_a_warning(wasm: Mak
     answer = planned(here)
     assert not answer["problems"]
     assert any("protocol version 5" in note for note in answer["notes"]), answer["notes"]
-    told = Told()
+    told = StageEvent()
     ran = here.run(config=told.config(two_halves(told)))
     assert ran.exit_code == 0, ran.error
 
@@ -785,7 +785,7 @@ def test_a_sync_mode_that_its_manifest_does_not_name_is_refused(wasm: MakeWasm) 
     here = wasm(manifest={**MANIFEST, "roles": only})
     answer = planned(here, defaults=INCREMENTAL)
     assert any("sync_mode incremental" in p for p in answer["problems"]), answer["problems"]
-    told = Told()
+    told = StageEvent()
     error = here.run_or_error(config=told.config(two_halves(told)), defaults=INCREMENTAL)
     assert (error["exit_code"], error["code"]) == (2, "config.streams")
     assert any("sync_mode incremental" in p for p in error["problems"])
@@ -806,7 +806,7 @@ SCHEMA = {
 
 def test_a_config_that_breaks_its_schema_is_refused_before_anything_runs(wasm: MakeWasm) -> None:
     here = wasm(schema=SCHEMA)
-    told = Told()
+    told = StageEvent()
     error = here.run_or_error(config=told.config({"s0": ["spin"]}, port=70000, spin=True))
     assert error["code"].startswith("config."), error
     assert "password" in error["message"] + str(error.get("problems"))
@@ -827,7 +827,7 @@ def test_a_destination_is_no_source(wasm: MakeWasm) -> None:
 
 def test_metrics_and_logs_of_a_guest_reach_report_and_run_log(wasm: MakeWasm) -> None:
     here = wasm()
-    told = Told()
+    told = StageEvent()
     script = {
         "s0": [
             told.rows(1, 5),
@@ -858,7 +858,7 @@ def test_metrics_and_logs_of_a_guest_reach_report_and_run_log(wasm: MakeWasm) ->
 
 def test_l10_a_secret_of_the_config_is_shown_nowhere(wasm: MakeWasm) -> None:
     here = wasm(schema=SCHEMA)
-    told = Told()
+    told = StageEvent()
     secret = "hunter2-and-more"
     script = {
         "s0": [told.rows(1, 5), "at 5", "tell password", "at 6"],
@@ -904,7 +904,7 @@ def test_check_spec_discover_preview_of_a_file(wasm: MakeWasm) -> None:
 def test_validate_that_fails_or_warns(wasm: MakeWasm) -> None:
     here = wasm()
     for status, code in ((0, 0), (1, 4), (2, 0)):
-        config = Told().config({"s0": []}, status=status)
+        config = StageEvent().config({"s0": []}, status=status)
         answer = here.cli("check", "./source.wasm", "--config", json.dumps(config), "--json")
         assert answer.code == code, answer.err
         assert "as asked" in answer.json["message"]
@@ -913,14 +913,14 @@ def test_validate_that_fails_or_warns(wasm: MakeWasm) -> None:
 def test_l10_verbs_are_under_the_same_permissions_and_limits_as_a_run(wasm: MakeWasm) -> None:
     """v4's host leaves them out of ``check`` and ``discover``."""
     here = wasm(manifest=asking(permissions={}, limits={"timeout_seconds": 1}))
-    told = Told()
+    told = StageEvent()
     spinning = told.config(two_halves(told), spin=True)
     for verb in ("check", "discover", "preview"):
         answer = here.cli(verb, "./source.wasm", "--config", json.dumps(spinning), "--json")
         assert answer.code == 4, (verb, answer.out, answer.err)
         assert answer.error["code"] == "connector.timeout"
     with counting_server() as (port, asked):
-        again = Told()
+        again = StageEvent()
         dialing = again.config(failing(again, 0, "4 NEVER 0 0 -1 -1"), **network(port))
         answer = here.cli(
             "preview", "./source.wasm", "--config", json.dumps(dialing), "--limit", "50", "--json"
@@ -1050,8 +1050,8 @@ def test_a_name_that_is_nowhere_says_where_it_was_looked_for(wasm: MakeWasm) -> 
 
 
 def test_a_whole_v4_file_with_components_at_both_ends_runs(wasm: MakeWasm) -> None:
-    """Components are found in ``RAPIDBYTE_CONNECTOR_DIR``. Told from the shapes alone: defaults
-    of v4 hold, and what v4 ignores is a warning."""
+    """Components are found in ``RAPIDBYTE_CONNECTOR_DIR``. Told from the shapes alone:
+    defaults of v4 hold, and what v4 ignores is a warning."""
     here = wasm()
     folder = here.folder / "dir"
     folder.mkdir()

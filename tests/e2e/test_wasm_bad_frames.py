@@ -8,7 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from wasm_sites import MANIFEST, Told, WasmSite, component, ipc, numbers_source, rapidbyte_guests
+from wasm_sites import (
+    MANIFEST,
+    StageEvent,
+    WasmSite,
+    component,
+    ipc,
+    numbers_source,
+    rapidbyte_guests,
+)
 
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
@@ -38,7 +46,7 @@ def beyond() -> bytes:
 
 def test_l7_an_unsound_frame_fails_its_stream_by_name_and_no_other(wasm: MakeWasm) -> None:
     """Its offsets would crash the process that writes them; it is not tried again."""
-    here, told = wasm(), Told()
+    here, told = wasm(), StageEvent()
     script = {"s0": [told.rows(1, 5), told.bytes(beyond())], "s1": [told.rows(1, 7)]}
     ran = here.run(config=told.config(script), dry_run=True)
     assert (ran.exit_code, ran.error["code"]) == (1, "source.bad_frame")
@@ -47,7 +55,7 @@ def test_l7_an_unsound_frame_fails_its_stream_by_name_and_no_other(wasm: MakeWas
 
 
 def test_l8_nanoseconds_are_shown_and_counted(wasm: MakeWasm) -> None:
-    here, told = wasm(), Told()
+    here, told = wasm(), StageEvent()
     table = pa.table({
         "seq": [1, 2, 3], "t": pa.array([FAR, 0, None], pa.timestamp("ns")),
         "j": pa.array([[("k", FAR)]] * 3, pa.map_(pa.string(), pa.timestamp("ns"))),

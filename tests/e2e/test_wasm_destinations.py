@@ -26,7 +26,7 @@ from wasm_ends import (
     obedient,
     seal_each_state,
 )
-from wasm_sites import MANIFEST, Told, component
+from wasm_sites import MANIFEST, StageEvent, component
 
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.plan_check import plan_pipeline
@@ -64,7 +64,7 @@ def ends(tmp_path: Path, shared_spark: "SparkSession") -> MakeEnds:
 
 def hundred(stream: str = "s0", *, step: int = 10, more: list[str] | None = None) -> dict[str, Any]:
     """A script of 100 rows, a frame and a checkpoint each ``step``."""
-    told = Told()
+    told = StageEvent()
     commands: list[str] = []
     for first in range(1, 101, step):
         commands += [told.rows(first, first + step - 1), f"at {first + step - 1}"]
@@ -109,7 +109,7 @@ def test_l8_a_failure_that_may_pass_is_tried_again_by_a_new_conversation(ends: M
     assert len(twice) <= ran.stream("s0").sent_again
     assert ran.stream("s0").written >= len(first) + len(second)
     assert here.cursors() == {"s0": "100"}
-    third = here.sync(Told().config({"s0": ["context"]}), peer.config)
+    third = here.sync(StageEvent().config({"s0": ["context"]}), peer.config)
     assert third.exit_code == 0, third.error
     assert third.stream("s0").sent_again == 0
 
@@ -133,7 +133,7 @@ def test_a_write_that_is_one_transaction_is_tried_again_whole(
 def test_of_several_streams_what_is_written_is_not_sent_again(ends: MakeEnds) -> None:
     """The one that failed is, as often as it takes."""
     here = ends()
-    told = Told()
+    told = StageEvent()
     script = {s: [told.rows(1, 20), "at 20"] for s in ("s0", "s1", "s2")}
     failures = {"s1": 1}
     names: dict[int, str] = {}
@@ -215,7 +215,7 @@ def test_retry_after_is_waited_for(ends: MakeEnds) -> None:
     assert peer.of("B", 2)[0].at - failed_at >= 1.5
 
 
-def halves(told: Told, gate: Gate, *, step: int = 10) -> dict[str, Any]:
+def halves(told: StageEvent, gate: Gate, *, step: int = 10) -> dict[str, Any]:
     """100 rows; the gate lies before the second 50."""
     commands: list[str] = []
     for first in range(1, 101, step):
@@ -231,13 +231,13 @@ def test_it_is_tried_again_while_the_source_reads(ends: MakeEnds) -> None:
 
         def answer(heard: Heard) -> str:
             if heard.run == 2:
-                gate.opened.set()
+                gate.open_component.set()
             if heard.run == 1 and heard.kind == "F":
                 return "f"
             return "c" if heard.kind == "F" else "k"
 
         with Peer(answer) as peer:
-            ran = here.sync(halves(Told(), gate), peer.config, load=SMALL)
+            ran = here.sync(halves(StageEvent(), gate), peer.config, load=SMALL)
     assert ran.exit_code == 0, ran.error
     assert ran.counts("s0") == ("complete", 100, 100, 0)
     assert gate.reached.is_set()
@@ -253,7 +253,7 @@ def test_l11_a_cancelled_run_does_not_wait_for_another_try(
     here, failed = ends(), tmp_path / "failed"
     with Gate() as gate:
         if not reading:
-            gate.opened.set()
+            gate.open_component.set()
 
         def answer(heard: Heard) -> str:
             if heard.kind == "F":
@@ -264,7 +264,7 @@ def test_l11_a_cancelled_run_does_not_wait_for_another_try(
         began = time.monotonic()
         with Peer(answer) as peer, cancelled_when(failed):
             told = {**peer.config, "after_ms": 120_000}
-            ran = here.sync(halves(Told(), gate), told, load=SMALL)
+            ran = here.sync(halves(StageEvent(), gate), told, load=SMALL)
         assert time.monotonic() - began < 60
     assert ran.exit_code == 7 and ran.status == "cancelled", ran.report
     with Peer(always()) as later:
@@ -394,7 +394,7 @@ def test_keys_become_durable_with_the_checkpoint(ends: MakeEnds) -> None:
     frames = str(len(peer.of("F")))
     assert keys(here) == {"stream:frames": frames, "pipeline:total": frames}
     with Peer(times(1, "t")) as broken:
-        told = Told()
+        told = StageEvent()
         config = told.config({"s0": [told.rows(101, 110), "at 110", told.rows(111, 120), "at 120",
                                      told.rows(121, 130), "at 130"]})  # fmt: skip
         failed = here.sync(config, broken.config)

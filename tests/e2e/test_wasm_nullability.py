@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pipelines import NAME
 from wasm_ends import APPEND, REPLACE, UPSERT, Ends, Heard, Peer, obedient
-from wasm_sites import MANIFEST, Told, component
+from wasm_sites import MANIFEST, StageEvent, component
 
 from penstock.model.catalog import StreamId
 
@@ -95,7 +95,7 @@ def ends(tmp_path: Path, shared_spark: "SparkSession") -> Iterator[Ends]:
 
 
 def script(*frames: pa.Table) -> dict[str, Any]:
-    told = Told()
+    told = StageEvent()
     commands: list[str] = []
     for table in frames:
         commands += [told.frame(table), f"at {table.column('seq')[-1].as_py() or 0}"]

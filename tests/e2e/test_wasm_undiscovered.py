@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pipelines import NAME
 from wasm_ends import share_compiled
-from wasm_sites import MANIFEST, Told, WasmSite, component, numbered
+from wasm_sites import MANIFEST, StageEvent, WasmSite, component, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def site(tmp_path: Path, shared_spark: "SparkSession") -> WasmSite:
 
 
 def script(first: int, last: int) -> dict[str, Any]:
-    told = Told()
+    told = StageEvent()
     commands = [told.frame(numbered(first, last)), f"at {last}"]
     return {**told.config({"s0": commands}), "catalog": NO_STREAMS}
 
@@ -62,7 +62,7 @@ def test_streams_are_the_files_and_their_schema_is_the_first_frames(
 
 
 def test_a_stream_without_rows_is_typed_by_the_first_that_come(site: WasmSite) -> None:
-    empty = {**Told().config({"s0": []}), "catalog": NO_STREAMS}
+    empty = {**StageEvent().config({"s0": []}), "catalog": NO_STREAMS}
     ran = site.run(config=empty, streams=[{"name": "s0", **UPSERT}])
     assert ran.exit_code == 0, ran.error
     full = site.run(config=script(1, 3), streams=[{"name": "s0", **UPSERT}])

@@ -172,11 +172,11 @@ def always(frame: str = "c") -> Callable[[Heard], str]:
 
 
 class Gate:
-    """Where the scripted source's ``wait`` waits until the gate is opened. ``reached``: somebody
-    waits, or has waited."""
+    """Where the scripted source's ``wait`` waits until the gate is opened. ``reached``:
+    somebody waits, or has waited."""
 
     def __init__(self) -> None:
-        self.reached, self.opened = threading.Event(), threading.Event()
+        self.reached, self.open_component = threading.Event(), threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(0.1)
         self.config: dict[str, Any] = {
@@ -200,7 +200,7 @@ class Gate:
             with suppress(TimeoutError):
                 held.append(self._listening.accept()[0])
                 self.reached.set()
-            if self.opened.is_set():
+            if self.open_component.is_set():
                 while held:
                     held.pop().close()
         for link in held:

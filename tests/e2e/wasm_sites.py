@@ -107,7 +107,7 @@ def checkpoint(stream: str, value: Any, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Told:
+class StageEvent:
     """A configuration for the scripted guest, as it is written: ``told.frame(...)`` gives a command
     and remembers its data."""
 

@@ -8,10 +8,10 @@ import built
 import pyarrow as pa
 
 from penstock.config.sections import Permissions
-from penstock.protocols.rapidbyte.declared.manifest import Found, read_manifest
+from penstock.protocols.rapidbyte.declared.manifest import ManifestResult, read_manifest
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
@@ -26,7 +26,7 @@ def component(name: str) -> bytes:
     return built.example(name).read_bytes()
 
 
-def manifest(name: str) -> Found:
+def manifest(name: str) -> ManifestResult:
     return read_manifest(component(name))
 
 
@@ -52,7 +52,7 @@ def run(
     feed: Iterable[Any] = (),
     context: StreamContext = FULL,
     permissions: Permissions | None = None,
-) -> list[Told]:
+) -> list[StageEvent]:
     made = stage(name, config, permissions)
     if role_of(name) == "source":
         return list(stream_run.read(made, context))
@@ -60,23 +60,23 @@ def run(
     return list(takes(made, context, feed))
 
 
-def ended(told: list[Told]) -> Ended:
+def ended(told: list[StageEvent]) -> Ended:
     assert isinstance(told[-1], Ended)
     return told[-1]
 
 
-def counts(told: list[Told]) -> dict[str, int]:
+def counts(told: list[StageEvent]) -> dict[str, int]:
     last = ended(told)
     assert last.error is None, last.error
     assert last.summary is not None
     return last.summary.counts
 
 
-def frames(told: list[Told]) -> list[bytes]:
+def frames(told: list[StageEvent]) -> list[bytes]:
     return [bytes(t.data) for t in told if isinstance(t, Frame)]
 
 
-def table(told: list[Told]) -> Any:
+def table(told: list[StageEvent]) -> Any:
     tables: list[Any] = []
     for frame in frames(told):
         with pa.ipc.open_stream(frame) as reader:

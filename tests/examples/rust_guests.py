@@ -25,7 +25,7 @@ import psycopg
 from penstock.protocols.rapidbyte.declared.manifest import read_manifest
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
 from penstock.protocols.rapidbyte.guest.session import load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -204,7 +204,7 @@ def context(
     )
 
 
-def frames(told: Iterable[Told], seen: list[Told] | None = None) -> Iterator[bytes]:
+def frames(told: Iterable[StageEvent], seen: list[StageEvent] | None = None) -> Iterator[bytes]:
     """Of a source; ``seen`` gets all else. Raises the source's error."""
     for item in told:
         if isinstance(item, Frame):
@@ -218,14 +218,14 @@ def frames(told: Iterable[Told], seen: list[Told] | None = None) -> Iterator[byt
 
 def pump(
     read: Stage, write: Stage, reading: StreamContext, writing: StreamContext | None = None
-) -> tuple[list[Told], list[Told]]:
+) -> tuple[list[StageEvent], list[StageEvent]]:
     """Source into destination, a thread each. What each told beside the frames."""
-    said: list[Told] = []
+    said: list[StageEvent] = []
     feed = frames(stream_run.read(read, reading), said)
     return said, list(stream_run.write(write, writing or reading, feed))
 
 
-def ended(told: list[Told]) -> Ended:
+def ended(told: list[StageEvent]) -> Ended:
     last = told[-1]
     assert isinstance(last, Ended)
     return last

@@ -29,7 +29,7 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest import probe
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, PutAside
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered
 from penstock.protocols.rapidbyte.wire.messages import Policies, WriteMode
 
 pytestmark = pytest.mark.slow
@@ -352,7 +352,7 @@ def test_the_transform_cleans_rows(policy: Any):
         {"id": 4, "name": "eve", "amount": None},
     ]
     assert len(frames(told)) == 1  # the second has no rows left
-    letters = [t.letter for t in told if isinstance(t, PutAside)]
+    letters = [t.letter for t in told if isinstance(t, DeadLettered)]
     if policy == "skip":
         assert not letters
     else:

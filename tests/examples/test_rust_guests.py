@@ -24,7 +24,7 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged, Told
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged, StageEvent
 from penstock.protocols.rapidbyte.guest.stage import Pressure
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -53,16 +53,18 @@ def server(built: None) -> Iterator[Server]:
         yield running
 
 
-def read(server: Server, asked: StreamContext, **config: Any) -> list[Told]:
+def read(server: Server, asked: StreamContext, **config: Any) -> list[StageEvent]:
     return list(stream_run.read(stage("source", server.config(**config)), asked))
 
 
-def write(server: Server, asked: StreamContext, feed: Any, **config: Any) -> list[Told]:
+def write(server: Server, asked: StreamContext, feed: Any, **config: Any) -> list[StageEvent]:
     config = {"schema": "landed", **config}
     return list(stream_run.write(stage("destination", server.config(**config)), asked, feed))
 
 
-def moved(server: Server, asked: StreamContext, **config: Any) -> tuple[list[Told], list[Told]]:
+def moved(
+    server: Server, asked: StreamContext, **config: Any
+) -> tuple[list[StageEvent], list[StageEvent]]:
     """From ``public`` into ``landed``; neither may fail."""
     to = stage("destination", server.config(schema="landed", **config))
     said = pump(stage("source", server.config()), to, asked)
@@ -71,7 +73,7 @@ def moved(server: Server, asked: StreamContext, **config: Any) -> tuple[list[Tol
     return said
 
 
-def marks(told: list[Told]) -> list[Checkpoint]:
+def marks(told: list[StageEvent]) -> list[Checkpoint]:
     return [t for t in told if isinstance(t, Checkpoint)]
 
 
@@ -79,7 +81,7 @@ def table(rows: dict[str, Any]) -> bytes:
     return bytes(frame_of(pa.RecordBatch.from_pydict(rows)))
 
 
-def rows_of(told: list[Told]) -> list[dict[str, Any]]:
+def rows_of(told: list[StageEvent]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for item in told:
         if isinstance(item, Frame):
@@ -278,7 +280,7 @@ def test_a_second_run_reads_only_what_is_new(server: Server, cursor: str, since:
 def test_shards_are_disjoint_and_whole_and_one_without_id_is_refused(server: Server):
     server.ask("CREATE TABLE public.parts AS SELECT i AS id FROM generate_series(-50, 50) AS i "
                "UNION ALL SELECT NULL")  # fmt: skip
-    told: list[list[Told]] = [[] for _ in range(3)]
+    told: list[list[StageEvent]] = [[] for _ in range(3)]
 
     def move(index: int) -> None:
         asked = context("parts", partition_count=3, partition_index=index)
@@ -465,7 +467,7 @@ def test_a_server_that_goes_away_in_the_middle_is_no_end_of_stream(server: Serve
     make_rows(server, "public.torn", 1, 200_000)
     held = replace(stage("source", server.config()), pressure=Pressure(outbox_bytes=1 << 20))
     told = stream_run.read(held, context("torn"))
-    seen: list[Told] = []
+    seen: list[StageEvent] = []
     for item in told:
         if isinstance(item, Frame) and not any(isinstance(t, Frame) for t in seen):
             assert server.ask(

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from penstock.protocols.rapidbyte.declared.permissions import Effective
+from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "tests" / "stubs" / "rapidbyte"
@@ -59,7 +59,7 @@ def built(name: str, inputs: Iterable[Path], build: Callable[[Path], None]) -> P
     return kept
 
 
-def allowed(**more: Any) -> Effective:
+def allowed(**more: Any) -> EffectivePermissions:
     """What it may reach is named by its user, unless the test says otherwise."""
     fields: dict[str, Any] = {
         "hosts": (),
@@ -67,7 +67,7 @@ def allowed(**more: Any) -> Effective:
         "folders": (),
         "max_memory": None,
         "timeout_seconds": 60,
-        "ruled": (),
+        "rulings": (),
     }
     fields["named"] = more.get("hosts", ())
-    return Effective(**{**fields, **more})
+    return EffectivePermissions(**{**fields, **more})

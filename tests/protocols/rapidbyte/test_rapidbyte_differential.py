@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.guest.events import DeadLettered, Ended, Frame, Logged, StageEvent
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
@@ -18,11 +18,11 @@ CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 FRAMES = [bytes((i * 7 + k) % 256 for i in range(n)) for k, n in enumerate((1, 300, 4096, 70001))]
 
 
-def plainly(told: Told) -> Any:
+def plainly(told: StageEvent) -> Any:
     """Without what may differ: times, and the warning that it runs plain."""
     if isinstance(told, Frame):
         return ("frame", told.number, bytes(told.data))
-    if isinstance(told, PutAside):
+    if isinstance(told, DeadLettered):
         return ("letter", told.letter.record_json, told.letter.error_category)
     if isinstance(told, Ended):
         return ("ended", told.summary, told.fault, told.told, told.frames_in, told.frames_out)

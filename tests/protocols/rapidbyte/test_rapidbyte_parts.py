@@ -247,7 +247,7 @@ DENIED = ConnectorFault(category="permission", code="NETWORK_DENIED", message="n
 def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
     role = "transform" if went_on in ("next", "emit") else "source"
     host = Host(role, stream="s", instance="x", inbox=fed(b"a"), out=ByteQueue(1 << 20))
-    host.note(Refusal(DENIED))
+    host.record_refusal(Refusal(DENIED))
     frame = host.frame_new(1)
     host.frame_write(frame, b"a")
     host.frame_seal(frame)

@@ -13,7 +13,7 @@ from rapidbyte_guests import allowed
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, StageEvent
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
@@ -30,11 +30,11 @@ def loaded(cache: CompileCache) -> Loaded:
     return found
 
 
-def read(loaded: Loaded, config: dict[str, Any], **allow: Any) -> list[Told]:
+def read(loaded: Loaded, config: dict[str, Any], **allow: Any) -> list[StageEvent]:
     return list(stream_run.read(Stage(loaded, config, allowed(**allow), "source"), CONTEXT))
 
 
-def end(told: list[Told]) -> Ended:
+def end(told: list[StageEvent]) -> Ended:
     assert isinstance(told[-1], Ended)
     return told[-1]
 

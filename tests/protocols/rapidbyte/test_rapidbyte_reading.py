@@ -34,7 +34,7 @@ from penstock.protocols.contract import (
     WriteStream,
 )
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
-from penstock.protocols.rapidbyte.guest.component import opened
+from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.source import RapidbyteSource
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
 from penstock.runtimes.contract import Component, Timeouts
@@ -224,7 +224,7 @@ def test_a_destination_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make
 
 
 def test_a_transform_with_rows_to_work_on_ends_at_its_heartbeat(made: Make, silent: int):
-    """Its patience for rows is days; its own silence is not."""
+    """Its timeout for rows is days; its own silence is not."""
     runtime = made("transform", "guest.c", assume_manifest=reaching("transform"))
     config = {"mode": "tcp", "host": "127.0.0.1", "port": silent, "bytes": 10}
     request = TransformRequest(config=config, stream=stream(A), scope=A.key, timeouts=QUICK)
@@ -247,14 +247,14 @@ def test_what_is_held_for_a_component_follows_from_its_memory(tmp_path: Path) ->
     settings = msgspec.to_builtins({"place": "source", "resources": Resources(max_memory=64 << 20)})
     made = Component(path=str(file), digest=digest_of(file.read_bytes()), settings=settings)
     limits = Limits(max_keys=10, max_dead_letters=20)
-    stage = opened(ComponentRuntime(made, limits=limits)).stage("source", {})
+    stage = open_component(ComponentRuntime(made, limits=limits)).stage("source", {})
     assert stage.allowed.max_memory == 64 << 20
     assert stage.bounds.frames.all_bytes == stage.bounds.frames.frame_bytes == 8 << 20
     waiting = stage.pressure.inbox_bytes + stage.pressure.outbox_bytes
-    assert stage.aside == stage.bounds.frames.all_bytes + waiting == 16 << 20
+    assert stage.host_bytes == stage.bounds.frames.all_bytes + waiting == 16 << 20
     assert (stage.bounds.keys, stage.bounds.dead_letters) == (10, 20)
-    told = opened(ComponentRuntime(made)).settings.limits()
+    told = open_component(ComponentRuntime(made)).settings.limits()
     assert told.max_batch_bytes == 8 << 20
     free = Component(path=made.path, digest=made.digest, settings={"place": "source"})
-    stage = opened(ComponentRuntime(free)).stage("source", {})
-    assert (stage.aside, stage.bounds.frames.all_bytes) == (0, 1 << 30)
+    stage = open_component(ComponentRuntime(free)).stage("source", {})
+    assert (stage.host_bytes, stage.bounds.frames.all_bytes) == (0, 1 << 30)

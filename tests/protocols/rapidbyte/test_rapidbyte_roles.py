@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import DestinationError, SourceError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Frame, Logged, PutAside
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Frame, Logged
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -85,13 +85,21 @@ def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_befo
     """Section 4.2; part 6: envelopes are tagged with the frames seen so far."""
     told = list(stream_run.read(stage("source", {"frames": 2, "checkpoints": 1}), CONTEXT))
     order = [type(t).__name__ for t in told if not isinstance(t, Logged)]
-    assert order == ["Frame", "Checkpoint", "PutAside", "Frame", "Checkpoint", "PutAside", "Ended"]
+    assert order == [
+        "Frame",
+        "Checkpoint",
+        "DeadLettered",
+        "Frame",
+        "Checkpoint",
+        "DeadLettered",
+        "Ended",
+    ]
     marks = [t for t in told if isinstance(t, Checkpoint)]
     assert [(m.frames, m.kind) for m in marks] == [(1, 0), (2, 0)]
     payload = marks[1].payload
     assert payload is not None and payload.cursor_value is not None
     assert (payload.cursor_field, payload.cursor_value.text()) == ("id", "2")
-    letter = next(t for t in told if isinstance(t, PutAside)).letter
+    letter = next(t for t in told if isinstance(t, DeadLettered)).letter
     assert (letter.stream_name, letter.record_json) == ("numbers", '{"id":1}')
     assert letter.error_category == "internal"  # an unknown word
     last = told[-1]

@@ -27,7 +27,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[Any, list[Any]
         raise SourceError("no", connector={"category": "internal", "code": code})
 
     what = SimpleNamespace(stage=lambda *_: None, found=SimpleNamespace(manifest=None))
-    monkeypatch.setattr(source, "opened", lambda _: what)
+    monkeypatch.setattr(source, "open_component", lambda _: what)
     monkeypatch.setattr(source.probe, "discover", fails)
     said: list[Any] = []
     runtime: Any = None

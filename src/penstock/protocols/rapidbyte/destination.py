@@ -1,8 +1,9 @@
-"""The destination role: what the engine asks of a destination, of a WebAssembly component.
+"""Implements the destination role with a WebAssembly component: problems and notes of a plan, and
+the write.
 
-Not here: how streams become runs (``rapidbyte.write.writer``), rows frames
-(``rapidbyte.write.frame_encoder``), words acks (``rapidbyte.write.answers``,
-``rapidbyte.write.ack_tracker``). Source: the protocol, sections 3.2, 5, 6, 7 and 9.
+Not here: runs (``rapidbyte.write.writer``), frames (``rapidbyte.write.frame_encoder``), acks
+(``rapidbyte.write.answers``, ``rapidbyte.write.ack_tracker``). Source: the protocol, sections 3.2,
+5, 6, 7 and 9.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,12 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.rapidbyte.declared.manifest import Manifest, mode_problems, role_problems
-from penstock.protocols.rapidbyte.guest.component import ComponentRole, opened
+from penstock.protocols.rapidbyte.declared.manifest import (
+    ComponentManifest,
+    mode_problems,
+    role_problems,
+)
+from penstock.protocols.rapidbyte.guest.component import ComponentRole, open_component
 from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name, write_mode
 from penstock.protocols.rapidbyte.write.writer import Writer
 from penstock.runtimes.wasm.component import ComponentRuntime
@@ -32,30 +37,31 @@ _REPEATED = {
     "replace": "delivery is at least once; replace repeats nothing: after a kill the whole is sent"
     " again, in place of what came before",
 }
-"""What a kill may repeat, by write mode."""
+"""The note on which rows a killed run may repeat, by write mode."""
 
 
 class RapidbyteDestination(ComponentRole):
-    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
+    """Writes to a component (``DestinationRole`` and ``DestinationConversation`` of
+    ``protocols.contract``)."""
 
     role = "destination"
     told_once = False
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         raw = spec.abilities.get("manifest")
-        manifest = None if raw is None else msgspec.convert(raw, Manifest)
-        found = role_problems(manifest, "destination") if manifest is not None else []
-        named: dict[str, WriteStream] = {}
+        manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
+        problems = role_problems(manifest, "destination") if manifest is not None else []
+        by_table: dict[str, WriteStream] = {}
         for stream in streams:
-            said = _mode_problems(manifest, stream)
-            other = named.setdefault(table_name(stream.target), stream)
+            of_stream = _mode_problems(manifest, stream)
+            other = by_table.setdefault(table_name(stream.target), stream)
             if other is not stream:
-                said.append(
+                of_stream.append(
                     f"it and stream {other.id} are both {table_name(stream.target)!r} at the"
                     " destination: give one of them a prefix or another namespace"
                 )
-            found += [f"stream {stream.id}: {text}" for text in said]
-        return found
+            problems += [f"stream {stream.id}: {text}" for text in of_stream]
+        return problems
 
     def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
         modes = {write_mode(s) for s in streams}
@@ -69,27 +75,27 @@ class RapidbyteDestination(ComponentRole):
     def write(
         self, runtime: ComponentRuntime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationConversation.write``. A stream that fails is an ``Error`` with its name,
-        and the others go on; then the exit code is 1. Limits and broken rules come as an ``Error``
-        with its ``code`` (``destination.heartbeat``, ``destination.timeout``,
-        ``destination.ended_early``, ``destination.incomplete``, ``destination.split``)."""
-        what = opened(runtime)
-        yield from Writer(Terms.of(what, request), request).answers(feed)
+        """See ``DestinationConversation.write``. A stream that fails gives an ``Error`` with its
+        name while the others go on, and the exit code is 1 at the end. Exceeded timeouts and
+        violations of the protocol give an ``Error`` with a ``code`` (``destination.heartbeat``,
+        ``destination.timeout``, ``destination.ended_early``, ``destination.incomplete``,
+        ``destination.split``)."""
+        yield from Writer(Terms.of(open_component(runtime), request), request).answers(feed)
 
 
-def _mode_problems(manifest: Manifest | None, stream: WriteStream) -> list[str]:
+def _mode_problems(manifest: ComponentManifest | None, stream: WriteStream) -> list[str]:
     mode, key = write_mode(stream), stream.configured.primary_key
-    found = [] if manifest is None else mode_problems(manifest, "destination", write_mode=mode)
+    problems = [] if manifest is None else mode_problems(manifest, "destination", write_mode=mode)
     if mode == "upsert" and stream.configured.replaces:
-        found.append(
+        problems.append(
             "a write replaces rows or merges them, not both: use full_refresh_overwrite or upsert"
         )
     if mode == "upsert" and not key:
-        found.append("append_dedup (upsert) needs a primary key")
+        problems.append("append_dedup (upsert) needs a primary key")
     if mode == "upsert" and any(len(path) > 1 for path in key):
         shown = ", ".join(".".join(path) for path in key)
-        found.append(f"its primary key {shown} is nested: upsert takes columns only")
-    return found
+        problems.append(f"its primary key {shown} is nested: upsert takes columns only")
+    return problems
 
 
 def _stream_notes(stream: WriteStream) -> Iterator[str]:

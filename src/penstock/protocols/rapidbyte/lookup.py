@@ -1,6 +1,6 @@
-"""Where the component of a v4 reference lies: ``source-postgres`` is a file in one of two folders.
+"""Finds the file of a v4 reference such as ``source-postgres``, in one of two folders.
 
-Nothing is opened here. ``rapidbyte:./file.wasm`` needs no lookup: that is a path. Source: v4's
+Not here: opening the file; ``rapidbyte:./file.wasm``, which is a path already. Source: v4's
 resolution of ``use``.
 """
 
@@ -15,8 +15,8 @@ _REFERENCE = re.compile(r"(?:\w[\w.-]*/)*(?P<name>[\w-]+)(?:@v?(?P<version>[\w.-
 
 
 def parts(reference: str) -> tuple[str, str | None]:
-    """(name, version) of ``[namespace/...]name[@[v]version]``; v4 compares the version with
-    nothing. Raises ``ConfigError``."""
+    """Parses ``[namespace/...]name[@[v]version]`` into (name, version). Like v4, nothing compares
+    the version. Raises ``ConfigError``."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(
@@ -28,12 +28,13 @@ def parts(reference: str) -> tuple[str, str | None]:
 
 
 def component_file(reference: str, environ: Mapping[str, str], home: Path) -> Path:
-    """The file: ``-`` in the name becomes ``_``; first the folder of ``RAPIDBYTE_CONNECTOR_DIR``,
-    then ``~/.rapidbyte/plugins``. Raises ``ConfigError`` (``connector.not_found``) naming both."""
+    """The path of a component's file: ``-`` in the name becomes ``_``; first the folder of
+    ``RAPIDBYTE_CONNECTOR_DIR``, then ``~/.rapidbyte/plugins``. Raises ``ConfigError``
+    (``connector.not_found``), which names both folders."""
     file = parts(reference)[0].replace("-", "_") + ".wasm"
     folders = [home / ".rapidbyte" / "plugins"]
-    if given := environ.get(FOLDER_VARIABLE):
-        folders.insert(0, Path(given))
+    if configured := environ.get(FOLDER_VARIABLE):
+        folders.insert(0, Path(configured))
     for folder in folders:
         if (folder / file).is_file():
             return folder / file

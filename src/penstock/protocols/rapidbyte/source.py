@@ -1,8 +1,8 @@
-"""The source role: what the engine asks of a source, of a WebAssembly component.
+"""Implements the source role with a WebAssembly component: discover, configure, and read, one
+stream after the other, each in an instance of its own.
 
-One stream after the other, each in an instance of its own. Not here: the reading of a stream
-(``source_stream``), what is discovered (``rapidbyte.declared.catalog``). Source: the protocol,
-sections 3.1, 5, 6 and 7.
+Not here: reading one stream (``source_stream``), converting a catalog
+(``rapidbyte.declared.catalog``). Source: the protocol, sections 3.1, 5, 6 and 7.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,18 @@ from penstock.protocols.rapidbyte.declared import catalog
 from penstock.protocols.rapidbyte.declared.manifest import mode_problems
 from penstock.protocols.rapidbyte.declared.stream_config import configure
 from penstock.protocols.rapidbyte.guest import probe
-from penstock.protocols.rapidbyte.guest.component import ComponentRole, opened
-from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, Within
-from penstock.protocols.rapidbyte.guest.engine_events import line
-from penstock.protocols.rapidbyte.source_stream import Reading
+from penstock.protocols.rapidbyte.guest.component import ComponentRole, open_component
+from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, AnswerTimeout
+from penstock.protocols.rapidbyte.guest.engine_events import log_event
+from penstock.protocols.rapidbyte.source_stream import StreamRead
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 
 class RapidbyteSource(ComponentRole):
-    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
+    """Reads from a component (``SourceRole`` and ``SourceConversation`` of
+    ``protocols.contract``)."""
 
     role = "source"
 
@@ -44,21 +45,21 @@ class RapidbyteSource(ComponentRole):
         timeouts: Timeouts,
         log: EventSink,
     ) -> Catalog:
-        what = opened(runtime)
-        stage = what.stage("source", config, timeouts)
-        within = Within.of(timeouts, LONGEST_DISCOVER)
+        component = open_component(runtime)
+        stage = component.stage("source", config, timeouts)
+        within = AnswerTimeout.of(timeouts, LONGEST_DISCOVER)
         try:
-            found = probe.discover(stage, lambda said: log(line(said)), within)
+            discovered = probe.discover(stage, lambda logged: log(log_event(logged)), within)
         except SourceError as e:
             if not _has_no_discover(e):
                 raise
             log(Log("WARN", f"it cannot be asked for its streams: {e.message}"))
             return Catalog(())
-        return catalog.named(catalog.of(found), what.found.manifest, log)
+        return catalog.restricted(catalog.converted(discovered), component.found.manifest, log)
 
     def catalog_of(self, raw: Any) -> Catalog:
         try:
-            return catalog.of(msgspec.convert(raw, messages.DiscoveredCatalog))
+            return catalog.converted(msgspec.convert(raw, messages.DiscoveredCatalog))
         except msgspec.ValidationError as e:
             raise ConfigError(
                 f"this is no Rapidbyte catalog: {e}",
@@ -70,24 +71,26 @@ class RapidbyteSource(ComponentRole):
         return configure(stream, wish)
 
     def read(self, runtime: ComponentRuntime, request: ReadRequest) -> Iterator[Event]:
-        what = opened(runtime)
-        manifest = what.found.manifest
+        component = open_component(runtime)
+        manifest = component.found.manifest
         modes = [s.sync_mode.value for s in request.streams]
         for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
-            yield Log("WARN", problem)  # of a preview: a run is refused before
+            yield Log("WARN", problem)  # in a preview only: a run is refused earlier
         states = {s.scope.stream: s for s in request.states}
         failed = False
         for stream in request.streams:
-            with closing(Reading(what, request, stream, states.get(stream.id)).events()) as told:
-                for event in told:
+            read = StreamRead(component, request, stream, states.get(stream.id))
+            with closing(read.events()) as events:
+                for event in events:
                     failed |= isinstance(event, Error)
                     yield event
         yield Exited(1 if failed else 0)
 
 
 def _has_no_discover(error: SourceError) -> bool:
-    """Section 3.1: it is optional. v4's interface has it all the same, so that a connector without
-    one can only answer with an error."""
+    """Whether the error says that the connector has no ``discover``. It is optional (section 3.1),
+    but v4's interface requires the export, so that a connector without one can only return an
+    error."""
     code = str((error.connector or {}).get("code", "")).upper().replace("_", "")
     return any(
         word in code for word in ("NOTIMPLEMENTED", "UNIMPLEMENTED", "UNSUPPORTED", "NOTSUPPORTED")

@@ -1,8 +1,8 @@
-"""One stream read by a source: what the connector tells, as events of its stream.
+"""Reads one stream of a source: converts the events of its run into the engine's events.
 
-Frames stay columns. Not here: which streams are read (``source``), what a stream is told
-(``rapidbyte.declared.stream_context``), the conversation itself (``rapidbyte.guest.stream_run``).
-Source: the protocol, sections 3.1, 5 and 7.
+Frames stay columns. Not here: which streams are read (``source``), the stream context
+(``rapidbyte.declared.stream_context``), the run itself (``rapidbyte.guest.stream_run``). Source:
+the protocol, sections 3.1, 5 and 7.
 """
 
 import time
@@ -37,10 +37,15 @@ from penstock.protocols.contract import ReadRequest, failure
 from penstock.protocols.rapidbyte.declared.sharding import divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.component import Opened
-from penstock.protocols.rapidbyte.guest.engine_events import faults, line, measured, rejected
+from penstock.protocols.rapidbyte.guest.component import OpenedComponent
+from penstock.protocols.rapidbyte.guest.engine_events import (
+    checkpoint_problems,
+    log_event,
+    metric_events,
+    reject_event,
+)
 from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Frame, Logged, PutAside
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Frame, Logged
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
@@ -51,17 +56,17 @@ OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
 DELETED_AT = "_rb_deleted_at"
 
 
-class Reading:
-    """One stream's read."""
+class StreamRead:
+    """The read of one stream. ``state``: what the last run saved of it."""
 
     def __init__(
         self,
-        what: Opened,
+        component: OpenedComponent,
         request: ReadRequest,
         stream: ConfiguredStream,
         state: SavedState | None,
     ) -> None:
-        self._what, self._request, self._stream = what, request, stream
+        self._component, self._request, self._stream = component, request, stream
         self._schema: Mapping[str, Any] = stream.stream.json_schema
         self._state = state
         self._frames: Any = None  # the Arrow schema of the last frame
@@ -69,13 +74,14 @@ class Reading:
 
     @cached_property
     def _context(self) -> StreamContext:
-        """Raises ``StateError``."""
-        settings, request = self._what.settings, self._request
+        """The stream context of the run. Raises ``StateError``."""
+        settings, request = self._component.settings, self._request
         context = context_of(settings, self._stream, self._state, request.limit)
         return divided(context, request.shards.get(self._stream.id), settings.resources)
 
     def events(self) -> Generator[Event]:
-        """A failure is this stream's alone."""
+        """Reads the stream. A failure comes as an ``Error`` of this stream, so that others can go
+        on (L7)."""
         yield StreamStatus(self._stream.id, Status.started)
         try:
             yield from self._read()
@@ -84,45 +90,45 @@ class Reading:
             yield StreamStatus(self._stream.id, Status.incomplete)
 
     def _read(self) -> Iterator[Event]:
-        stage = self._what.stage("source", self._request.config, self._request.timeouts)
-        stats = self._what.runtime.stats
+        stage = self._component.stage("source", self._request.config, self._request.timeouts)
+        stats = self._component.runtime.stats
         stage.keys.begin(self._stream.id.key)
-        with closing(stage.keys), closing(self._told(stage)) as told:
+        with closing(stage.keys), closing(self._run(stage)) as events:
             waited = time.monotonic()
-            for item in told:
+            for event in events:
                 stats.wait_seconds += time.monotonic() - waited
-                yield from self._event(item)
+                yield from self._converted(event)
                 if self._over():
                     yield self._timed_out()
                     return
                 waited = time.monotonic()
 
-    def _told(self, stage: Stage) -> Any:
-        asked = self._request
+    def _run(self, stage: Stage) -> Any:
+        request = self._request
         return stream_run.read(
-            stage, self._context, asked.tick, dry_run=asked.dry_run, max_records=asked.limit
+            stage, self._context, request.tick, dry_run=request.dry_run, max_records=request.limit
         )
 
-    def _event(self, told: Any) -> Iterator[Event]:
-        match told:
+    def _converted(self, event: Any) -> Iterator[Event]:
+        match event:
             case Frame():
-                yield from self._frame(told)
+                yield from self._frame(event)
             case Checkpoint():
-                yield from self._checkpoint(told)
+                yield from self._checkpoint(event)
             case Logged():
-                yield line(told)
-            case PutAside():
-                yield rejected(told, self._stream.id)
+                yield log_event(event)
+            case DeadLettered():
+                yield reject_event(event, self._stream.id)
             case Ended():
-                yield from self._ended(told)
+                yield from self._ended(event)
             case _:
                 yield Tick()
 
-    def _frame(self, told: Frame) -> Iterator[Event]:
+    def _frame(self, frame: Frame) -> Iterator[Event]:
         try:
-            table, size = decode_frame(told.data)
+            table, size = decode_frame(frame.data)
             schema = table.schema
-            with frame_errors(told.data):
+            with frame_errors(frame.data):
                 table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
@@ -132,46 +138,46 @@ class Reading:
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
-        self._what.runtime.stats.bytes += len(told.data)
+        self._component.runtime.stats.bytes += len(frame.data)
         now = int(time.time() * 1000)
         if table.num_rows:
             yield Batch(self._stream.id, Columns(table), [now] * table.num_rows, size=size)
 
-    def _checkpoint(self, told: Checkpoint) -> Iterator[Event]:
-        wrong = faults(told, "source", self._context.stream_name)
-        payload = told.payload
-        if wrong or payload is None:
-            yield from wrong
+    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[Event]:
+        problems = checkpoint_problems(checkpoint, "source", self._context.stream_name)
+        payload = checkpoint.payload
+        if problems or payload is None:
+            yield from problems
         elif payload.cursor_field is None or payload.cursor_value is None:
             yield Counted("checkpoint without a cursor")
         elif payload.cursor_value.text() is None:
             yield Counted("checkpoint whose cursor is null")
         else:
-            yield from self._cursor_at(payload.cursor_field, payload.cursor_value, told)
+            yield from self._state_of(payload.cursor_field, payload.cursor_value, checkpoint)
 
-    def _cursor_at(self, name: str, value: CursorValue, told: Checkpoint) -> Iterator[Event]:
-        """The connector's own document. As in v4 its place is one in the configured column,
-        whatever the connector calls that (``ID`` for ``id``)."""
+    def _state_of(self, name: str, value: CursorValue, checkpoint: Checkpoint) -> Iterator[Event]:
+        """The state of a checkpoint: the connector's own document. As in v4 its value is one of the
+        configured cursor column, whatever name the connector uses (``ID`` for ``id``)."""
         cursor = self._context.cursor_info
         if cursor is not None and (value.type == "lsn") is not (cursor.cursor_type == "lsn"):
             text = f"a checkpoint that is not this stream's: {value.type} for {cursor.cursor_type}"
             yield Log("WARN", text)
             yield Counted("foreign:checkpoint")
             return
-        blob = messages.unwrap_envelope(told.text)
+        blob = messages.unwrap_envelope(checkpoint.text)
         if cursor is not None and name != cursor.cursor_field:
             document = {**msgspec.json.decode(blob), "cursor_field": cursor.cursor_field}
             blob = msgspec.json.encode(document)
-        yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), told.keys)
+        yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), checkpoint.keys)
 
-    def _ended(self, told: Ended) -> Iterator[Event]:
-        yield from measured(told, self._stream.id, self._what.runtime.stats)
-        if told.error is None:
-            yield StreamStatus(self._stream.id, Status.complete, keys=told.keys)
+    def _ended(self, ended: Ended) -> Iterator[Event]:
+        yield from metric_events(ended, self._stream.id, self._component.runtime.stats)
+        if ended.error is None:
+            yield StreamStatus(self._stream.id, Status.complete, keys=ended.keys)
             return
-        tries = self._request.tries.get(self._stream.id, 0) + 1
-        allowed = self._what.settings.resources.max_retries
-        yield error_of(told, self._stream.id, "source", tries, allowed)
+        attempt = self._request.tries.get(self._stream.id, 0) + 1
+        allowed = self._component.settings.resources.max_retries
+        yield error_of(ended, self._stream.id, "source", attempt, allowed)
         yield StreamStatus(self._stream.id, Status.incomplete)
 
     def _over(self) -> bool:
@@ -190,8 +196,8 @@ class Reading:
 
 
 def _with_deletes(table: Table) -> Table:
-    """v4's change rows say what they are; a delete also gets the time at which it was met, which
-    is how the engine knows one."""
+    """Adds the column ``DELETED_AT`` to change rows of v4 (cdc): for a delete the time now, else
+    null. The engine recognises deletes by it."""
     if OPERATION not in table.column_names or DELETED_AT in table.column_names:
         return table
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))

@@ -1,8 +1,9 @@
-"""A stream's state: its source's own checkpoint, of which the cursor goes back to it.
+"""Parses, merges, resets and describes saved states. A state is the document of a source's own
+checkpoint; its cursor is given back to the source in the next run.
 
-Pure functions; every state is a stream's own. Neighbours: ``source_stream`` makes states of
-checkpoints, ``rapidbyte.declared.stream_context`` cursors of states. Source: the protocol, sections
-6 and 7.
+Pure functions; every state is of one stream. Neighbours: ``source_stream`` makes states of
+checkpoints, ``rapidbyte.declared.stream_context`` makes cursors of states. Source: the protocol,
+sections 6 and 7.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ _HINT = "give what `penstock state export` writes"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a checkpoint that outlives its run."""
+    """The fields of a checkpoint that the next run uses."""
 
     stream: str
     cursor_field: str
@@ -27,7 +28,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cursor_of(state: SavedState) -> Cursor:
-    """Raises ``StateError``."""
+    """Decodes the cursor of a saved state. Raises ``StateError``."""
     try:
         return decode_json(state.blob.encode(), Cursor)
     except ValueError as e:
@@ -44,16 +45,16 @@ def saved(blob: str, stream: StreamId) -> SavedState:
 
 
 class RapidbyteState:
-    """``StateRole`` of ``protocols.contract``."""
+    """Handles saved states (``StateRole`` of ``protocols.contract``)."""
 
     def export(self, states: Sequence[SavedState]) -> Any:
         return [msgspec.json.decode(s.blob) for s in states] or None
 
     def parse(self, raw: Any) -> list[SavedState]:
-        """Accepts a list of checkpoints, one, and nothing (null, ``[]``, ``{}``)."""
+        """Accepts a list of checkpoints, a single one, and none (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
-        found = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
-        return self.merge([], found)
+        states = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
+        return self.merge([], states)
 
     def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
         return list({s.scope: s for s in (*saved, *new)}.values())

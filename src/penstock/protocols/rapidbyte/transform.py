@@ -1,8 +1,9 @@
-"""The transform role: what the engine asks of a transform, of a WebAssembly component.
+"""Implements the transform role with a WebAssembly component: tables in, tables out.
 
-Tables go in as frames, each cut to what a batch may have, so that a checkpoint's count of frames is
-a count of tables. Not here: the conversation itself (``rapidbyte.guest.stream_run``), which rows a
-state covers (the lane's business). Source: the protocol, sections 3.3, 5, 6 and 7.
+A table goes in as one or more frames of at most a batch's bytes; the number of frames up to the end
+of each table is kept, so that a checkpoint, which counts frames, can be converted to a number of
+tables. Not here: the run itself (``rapidbyte.guest.stream_run``), which rows a state covers
+(``engine.worker.transforms``). Source: the protocol, sections 3.3, 5, 6 and 7.
 """
 
 from bisect import bisect_right
@@ -26,17 +27,26 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.component import ComponentRole, Opened, opened
-from penstock.protocols.rapidbyte.guest.engine_events import faults, line, measured, rejected
+from penstock.protocols.rapidbyte.guest.component import (
+    ComponentRole,
+    OpenedComponent,
+    open_component,
+)
+from penstock.protocols.rapidbyte.guest.engine_events import (
+    checkpoint_problems,
+    log_event,
+    metric_events,
+    reject_event,
+)
 from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
 from penstock.protocols.rapidbyte.guest.events import (
     Checkpoint,
+    DeadLettered,
     Ended,
     Frame,
     Logged,
-    PutAside,
     Quiet,
-    Told,
+    StageEvent,
 )
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
@@ -47,52 +57,55 @@ from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.state.keys import MemoryKeys
 
-_PATIENCE = 7 * 86400.0
-"""Seconds that it may wait for rows of a stream whose source reads others meanwhile. With rows to
-work on it is given up after ``Timeouts.heartbeat`` without a sign of life."""
+_WAIT_SECONDS = 7 * 86400.0
+"""Seconds that a transform may wait for rows of a stream, since its source may read others first.
+While it has rows to work on it is given up after ``Timeouts.heartbeat`` without a sign of life."""
 _OUTLINE_SECONDS = 60.0
 
 
 class RapidbyteTransform(ComponentRole):
-    """``TransformConversation`` of ``protocols.contract``."""
+    """Runs a component as a transform (``TransformConversation`` of ``protocols.contract``)."""
 
     role = "transform"
 
     def outline(
         self, runtime: ComponentRuntime, request: TransformRequest, columns: Any
     ) -> Any | None:
-        what = opened(runtime)
-        stage = what.stage("transform", request.config)
+        component = open_component(runtime)
+        stage = component.stage("transform", request.config)
         stage.keys.close()
-        bounds = msgspec.structs.replace(stage.bounds, patience=_OUTLINE_SECONDS)
+        bounds = msgspec.structs.replace(stage.bounds, timeout=_OUTLINE_SECONDS)
         stage = replace(stage, keys=MemoryKeys(), bounds=bounds)
-        context = context_of(what.settings, request.stream, request.state)
+        context = context_of(component.settings, request.stream, request.state)
         empty = frame_of(pa.RecordBatch.from_pylist([], schema=columns))
-        found: Any | None = None
-        with closing(cast(Any, stream_run.apply(stage, context, [empty], dry_run=True))) as told:
-            for item in told:
-                if isinstance(item, Frame) and found is None:
-                    found = _opened_frame(item, request.stream.id)[0].schema
-                if isinstance(item, Ended) and item.error is not None:
-                    raise item.error
-        return found
+        schema: Any | None = None
+        with closing(cast(Any, stream_run.apply(stage, context, [empty], dry_run=True))) as events:
+            for event in events:
+                if isinstance(event, Frame) and schema is None:
+                    schema = _decoded_frame(event, request.stream.id)[0].schema
+                if isinstance(event, Ended) and event.error is not None:
+                    raise event.error
+        return schema
 
     def apply(
         self, runtime: ComponentRuntime, request: TransformRequest, feed: Iterator[Any]
     ) -> Iterator[Given]:
-        """See ``TransformConversation.apply``. Its own failures and broken rules come as an
-        ``Error`` with their fields in ``raw``, or a ``code`` (``transform.ended_early``)."""
-        yield from _Applying(opened(runtime), request, feed).answers()
+        """See ``TransformConversation.apply``. The component's own errors come as an ``Error`` with
+        their fields in ``raw``, violations of the protocol with a ``code``
+        (``transform.ended_early``)."""
+        yield from _TransformRun(open_component(runtime), request, feed).answers()
 
 
-class _Applying:
-    """One run."""
+class _TransformRun:
+    """One run of a transform over one stream."""
 
-    def __init__(self, what: Opened, request: TransformRequest, feed: Iterator[Any]) -> None:
-        self._what, self._request, self._feed = what, request, feed
+    def __init__(
+        self, component: OpenedComponent, request: TransformRequest, feed: Iterator[Any]
+    ) -> None:
+        self._component, self._request, self._feed = component, request, feed
         self._stream = request.stream.id
-        self._context: StreamContext = context_of(what.settings, request.stream, request.state)
-        self._limit = what.settings.limits().max_batch_bytes
+        self._context: StreamContext = context_of(component.settings, request.stream, request.state)
+        self._limit = component.settings.limits().max_batch_bytes
         self._ends: list[int] = []  # frames up to the end of each table
         self._all_fed = False
 
@@ -100,19 +113,19 @@ class _Applying:
         stage = self._stage()
         stage.keys.begin(self._request.scope)
         dry = self._request.dry_run
-        told = cast(Any, stream_run.apply(stage, self._context, self._frames(), dry_run=dry))
-        with closing(stage.keys), closing(told):
-            for item in told:
-                yield from self._answer(item)
+        events = cast(Any, stream_run.apply(stage, self._context, self._frames(), dry_run=dry))
+        with closing(stage.keys), closing(events):
+            for event in events:
+                yield from self._answer(event)
 
     def _stage(self) -> Stage:
-        stage = self._what.stage("transform", self._request.config, self._request.timeouts)
+        stage = self._component.stage("transform", self._request.config, self._request.timeouts)
         waiting, pressure = self._request.waiting, stage.pressure
         return replace(
             stage,
             owner=self._stream.key,
             bounds=msgspec.structs.replace(
-                stage.bounds, patience=_PATIENCE, silence=self._request.timeouts.heartbeat
+                stage.bounds, timeout=_WAIT_SECONDS, silence=self._request.timeouts.heartbeat
             ),
             pressure=msgspec.structs.replace(
                 pressure,
@@ -122,57 +135,58 @@ class _Applying:
         )
 
     def _frames(self) -> Iterator[Bytes]:
-        """From the thread that feeds. A table's end is known before its last frame can be taken."""
+        """Encodes the feed; runs on the thread that feeds. The end of a table is recorded before
+        its last frame is yielded, so that a checkpoint behind it finds it."""
         frames = 0
         for table in self._feed:
-            cut = [
+            pieces = [
                 frame
                 for batch in table.combine_chunks().to_batches()
                 for frame in split_frames([frame_of(batch)], self._limit)
             ]
-            frames += len(cut)
+            frames += len(pieces)
             self._ends.append(frames)
-            yield from cut
+            yield from pieces
         self._all_fed = True
 
-    def _answer(self, told: Told) -> Iterator[Given]:
-        match told:
+    def _answer(self, event: StageEvent) -> Iterator[Given]:
+        match event:
             case Frame():
-                yield Came(*_opened_frame(told, self._stream))
+                yield Came(*_decoded_frame(event, self._stream))
             case Checkpoint():
-                yield from self._checkpoint(told)
+                yield from self._checkpoint(event)
             case Logged():
-                yield line(told)
-            case PutAside():
-                yield rejected(told, self._stream)
+                yield log_event(event)
+            case DeadLettered():
+                yield reject_event(event, self._stream)
             case Ended():
-                yield from self._ended(told)
+                yield from self._ended(event)
             case Quiet():
                 pass
 
-    def _checkpoint(self, told: Checkpoint) -> Iterator[Given]:
-        wrong = faults(told, "transform", self._context.stream_name)
-        yield from wrong
-        if not wrong:
-            upto = bisect_right(self._ends, told.frames)
-            whole = told.frames == (self._ends[upto - 1] if upto else 0)
-            document = msgspec.json.decode(messages.unwrap_envelope(told.text))
-            yield Through(upto, whole, document, told.keys)
+    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[Given]:
+        problems = checkpoint_problems(checkpoint, "transform", self._context.stream_name)
+        yield from problems
+        if not problems:
+            upto = bisect_right(self._ends, checkpoint.frames)
+            whole = checkpoint.frames == (self._ends[upto - 1] if upto else 0)
+            document = msgspec.json.decode(messages.unwrap_envelope(checkpoint.text))
+            yield Through(upto, whole, document, checkpoint.keys)
 
-    def _ended(self, told: Ended) -> Iterator[Given]:
-        yield from measured(told, self._stream, self._what.runtime.stats)
-        if told.error is not None:
-            allowed = self._what.settings.resources.max_retries
-            yield error_of(told, self._stream, "transform", self._request.attempt, allowed)
-        elif not self._all_fed or told.frames_in < (self._ends[-1] if self._ends else 0):
+    def _ended(self, ended: Ended) -> Iterator[Given]:
+        yield from metric_events(ended, self._stream, self._component.runtime.stats)
+        if ended.error is not None:
+            allowed = self._component.settings.resources.max_retries
+            yield error_of(ended, self._stream, "transform", self._request.attempt, allowed)
+        elif not self._all_fed or ended.frames_in < (self._ends[-1] if self._ends else 0):
             yield _ended_early(self._stream)
         else:
-            yield Through(END, keys=told.keys)
+            yield Through(END, keys=ended.keys)
 
 
-def _opened_frame(told: Frame, stream: StreamId) -> tuple[Table, int]:
+def _decoded_frame(frame: Frame, stream: StreamId) -> tuple[Table, int]:
     try:
-        return decode_frame(told.data)
+        return decode_frame(frame.data)
     except messages.Refusal as e:
         raise broken_frame("transform", e, stream) from None
 

@@ -28,8 +28,8 @@ from penstock.protocols.rapidbyte.declared.hints import (
     shards,
     strategy,
 )
-from penstock.protocols.rapidbyte.declared.manifest import Manifest
-from penstock.protocols.rapidbyte.declared.settings import Settings
+from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
+from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards, divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.lookup import component_file, parts
@@ -37,7 +37,7 @@ from penstock.protocols.rapidbyte.wire.messages import StreamContext, WriteMode
 from penstock.protocols.rapidbyte.write.write_context import Terms
 
 CONTEXT = StreamContext(stream_name="users", sync_mode="full_refresh")
-POSTGRES = Manifest(
+POSTGRES = ComponentManifest(
     id="rapidbyte/source-postgres", name="PostgreSQL", version="1", protocol_version="4"
 )
 
@@ -112,12 +112,12 @@ def test_every_stage_is_told_the_same_parallelism():
         destination_sync_mode=DestinationSyncMode.append,
         shards=4,
     )
-    context = context_of(Settings(), stream, None)
+    context = context_of(ComponentSettings(), stream, None)
     written = WriteStream(
         configured=stream, target=stream.id, schemas={1: RowSchema((), 1)}, latest=1
     )
     terms = Terms(
-        stage=cast(Any, None), settings=Settings(), runtime=cast(Any, None), at_once=1,
+        stage=cast(Any, None), settings=ComponentSettings(), runtime=cast(Any, None), at_once=1,
         narrow=False,
     )  # fmt: skip
     source = divided(context, Shard(1, 4), Resources())

@@ -14,32 +14,42 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
-from penstock.protocols.rapidbyte.declared.manifest import Found, Manifest, read_manifest
-from penstock.protocols.rapidbyte.declared.permissions import Effective, effective, grants, wide
+from penstock.protocols.rapidbyte.declared.manifest import (
+    ComponentManifest,
+    ManifestResult,
+    read_manifest,
+)
+from penstock.protocols.rapidbyte.declared.permissions import (
+    EffectivePermissions,
+    effective,
+    grants,
+    wide_permissions,
+)
 
 A, B, C = "a.example", "b.example", "c.example"
+NO_MANIFEST = ManifestResult(problem="it has no manifest")
 
 
-def manifest(**permissions: Any) -> Found:
+def manifest(**permissions: Any) -> ManifestResult:
     limits = permissions.pop("limits", {})
     assume = {
         "id": "x", "name": "x", "version": "1", "protocol_version": "4",
         "permissions": permissions, "limits": limits,
     }  # fmt: skip
     found = read_manifest(component(), assume)
-    assert isinstance(found.manifest, Manifest)
-    return Found(manifest=found.manifest)
+    assert isinstance(found.manifest, ComponentManifest)
+    return ManifestResult(manifest=found.manifest)
 
 
 def merged(
-    found: Found,
+    found: ManifestResult,
     hosts: tuple[str, ...] | None = None,
     env: tuple[str, ...] | None = None,
     fs: tuple[str, ...] | None = None,
     memory: int | None = None,
     seconds: int | None = None,
     config: dict[str, Any] | None = None,
-) -> Effective:
+) -> EffectivePermissions:
     permissions = Permissions(
         network=NetworkPermissions(allowed_hosts=hosts),
         env=EnvironmentPermissions(allowed_vars=env),
@@ -49,8 +59,8 @@ def merged(
     return effective(found, permissions, limits, config or {})
 
 
-def rule(result: Effective, key: str) -> str:
-    return next(line.rule for line in result.ruled if line.name == key)
+def rule(result: EffectivePermissions, key: str) -> str:
+    return next(line.rule for line in result.rulings if line.name == key)
 
 
 NETWORK = [
@@ -89,7 +99,9 @@ def test_network_of_the_config_where_the_manifest_allows_it():
     assert merged(both, config=config).hosts == (A, "db.example", "r.example")
 
 
-def private(found: Found, config: dict[str, Any] | None = None, **said: Any) -> Effective:
+def private(
+    found: ManifestResult, config: dict[str, Any] | None = None, **said: Any
+) -> EffectivePermissions:
     permissions = Permissions(network=NetworkPermissions(**said))
     return effective(found, permissions, None, config or {})
 
@@ -110,7 +122,7 @@ def test_who_may_lie_in_a_private_network():
     assert private(v4, {"host": "10.0.0.5:5432"}).reach.named == ("10.0.0.5",)
     assert private(any_host, allow_private=True).reach.private
     assert not private(manifest(network={}), allow_private=True).reach.private
-    assumed = Found(manifest=manifest(network={"allowed_domains": ["db.corp"]}).manifest,
+    assumed = ManifestResult(manifest=manifest(network={"allowed_domains": ["db.corp"]}).manifest,
                     assumed=True)  # fmt: skip
     assert private(assumed).named == ("db.corp",)
 
@@ -179,9 +191,9 @@ def test_what_a_user_must_agree_to(
         fs=FilesystemPermissions(allowed_preopens=said.get("fs")),
     )
     found = manifest(**declared)
-    assert wide(found, permissions) == expected
-    assert wide(msgspec.structs.replace(found, assumed=True), permissions) == []
-    assert wide(Found(problem="it has no manifest"), permissions) == []
+    assert wide_permissions(found, permissions) == expected
+    assert wide_permissions(msgspec.structs.replace(found, assumed=True), permissions) == []
+    assert wide_permissions(NO_MANIFEST, permissions) == []
 
 
 FOLDERS = [
@@ -256,11 +268,11 @@ def test_nothing_said_by_the_pipeline_leaves_the_manifest():
 
 def test_without_a_manifest_the_block_grants_nothing_and_still_limits():
     """Issue 5, part 9; v4 itself failed open here."""
-    result = merged(Found(problem="it has no manifest"), hosts=("*.example", A), env=("V",),
+    result = merged(NO_MANIFEST, hosts=("*.example", A), env=("V",),
                     fs=("/d",), memory=10, seconds=20, config={"host": A})  # fmt: skip
     assert (result.hosts, result.variables, result.folders) == ((), (), ())
     assert (result.max_memory, result.timeout_seconds) == (10, 20)
-    assert "it has no manifest" in rule(effective(Found(problem="it has no manifest"), None, None,
+    assert "it has no manifest" in rule(effective(NO_MANIFEST, None, None,
                                                   {}), "network.allowed_hosts")  # fmt: skip
 
 
@@ -287,7 +299,7 @@ def test_plan_is_told_which_rule_won():
     assert rule(result, "limits.timeout_seconds") == "default"
     kept = merged(found, memory=500)
     assert rule(kept, "limits.max_memory") == "manifest"
-    assumed = effective(Found(manifest=found.manifest, assumed=True), None, None, {})
+    assumed = effective(ManifestResult(manifest=found.manifest, assumed=True), None, None, {})
     assert rule(assumed, "limits.max_memory") == "assume_manifest"
 
 

@@ -11,7 +11,11 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_CHECK, LONGEST_DISCOVER, Within
+from penstock.protocols.rapidbyte.guest.deadlines import (
+    LONGEST_CHECK,
+    LONGEST_DISCOVER,
+    AnswerTimeout,
+)
 from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged
 from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.stage import Stage
@@ -51,17 +55,17 @@ def last(items: Iterator[Any]) -> Ended:
 @pytest.mark.parametrize(
     "timeouts, most, expected",
     [
-        (Timeouts(start=3, heartbeat=5), LONGEST_CHECK, Within(3, "timeouts.start")),
-        (Timeouts(start=3, total=40), LONGEST_CHECK, Within(40, "timeouts.total")),
-        (Timeouts(total=LONGEST_CHECK), LONGEST_CHECK, Within(LONGEST_CHECK)),
-        (Timeouts(start=9000), LONGEST_DISCOVER, Within(LONGEST_DISCOVER)),
+        (Timeouts(start=3, heartbeat=5), LONGEST_CHECK, AnswerTimeout(3, "timeouts.start")),
+        (Timeouts(start=3, total=40), LONGEST_CHECK, AnswerTimeout(40, "timeouts.total")),
+        (Timeouts(total=LONGEST_CHECK), LONGEST_CHECK, AnswerTimeout(LONGEST_CHECK)),
+        (Timeouts(start=9000), LONGEST_DISCOVER, AnswerTimeout(LONGEST_DISCOVER)),
     ],
 )
-def test_an_answer_always_has_a_bound(timeouts: Timeouts, most: float, expected: Within):
-    assert Within.of(timeouts, most) == expected
+def test_an_answer_always_has_a_bound(timeouts: Timeouts, most: float, expected: AnswerTimeout):
+    assert AnswerTimeout.of(timeouts, most) == expected
 
 
-def _check(stage: Stage, within: Within) -> Any:
+def _check(stage: Stage, within: AnswerTimeout) -> Any:
     return probe.check(stage, lambda _: None, within)
 
 
@@ -76,13 +80,13 @@ def _check(stage: Stage, within: Within) -> Any:
 )
 @pytest.mark.parametrize("mode", ["polls", "polls-on"])
 def test_a_silent_peer_ends_a_question_and_the_guest(
-    stage: Stages, silent: int, role: str, ask: Callable[[Stage, Within], Any], mode: str
+    stage: Stages, silent: int, role: str, ask: Callable[[Stage, AnswerTimeout], Any], mode: str
 ):
     """Also of a guest that does not take no for an answer."""
     asked = stage(role, {"mode": mode, "host": "127.0.0.1", "port": silent}, allow=LOCAL)
     began = time.monotonic()
     with pytest.raises(PenstockError) as caught:
-        ask(asked, Within(0.5, "timeouts.start"))
+        ask(asked, AnswerTimeout(0.5, "timeouts.start"))
     assert time.monotonic() - began < 5
     error = caught.value
     assert error.code == "connector.timeout"
@@ -96,7 +100,7 @@ def test_after_an_answer_was_given_up_nobody_is_told_more(stage: Stages, silent:
     said: list[Logged] = []
     config = {"mode": "polls", "host": "127.0.0.1", "port": silent}
     with pytest.raises(PenstockError):
-        probe.check(stage("source", config, allow=LOCAL), said.append, Within(0.3))
+        probe.check(stage("source", config, allow=LOCAL), said.append, AnswerTimeout(0.3))
     told = len(said)
     assert gone("penstock-source") and len(said) == told
 
@@ -142,7 +146,7 @@ def test_a_frame_taken_is_a_sign_of_life(stage: Stages):
             time.sleep(0.3)
             yield b"x"
 
-    bounds = HostBounds(patience=1.0)
+    bounds = HostBounds(timeout=1.0)
     ended = last(stream_run.write(stage("destination", {}, bounds=bounds), CONTEXT, feed()))
     assert ended.error is None and ended.frames_in == 8
 
@@ -155,7 +159,7 @@ def test_waiting_for_input_is_no_silence(stage: Stages):
         time.sleep(2.5)
         yield b"y"
 
-    bounds = HostBounds(patience=60.0, silence=1.0)
+    bounds = HostBounds(timeout=60.0, silence=1.0)
     told = list(stream_run.apply(stage("transform", {}, bounds=bounds), CONTEXT, feed()))
     assert [bytes(t.data) for t in told if isinstance(t, Frame)] == [b"x", b"y"]
     assert isinstance(told[-1], Ended) and told[-1].error is None

@@ -51,11 +51,11 @@ from penstock.protocols.contract import (
     failed,
 )
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
-from penstock.protocols.rapidbyte.guest.component import opened
+from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
-from penstock.protocols.rapidbyte.write.ack_tracker import Marks
-from penstock.protocols.rapidbyte.write.frame_encoder import Frames
+from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
+from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 from penstock.state.keys import MemoryKeys, Place
@@ -511,7 +511,7 @@ def test_what_waits_for_rows_is_committed(made: Make, monkeypatch: pytest.Monkey
 
 def test_memory_bounds_the_instances_too(made: Make):
     runtime = made(assume_manifest={**MANIFEST, "limits": {"max_memory": "1gb"}})
-    assert write_context.Terms.of(opened(runtime), request(stream(A))).at_once == 2
+    assert write_context.Terms.of(open_component(runtime), request(stream(A))).at_once == 2
 
 
 def test_another_schema_is_another_run(made: Make):
@@ -533,7 +533,7 @@ def test_l9_frames_say_what_the_schema_says_and_deny_no_null():
     known = RowSchema((*ID.fields, text, Field("n", "n", DataType(Kind.json)))).with_required(
         {"Id", "t"}
     )
-    frames = Frames(known, 1 << 20, narrow=True)
+    frames = FrameEncoder(known, 1 << 20, narrow=True)
     whole = batch(known, {"id": [1, 2], "t": [Decimal("1.5")] * 2, "n": ["1", "2"]})
     lost = batch(known, {"id": [1, 2], "t": [Decimal("1.5"), None]})
     made = [pa.ipc.open_stream(pa.py_buffer(f)).schema for f in [*frames.of(whole), frames.empty()]]
@@ -817,7 +817,7 @@ def test_spec_check_and_problems(made: Make):
 
 
 def test_shared_marks_wait_for_every_stream_and_a_failed_one_holds_them_for_ever():
-    marks = Marks()
+    marks = AckTracker()
     marks.fed(A, 2)
     marks.fed(B, 1)
     assert marks.add(1, A) == [] and marks.add(2, None) == [] and marks.add(3, C) == [3]

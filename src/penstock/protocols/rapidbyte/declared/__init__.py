@@ -1,5 +1,5 @@
-"""What a component and a pipeline declare before anything runs: manifest, permissions, hosts,
-catalog, hints, shards, and the context that every stage of a stream is told. Pure; runs in the
-driver and beside a connector. Neighbours: ``protocols.rapidbyte.guest`` runs components within
-what is declared here.
+"""Reads what a component and a pipeline declare before anything runs, and computes from both what a
+stage may do and what it is sent: manifest, permissions, hosts, catalog, hints, shards, stream
+context. Pure functions, in the driver and beside a connector. Not here: running a component within
+these bounds (``protocols.rapidbyte.guest``).
 """

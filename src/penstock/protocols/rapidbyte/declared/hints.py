@@ -1,9 +1,9 @@
-"""Hints of a run that change speed and nothing else: parallelism, shards, the flush of a COPY.
+"""Decides the hints of a run, which change speed and nothing else: parallelism, partition strategy,
+flush size of a COPY.
 
-Each is decided by the first that says something: the user's pin, the host's autotune, the default.
-Pure functions; each answer carries the rule that won, for ``plan``. Whether a source can shard is
-decided here too, because one that cannot reads everything once per shard. Source: the protocol,
-section 6.1.
+Precedence: the user's pin, autotune, the default. Pure functions; each value comes with the rule
+that decided it, which ``plan`` shows. Whether a source can be read in shards is decided here too:
+one that cannot would read everything once per shard. Source: the protocol, section 6.1.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from penstock.protocols.rapidbyte.declared.manifest import Manifest
+from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
 T = TypeVar("T")
@@ -21,15 +21,16 @@ _WHOLE_NUMBERS = ("Int16", "Int32", "Int64")
 
 
 class Chosen(msgspec.Struct, Generic[T], frozen=True):
-    """``rule``: ``pin``, ``autotune`` or ``default``, and why not the pin."""
+    """A hint's value. ``rule``: what decided it, ``pin``, ``autotune`` or ``default``, with the
+    reason where a pin is not used."""
 
     value: T
     rule: str
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said: ``resources.autotune.pin_*``, and a number as
-    ``resources.parallelism``."""
+    """The user's own values: ``resources.autotune.pin_*``; ``parallelism`` also where
+    ``resources.parallelism`` is a number."""
 
     parallelism: int | None = None
     partition_strategy: Strategy | None = None
@@ -37,7 +38,7 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> Chosen[int]:
-    """``slots``: how many of its tasks may run at once."""
+    """How many shards a stream is read in. ``slots``: how many tasks may run at once."""
     if pins.parallelism is not None:
         return Chosen(max(1, pins.parallelism), "pin")
     if autotune and shardable and slots > 1:
@@ -46,7 +47,7 @@ def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> C
 
 
 def strategy(pins: Pins, *, autotune: bool, shards: int) -> Chosen[Strategy | None]:
-    """None where nothing is divided."""
+    """How rows are divided among shards; None where there is one shard."""
     if shards < 2:
         pinned = pins.partition_strategy
         unused = "" if pinned is None else f": {pinned} is pinned, and nothing is divided"
@@ -57,26 +58,27 @@ def strategy(pins: Pins, *, autotune: bool, shards: int) -> Chosen[Strategy | No
 
 
 def flush_bytes(pins: Pins) -> Chosen[int | None]:
-    """Within v4's bounds; None: the connector's own."""
+    """Bytes after which a COPY is flushed, within v4's bounds; None: the connector's default."""
     if pins.copy_flush_bytes is None:
         return Chosen(None, "default")
     return Chosen(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
 
 
 def shardable(
-    manifest: Manifest | None, context: StreamContext, columns: Sequence[tuple[str, str]]
+    manifest: ComponentManifest | None, context: StreamContext, columns: Sequence[tuple[str, str]]
 ) -> bool:
-    """v4's own rule: its Postgres source divides a full refresh of a table with an integer ``id``,
-    and reads a table without one whole in every shard. ``columns``: (name, Arrow type) as
-    discovered."""
-    known = manifest is not None and manifest.is_v4_postgres
+    """Whether a source divides a stream among shards, by v4's rule: its Postgres source divides a
+    full refresh of a table with an integer ``id``, and reads a table without one whole in every
+    shard. ``columns``: (name, Arrow type) as discovered."""
+    postgres = manifest is not None and manifest.is_v4_postgres
     replaces = context.write_mode is not None and context.write_mode.mode == "replace"
     divisible = any(name == "id" and kind in _WHOLE_NUMBERS for name, kind in columns)
-    return known and context.sync_mode == "full_refresh" and not replaces and divisible
+    return postgres and context.sync_mode == "full_refresh" and not replaces and divisible
 
 
 def shards(context: StreamContext, count: int, chosen: Strategy | None) -> list[StreamContext]:
-    """A stream's contexts, one per task; one of its own where nothing is divided."""
+    """The stream contexts of ``count`` shards, in order; below 2 shards, the one context of the
+    whole stream."""
     if count < 2:
         return [msgspec.structs.replace(context, effective_parallelism=1)]
     return [

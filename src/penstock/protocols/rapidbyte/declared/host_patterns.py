@@ -1,9 +1,10 @@
-"""Which hosts a connector may reach: names, addresses, ``*.domain`` patterns, each with a port or
-without, those that its configuration names, and which of them may lie in a private network.
+"""Matches, combines and extracts the hosts that a connector may reach.
 
-Pure functions over text; nothing is resolved or connected here (``rapidbyte.guest.sockets``).
-Source: the protocol, section 8, and v4's forms of a host; addresses are ours (v4 resolves a name to
-whatever it is).
+A pattern is a name, an address or ``*.domain``, each with a port or without. Also here: the hosts
+that a configuration names, and which hosts may lie in a private network. Pure functions over text.
+Not here: resolving and connecting (``rapidbyte.guest.sockets``). Source: the protocol, section 8,
+and v4's forms of a host; the check of addresses is Penstock's (v4 connects to any address that a
+name resolves to).
 """
 
 import re
@@ -22,16 +23,17 @@ _LIBPQ_HOST = re.compile(r"\bhost(?:addr)?\s*=\s*'?([^\s']+)")
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """``hosts``: the patterns that allow one. ``named``: those of which the pipeline itself names
-    the host, without a wildcard: they may lie in a private network. ``private``: so may all."""
+    """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
+    that the pipeline names without a wildcard, which may lie in a private network. ``private``: all
+    of ``hosts`` may."""
 
     hosts: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     private: bool = False
 
     def refusal(self, host: str, port: int, address: Address) -> str | None:
-        """Why an allowed host may not be reached at this address of it; None: it may. A
-        ``special`` address (link-local, metadata service) must itself be named."""
+        """Why an allowed host may not be reached at ``address``, one of its own; None: it may. A
+        ``special`` address (link-local, metadata service) must itself be in ``named``."""
         kind = lies(address)
         if kind is Lies.public or allows(self.named, str(address), port):
             return None
@@ -50,7 +52,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
-    """Whether a host (of ``host_of``) may be reached at a port."""
+    """Whether a pattern covers the host, as ``model.hosts.host_of`` writes it, at this port."""
     return any(
         covers(p.host, host) and p.port in (None, port)
         for p in _parsed(patterns)
@@ -58,60 +60,63 @@ def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
 
 
 def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
-    """The patterns of exactly the hosts that both allow, sorted."""
+    """Patterns of exactly the hosts that both lists allow, sorted."""
     ours, theirs = _parsed(left), _parsed(right)
     return _least({both for a in ours for b in theirs for both in _common(a, b)})
 
 
 def union(*lists: Iterable[str]) -> tuple[str, ...]:
+    """Patterns of the hosts that any of the lists allows, sorted, without redundant ones."""
     return _least({pattern for patterns in lists for pattern in _parsed(patterns)})
 
 
 def exact(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Those that stand for one host."""
+    """The patterns that stand for exactly one host."""
     return tuple(str(p) for p in _parsed(patterns) if p.exact)
 
 
 def is_any(pattern: str) -> bool:
+    """Whether the pattern allows every host."""
     return any(p.host == ANY for p in _parsed([pattern]))
 
 
 def is_local(pattern: str) -> bool:
-    """One host, that by itself lies inside: an address that is no public one, ``localhost``."""
-    for found in _parsed([pattern]):
-        address = address_of(found.host)
+    """Whether the pattern is one host that is never public: an address outside the public ranges,
+    ``localhost`` or a name below it."""
+    for parsed in _parsed([pattern]):
+        address = address_of(parsed.host)
         if address is not None:
             return lies(address) is not Lies.public
-        return covers("localhost", found.host) or covers("*.localhost", found.host)
+        return covers("localhost", parsed.host) or covers("*.localhost", parsed.host)
     return False
 
 
 def malformed(patterns: Iterable[str]) -> list[str]:
-    """Those that are no pattern, and so allow nothing."""
+    """The texts that are not patterns, and so allow nothing."""
     return [text for text in patterns if pattern_of(text.strip()) is None]
 
 
 def hosts_in(config: Any) -> tuple[str, ...]:
-    """Hosts that a configuration names, as v4 looks for them: text under the keys ``host``,
+    """Extracts the hosts that a configuration names, by v4's rule: text under the keys ``host``,
     ``hostname``, ``server`` and ``address``, and the authority of a URL under a key that contains
-    ``url``; any case, any depth; ports are left out."""
+    ``url``; any case, any depth; without ports."""
 
-    def found(key: str, text: str) -> Iterable[str]:
+    def hosts_of(key: str, text: str) -> Iterable[str]:
         if key in _HOST_KEYS:
             return (text,)
         named = "url" in key and not key.endswith(_ITEM)
         authority = _AUTHORITY.match(text) if named else None
         return () if authority is None else (authority[1].rpartition("@")[2],)
 
-    return _collected(config, found)
+    return _collected(config, hosts_of)
 
 
 def named_in(config: Any) -> tuple[str, ...]:
-    """Hosts that the writer of a configuration has in mind: beside those of :func:`hosts_in`, text
-    under any key that speaks of one, lists, several hosts in one text, a libpq string. That alone
-    allows none of them."""
+    """Extracts the hosts that a configuration seems to name: those of :func:`hosts_in`, and text
+    under any key that contains such a word, several hosts in one text, a libpq string. Such a host
+    is not allowed by this alone."""
 
-    def found(key: str, text: str) -> Iterable[str]:
+    def hosts_of(key: str, text: str) -> Iterable[str]:
         if not any(word in key for word in _NAMING_KEYS):
             return ()
         authority = _AUTHORITY.match(text)
@@ -119,13 +124,13 @@ def named_in(config: Any) -> tuple[str, ...]:
             return authority[1].rpartition("@")[2].split(",")
         return [*text.split(","), *_LIBPQ_HOST.findall(text)]
 
-    return _collected(config, found)
+    return _collected(config, hosts_of)
 
 
 def _parsed(patterns: Iterable[str]) -> list[Pattern]:
-    """What is no pattern allows nothing."""
-    found = (pattern_of(text.strip()) for text in patterns)
-    return [pattern for pattern in found if pattern is not None]
+    """Text that is not a pattern is skipped: it allows nothing."""
+    parsed = (pattern_of(text.strip()) for text in patterns)
+    return [pattern for pattern in parsed if pattern is not None]
 
 
 def _common(a: Pattern, b: Pattern) -> Iterable[Pattern]:
@@ -139,7 +144,7 @@ def _common(a: Pattern, b: Pattern) -> Iterable[Pattern]:
 
 
 def _least(patterns: set[Pattern]) -> tuple[str, ...]:
-    """Without those that another one covers."""
+    """The patterns as sorted text, without those that another one covers."""
 
     def within(p: Pattern, q: Pattern) -> bool:
         return q != p and covers(q.host, p.host) and q.port in (None, p.port)
@@ -147,7 +152,7 @@ def _least(patterns: set[Pattern]) -> tuple[str, ...]:
     return tuple(sorted(str(p) for p in patterns if not any(within(p, q) for q in patterns)))
 
 
-def _collected(config: Any, found: Callable[[str, str], Iterable[str]]) -> tuple[str, ...]:
+def _collected(config: Any, hosts_of: Callable[[str, str], Iterable[str]]) -> tuple[str, ...]:
     hosts: set[str] = set()
 
     def collect(key: str, value: Any) -> None:
@@ -158,13 +163,13 @@ def _collected(config: Any, found: Callable[[str, str], Iterable[str]]) -> tuple
             for item in cast(list[Any], value):
                 collect(key + _ITEM if isinstance(item, str) else "", item)
         elif isinstance(value, str):
-            hosts.update(h for text in found(key, value) if (h := _literal(text)))
+            hosts.update(h for text in hosts_of(key, value) if (h := _literal(text)))
 
     collect("", config)
     return tuple(sorted(hosts))
 
 
 def _literal(text: str) -> str:
-    """A configured host is a host: a ``*`` in it opens nothing."""
+    """The host that a configuration's text is; empty for a wildcard, which allows nothing there."""
     pattern = pattern_of(text.strip())
     return pattern.host if pattern is not None and pattern.exact else ""

@@ -1,9 +1,9 @@
-"""What a connector says of itself, in custom sections of its own binary.
+"""Reads a component's manifest and configuration schema out of custom sections of its binary.
 
 Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
-module; the last one counts. A manifest that cannot be read is no manifest: its problem is told, and
-nothing is granted (``permissions``); the schema holds all the same. Not here: what is granted in
-the end. Source: the protocol, sections 8 and 9.
+module; the last one counts. A manifest that cannot be read counts as missing: its problem is
+reported and nothing is granted, while the schema is used all the same. Not here: what is granted in
+the end (``permissions``). Source: the protocol, sections 8 and 9.
 """
 
 from collections.abc import Sequence
@@ -28,32 +28,32 @@ V4_POSTGRES = "source-postgres"
 CDC = "cdc"
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """``allowed_domains``: exact, ``*.domain`` or ``*``. ``allow_runtime_config_domains``: also the
-    hosts that its configuration names."""
+class NetworkPermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """The hosts that a manifest asks for. ``allowed_domains``: exact, ``*.domain`` or ``*``.
+    ``allow_runtime_config_domains``: also the hosts that the configuration names."""
 
     allowed_domains: tuple[str, ...] | None = None
     allow_runtime_config_domains: bool = False
 
 
-class Folders(msgspec.Struct, frozen=True, kw_only=True):
+class FolderPermissions(msgspec.Struct, frozen=True, kw_only=True):
     preopens: tuple[str, ...] = ()
 
 
-class Variables(msgspec.Struct, frozen=True, kw_only=True):
+class VariablePermissions(msgspec.Struct, frozen=True, kw_only=True):
     allowed_vars: tuple[str, ...] = ()
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """The permissions that it asks for."""
+class DeclaredPermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """The permissions that a manifest asks for."""
 
-    network: Network = Network()
-    fs: Folders = Folders()
-    env: Variables = Variables()
+    network: NetworkPermissions = NetworkPermissions()
+    fs: FolderPermissions = FolderPermissions()
+    env: VariablePermissions = VariablePermissions()
 
 
 class DeclaredLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """``max_memory``: a size (``128mb``) or bytes."""
+    """The limits that a manifest sets. ``max_memory``: a size (``128mb``) or bytes."""
 
     max_memory: str | int | None = None
     min_memory: str | int | None = None
@@ -80,7 +80,9 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
     transform: dict[str, Any] | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class ComponentManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A component's manifest (section 9). ``id``: ``publisher/name``."""
+
     id: str
     name: str
     version: str
@@ -88,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     author: str | None = None
     license: str | None = None
-    permissions: Declared = Declared()
+    permissions: DeclaredPermissions = DeclaredPermissions()
     limits: DeclaredLimits = DeclaredLimits()
     roles: Roles = Roles()
     config_schema: Any = None
@@ -103,23 +105,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Of each role, as they are named. ``cdc`` allows that sync mode; the others (``stateful``,
+        """The features of all roles. ``cdc`` allows that sync mode; the others (``stateful``,
         ``exactly_once``, ``schema_auto_migrate``, ``bulk_load_copy``) decide nothing."""
         roles = (self.roles.source, self.roles.destination)
         return tuple(dict.fromkeys(f for role in roles if role is not None for f in role.features))
 
     @property
     def is_v4_postgres(self) -> bool:
-        """v4's own Postgres source, which can do more than it says."""
+        """Whether this is v4's own Postgres source, which can do more than its manifest names."""
         return self.id.rpartition("/")[2] == V4_POSTGRES
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """``manifest`` None: there is none, or it cannot be used; ``problem`` says why. ``schema``: of
-    its configuration, from the section of its own, which needs no manifest. ``warnings``: what is
-    used all the same. ``assumed``: the user's word stands in for the connector's."""
+class ManifestResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of reading a binary's manifest. ``manifest`` None: it is missing or unusable, and
+    ``problem`` says why. ``schema``: of the configuration, from its own section, which needs no
+    manifest. ``warnings``: defects that do not prevent use. ``assumed``: ``manifest`` is the
+    pipeline's ``assume_manifest``."""
 
-    manifest: Manifest | None = None
+    manifest: ComponentManifest | None = None
     schema: dict[str, Any] | None = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
@@ -132,10 +135,10 @@ _UNUSED = (
 )
 
 
-def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
-    """The manifest of a component. ``assume``: what stands in for one that is missing or broken
-    (the pipeline's ``assume_manifest``). Raises ``ConfigError`` where that itself is broken, needed
-    or not."""
+def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> ManifestResult:
+    """Reads the manifest of a component. ``assume``: the pipeline's ``assume_manifest``, used where
+    the component's own is missing or broken. Raises ``ConfigError`` where ``assume`` itself is
+    broken, even if it is not needed."""
     found = _in_binary(binary)
     if assume is None:
         return found
@@ -151,14 +154,14 @@ def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Found:
         return msgspec.structs.replace(found, warnings=(*found.warnings, _UNUSED))
     if manifest.config_schema is None:
         manifest = msgspec.structs.replace(manifest, config_schema=found.schema)
-    said = found.problem or "it has no manifest"
-    said = f"{said}: the pipeline's assume_manifest stands in for it"
+    problem = found.problem or "it has no manifest"
+    replaced = f"{problem}: the pipeline's assume_manifest stands in for it"
     return msgspec.structs.replace(
-        found, manifest=manifest, warnings=(said, *found.warnings, *warnings), assumed=True
+        found, manifest=manifest, warnings=(replaced, *found.warnings, *warnings), assumed=True
     )
 
 
-def _in_binary(binary: bytes) -> Found:
+def _in_binary(binary: bytes) -> ManifestResult:
     text: bytes | None = None
     section: bytes | None = None
     try:
@@ -168,22 +171,22 @@ def _in_binary(binary: bytes) -> Found:
             elif name == SCHEMA_SECTION:
                 section = bytes(content)
     except MalformedBinary as e:
-        return Found(problem=f"its binary cannot be read: {e}")
-    schema, told = _schema(section)
+        return ManifestResult(problem=f"its binary cannot be read: {e}")
+    schema, schema_warnings = _schema(section)
     if text is None:
-        return Found(problem="it has no manifest", schema=schema, warnings=told)
+        return ManifestResult(problem="it has no manifest", schema=schema, warnings=schema_warnings)
     try:
         manifest, warnings = _parsed(text)
     except ValueError as e:
         problem = f"its manifest cannot be used: {e}"
-        return Found(problem=problem, schema=schema, warnings=told)
+        return ManifestResult(problem=problem, schema=schema, warnings=schema_warnings)
     if schema is not None:
         manifest = msgspec.structs.replace(manifest, config_schema=schema)
-    return Found(manifest=manifest, schema=schema, warnings=(*warnings, *told))
+    return ManifestResult(manifest=manifest, schema=schema, warnings=(*warnings, *schema_warnings))
 
 
 def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The schema, and why there is none."""
+    """The schema, or None with a warning that says why."""
     if section is None:
         return None, ()
     try:
@@ -192,10 +195,10 @@ def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ..
         return None, (f"its section {SCHEMA_SECTION} is ignored: {e}",)
 
 
-def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
-    """Raises ``ValueError`` (also for a limit that says nothing: what cannot be read must not be
-    taken for unlimited)."""
-    manifest = decode_json(text, Manifest)
+def _parsed(text: bytes) -> tuple[ComponentManifest, tuple[str, ...]]:
+    """Decodes a manifest. Returns it with warnings. Raises ``ValueError``, also for a limit that
+    cannot be parsed, which must not be taken for unlimited."""
+    manifest = decode_json(text, ComponentManifest)
     memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
     if memory is not None and not manifest.max_memory:
         raise ValueError(f"limits.max_memory {memory!r} is no size")
@@ -222,31 +225,36 @@ def _parsed(text: bytes) -> tuple[Manifest, tuple[str, ...]]:
     return manifest, warnings
 
 
-def role_problems(manifest: Manifest, role: Role) -> list[str]:
-    """Why it cannot play this role (section 9)."""
+def role_problems(manifest: ComponentManifest, role: Role) -> list[str]:
+    """Why the component cannot play this role (section 9); empty: it can."""
     if getattr(manifest.roles, role) is None:
         has = [r for r in ("source", "destination", "transform") if getattr(manifest.roles, r)
                is not None]  # fmt: skip
-        said = f"it is a {' and a '.join(has)}" if has else "its manifest names no role"
-        return [f"connector '{manifest.name}' does not support the {role} role: {said}"]
+        reason = f"it is a {' and a '.join(has)}" if has else "its manifest names no role"
+        return [f"connector '{manifest.name}' does not support the {role} role: {reason}"]
     return []
 
 
 def mode_problems(
-    manifest: Manifest, role: Role, *, sync_modes: Sequence[str] = (), write_mode: str | None = None
+    manifest: ComponentManifest,
+    role: Role,
+    *,
+    sync_modes: Sequence[str] = (),
+    write_mode: str | None = None,
 ) -> list[str]:
-    """Which of the wanted modes its manifest does not name. A sync mode ``cdc`` may also be named
-    as a feature; v4's own Postgres source has it and names it nowhere (reference, section 3.2)."""
+    """One message for each requested mode that the manifest does not name. The sync mode ``cdc``
+    may also be named as a feature; v4's own Postgres source has it and names it nowhere (reference,
+    section 3.2)."""
     problems: list[str] = []
     source, destination = manifest.roles.source, manifest.roles.destination
     if role == "source" and source is not None:
-        able = set(source.supported_sync_modes) | ({CDC} & set(source.features))
-        able |= {CDC} if manifest.is_v4_postgres else set()
+        supported = set(source.supported_sync_modes) | ({CDC} & set(source.features))
+        supported |= {CDC} if manifest.is_v4_postgres else set()
         problems += [
             f"connector '{manifest.name}' does not support sync_mode {mode} (it names "
-            f"{', '.join(sorted(able)) or 'none'})"
+            f"{', '.join(sorted(supported)) or 'none'})"
             for mode in dict.fromkeys(sync_modes)
-            if mode not in able
+            if mode not in supported
         ]
     if role == "destination" and destination is not None and write_mode is not None:
         modes = [m.mode for m in destination.supported_write_modes]
@@ -258,14 +266,15 @@ def mode_problems(
     return problems
 
 
-def config_schema(manifest: Manifest | None) -> dict[str, Any] | None:
-    """JSON Schema of its configuration, as a manifest has it; None: nothing is checked."""
+def config_schema(manifest: ComponentManifest | None) -> dict[str, Any] | None:
+    """The JSON Schema of the configuration in a manifest; None: the configuration is not
+    checked."""
     schema = manifest.config_schema if manifest is not None else None
     return cast(dict[str, Any], schema) if isinstance(schema, dict) else None
 
 
-def spec_of(found: Found, log: EventSink) -> ConnectorSpec:
-    """What a manifest says, as the engine's spec; its faults go to the log."""
+def spec_of(found: ManifestResult, log: EventSink) -> ConnectorSpec:
+    """Converts a manifest into the engine's ``ConnectorSpec``. Warnings go to ``log``."""
     for warning in found.warnings:
         log(Log("WARN", f"the connector's manifest: {warning}"))
     manifest = found.manifest

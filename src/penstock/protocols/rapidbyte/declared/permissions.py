@@ -1,11 +1,11 @@
-"""What a connector may reach and use in the end: what it asks for, narrowed by the pipeline.
+"""Computes a component's effective permissions and limits: its manifest, narrowed by the pipeline.
 
 Pure functions; the merge table of the protocol ("Pipeline-Level Permissions & Limits"), row by row.
 A capability is granted only where both the manifest and the pipeline allow it; the pipeline never
 widens; an absent field leaves the manifest's; ``[]`` blocks all. Without a manifest nothing is
-granted. Neighbours: ``manifest`` (what it asks for), ``host_patterns`` (hosts), ``config.sections``
-(what the pipeline says); ``runtimes.wasm`` enforces folders, variables, memory and time,
-``rapidbyte.guest.sockets`` the hosts.
+granted. Neighbours: ``manifest`` (what the component asks for), ``host_patterns`` (hosts),
+``config.sections`` (the pipeline's keys). Not here: enforcement (``runtimes.wasm``: folders,
+variables, memory, time; ``rapidbyte.guest.sockets``: hosts).
 """
 
 import os
@@ -19,14 +19,15 @@ from penstock.model.hosts import ANY
 from penstock.model.variables import withheld
 from penstock.protocols.contract import Held
 from penstock.protocols.rapidbyte.declared import host_patterns
-from penstock.protocols.rapidbyte.declared.manifest import Found, Manifest
+from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest, ManifestResult
 from penstock.runtimes.env import granted
 from penstock.runtimes.wasm.contract import Grants
 
 _READ_ONLY = ":ro"
 _KERNEL = ("/proc", "/sys", "/dev")
 DEFAULT_SECONDS = 300
-"""``timeout_seconds`` where neither says one; memory is then unlimited."""
+"""``timeout_seconds`` where neither manifest nor pipeline sets it. ``max_memory`` has no such
+default: it is then unlimited."""
 
 
 class Folder(NamedTuple):
@@ -35,14 +36,15 @@ class Folder(NamedTuple):
 
 
 def folder_of(text: str) -> Folder:
-    """``PATH``, or ``PATH:ro`` where nothing may be written."""
+    """Parses a folder of a manifest or a pipeline: ``PATH``, or ``PATH:ro`` for read only."""
     path = text.removesuffix(_READ_ONLY)
     return Folder(path, path != text)
 
 
-class Effective(msgspec.Struct, frozen=True, kw_only=True):
-    """``hosts``: patterns of ``network``; ``named``, ``private``: as in its ``Reach``;
-    ``max_memory``: bytes, None: unlimited. ``ruled``: each of them with the rule that made it."""
+class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """The permissions and limits under which a component runs. ``hosts``, ``named``, ``private``:
+    as in ``Reach``; ``max_memory``: bytes, None: unlimited. ``rulings``: each value with the rule
+    that decided it, which ``plan`` shows."""
 
     hosts: tuple[str, ...]
     named: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     max_memory: int | None
     timeout_seconds: int
-    ruled: tuple[Held, ...]
+    rulings: tuple[Held, ...]
 
     @property
     def reach(self) -> host_patterns.Reach:
@@ -59,21 +61,21 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective(
-    found: Found,
+    found: ManifestResult,
     permissions: Permissions | None,
     limits: Limits | None,
     config: dict[str, Any],
     most: int | None = None,
-) -> Effective:
-    """``config``: where the manifest allows the hosts that it names. ``most``: the pipeline's
-    ``resources.max_memory``, which holds for each of its components."""
+) -> EffectivePermissions:
+    """Merges a manifest with the pipeline. ``config``: names hosts, which the manifest may allow.
+    ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components."""
     asked = (permissions or Permissions()).configured()
     manifest = found.manifest
     declared = manifest.permissions if manifest is not None else None
     source = _source(found)
     hosts = _hosts(manifest, config)
     narrowed_hosts = asked.get("network.allowed_hosts")
-    ruled = [
+    rulings = [
         Held("network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)),
         Held(
             "env.allowed_vars",
@@ -109,11 +111,11 @@ def effective(
             ),
         ),
     ]  # fmt: skip
-    values = [line.value for line in ruled]
+    values = [line.value for line in rulings]
     private, rule = _private(values[0], found, permissions, config)
     if private:
-        ruled.insert(1, Held("network.private_hosts", private, rule))
-    return Effective(
+        rulings.insert(1, Held("network.private_hosts", private, rule))
+    return EffectivePermissions(
         hosts=values[0],
         named=() if private == (ANY,) else private,
         private=private == (ANY,),
@@ -121,16 +123,16 @@ def effective(
         folders=values[2],
         max_memory=values[3],
         timeout_seconds=values[4],
-        ruled=tuple(ruled),
+        rulings=tuple(rulings),
     )
 
 
-def asks(found: Found) -> list[Held]:
-    """What its manifest names, as far as it does."""
+def declared_by_manifest(found: ManifestResult) -> list[Held]:
+    """The permissions and limits that the component's own manifest sets; empty without one."""
     if found.manifest is None or found.assumed:
         return []
     declared, limits = found.manifest.permissions, found.manifest.limits
-    named: dict[str, Any] = {
+    asked: dict[str, Any] = {
         "network.allowed_domains": declared.network.allowed_domains or (),
         "network.allow_runtime_config_domains": declared.network.allow_runtime_config_domains,
         "env.allowed_vars": declared.env.allowed_vars,
@@ -138,12 +140,12 @@ def asks(found: Found) -> list[Held]:
         "limits.max_memory": limits.max_memory,
         "limits.timeout_seconds": limits.timeout_seconds,
     }
-    return [Held(name, value, "manifest") for name, value in named.items() if value]
+    return [Held(name, value, "manifest") for name, value in asked.items() if value]
 
 
-def wide(found: Found, permissions: Permissions | None) -> list[str]:
-    """What a user must agree to: what the manifest asks for where the pipeline says nothing.
-    ``assume_manifest`` is the user's own word."""
+def wide_permissions(found: ManifestResult, permissions: Permissions | None) -> list[str]:
+    """Describes the wide permissions that the manifest asks for and the pipeline does not narrow:
+    a user must consent to each. Empty for an ``assume_manifest``, which the user wrote."""
     if found.manifest is None or found.assumed:
         return []
     asked = (permissions or Permissions()).configured()
@@ -156,9 +158,9 @@ def wide(found: Found, permissions: Permissions | None) -> list[str]:
         wanted += [f"an address inside, or this machine ({h})" for h in local]
     if "fs.allowed_preopens" not in asked:
         wanted += [
-            f"{what} ({_on_one_line(told)})"
-            for told in declared.fs.preopens
-            if (what := _holds_much(folder_of(told).path))
+            f"{risk} ({_on_one_line(folder)})"
+            for folder in declared.fs.preopens
+            if (risk := _holds_much(folder_of(folder).path))
         ]
     if "env.allowed_vars" not in asked and ANY in declared.env.allowed_vars:
         wanted.append(f"every variable ({ANY})")
@@ -166,13 +168,13 @@ def wide(found: Found, permissions: Permissions | None) -> list[str]:
 
 
 def _on_one_line(text: str) -> str:
-    """A manifest's text in a question: it can neither move the cursor nor make a line of its
-    own."""
+    """Escapes a manifest's text for a question on a terminal: it can neither move the cursor nor
+    begin a line."""
     return text if text.isprintable() else ascii(text)
 
 
 def _holds_much(path: str) -> str | None:
-    """What a folder is that nobody gives by the way; None: it is a usual one."""
+    """Describes a folder whose grant exposes far more than a connector needs; None: any other."""
     if not os.path.isabs(path):
         return "a folder that is another one wherever it runs"
     # POSIX keeps two slashes at the beginning.
@@ -187,8 +189,8 @@ def _holds_much(path: str) -> str | None:
     return None
 
 
-def grants(allowed: Effective, environ: Mapping[str, str] | None = None) -> Grants:
-    """What the runtime gives: the allowed variables that are set, the allowed folders."""
+def grants(allowed: EffectivePermissions, environ: Mapping[str, str] | None = None) -> Grants:
+    """The grants for the runtime: the allowed variables that are set, the allowed folders."""
     folders = list(map(folder_of, allowed.folders))
     return Grants(
         env=granted(allowed.variables, environ),
@@ -197,13 +199,13 @@ def grants(allowed: Effective, environ: Mapping[str, str] | None = None) -> Gran
     )
 
 
-def _source(found: Found) -> str:
+def _source(found: ManifestResult) -> str:
     if found.manifest is None:
         return f"no manifest grants it ({found.problem or 'it has none'})"
     return "assume_manifest" if found.assumed else "manifest"
 
 
-def _hosts(manifest: Manifest | None, config: dict[str, Any]) -> tuple[str, ...]:
+def _hosts(manifest: ComponentManifest | None, config: dict[str, Any]) -> tuple[str, ...]:
     if manifest is None:
         return ()
     declared = manifest.permissions.network
@@ -212,20 +214,25 @@ def _hosts(manifest: Manifest | None, config: dict[str, Any]) -> tuple[str, ...]
 
 
 def _private(
-    hosts: tuple[str, ...], found: Found, permissions: Permissions | None, config: dict[str, Any]
+    hosts: tuple[str, ...],
+    found: ManifestResult,
+    permissions: Permissions | None,
+    config: dict[str, Any],
 ) -> tuple[tuple[str, ...], str]:
-    """The allowed hosts that may lie in a private network: those that the user names, or agreed to
-    (:func:`wide`)."""
-    said = permissions.network if permissions else None
-    if said is not None and said.allow_private and hosts:
+    """The allowed hosts that may lie in a private network, and the rule: those that the user names,
+    or consented to (:func:`wide_permissions`)."""
+    network = permissions.network if permissions else None
+    if network is not None and network.allow_private and hosts:
         return (ANY,), "the pipeline's allow_private"
     manifest = found.manifest if found.assumed else None
     named = host_patterns.union(
-        host_patterns.exact((said.allowed_hosts if said else None) or ()),
+        host_patterns.exact((network.allowed_hosts if network else None) or ()),
         host_patterns.exact(
             (manifest.permissions.network.allowed_domains if manifest else None) or ()
         ),
-        filter(host_patterns.is_local, hosts) if said is None or said.allowed_hosts is None else (),
+        filter(host_patterns.is_local, hosts)
+        if network is None or network.allowed_hosts is None
+        else (),
         host_patterns.named_in(config),
     )
     return host_patterns.intersection(hosts, named), "named in the pipeline in full, or agreed to"
@@ -240,19 +247,19 @@ def _given(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _both(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
-    """Exact spellings, as v4 compares them."""
+    """Names in both lists, by exact spelling, as v4 compares them."""
     return tuple(sorted(set(ours) & set(theirs)))
 
 
 def _both_folders(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
-    """By the spelling of their paths; read only where either says so."""
+    """Folders in both lists, by the spelling of their paths; read only where either says so."""
     left, right = list(map(folder_of, ours)), list(map(folder_of, theirs))
-    found = {
+    folders = {
         Folder(a.path, a.read_only or b.read_only) for a in left for b in right if a.path == b.path
     }
-    writable = {f.path for f in found if not f.read_only}
+    writable = {f.path for f in folders if not f.read_only}
     return tuple(
-        sorted(f.path + _READ_ONLY * f.read_only for f in found
+        sorted(f.path + _READ_ONLY * f.read_only for f in folders
                if not (f.read_only and f.path in writable))
     )  # fmt: skip
 
@@ -267,18 +274,18 @@ def _narrowed(
     return both(declared, asked), f"{source} and pipeline"
 
 
-def _at_most(found: tuple[int | None, str], most: int | None) -> tuple[int | None, str]:
-    if most is None or (found[0] is not None and found[0] <= most):
-        return found
+def _at_most(limit: tuple[int | None, str], most: int | None) -> tuple[int | None, str]:
+    if most is None or (limit[0] is not None and limit[0] <= most):
+        return limit
     return most, "resources.max_memory"
 
 
 def _least(
     declared: int | None, asked: int | None, default: int | None, source: str
 ) -> tuple[int | None, str]:
-    given = [value for value in (declared, asked) if value is not None]
-    if not given:
+    values = [value for value in (declared, asked) if value is not None]
+    if not values:
         return default, "default"
     if declared is None or (asked is not None and asked < declared):
-        return min(given), "pipeline"
-    return min(given), source
+        return min(values), "pipeline"
+    return min(values), source

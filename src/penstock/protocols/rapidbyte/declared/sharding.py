@@ -1,6 +1,7 @@
-"""In how many shards a stream is read, decided before a run, and what each shard is told.
+"""Decides before a run in how many shards a stream is read, and builds the stream context of each.
 
-The rules themselves are ``hints``. Source: the protocol, section 6.1.
+Input: a source's spec, a configured stream, the pipeline's resources. Not here: the rules
+(``hints``). Source: the protocol, section 6.1.
 """
 
 from typing import Any
@@ -12,8 +13,8 @@ from penstock.model.catalog import ConfiguredStream, ConnectorSpec, Shard, SyncM
 from penstock.protocols.contract import Held, Sharding
 from penstock.protocols.rapidbyte.declared import hints as overrides
 from penstock.protocols.rapidbyte.declared.hints import Pins
-from penstock.protocols.rapidbyte.declared.manifest import Manifest
-from penstock.protocols.rapidbyte.declared.settings import Settings
+from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
+from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
@@ -22,35 +23,37 @@ _CURSOR = "only a full refresh is divided"
 
 
 def pins_of(resources: Resources) -> Pins:
-    told = resources.autotune
+    """The hints that the pipeline pins."""
+    autotune = resources.autotune
     number = resources.parallelism if isinstance(resources.parallelism, int) else None
     return Pins(
-        parallelism=told.pin_parallelism or number,
-        partition_strategy=told.pin_source_partition_mode,
-        copy_flush_bytes=told.pin_copy_flush_bytes,
+        parallelism=autotune.pin_parallelism or number,
+        partition_strategy=autotune.pin_source_partition_mode,
+        copy_flush_bytes=autotune.pin_copy_flush_bytes,
     )
 
 
 class RapidbyteShards:
-    """``ShardRole`` of ``protocols.contract``."""
+    """Decides the shards of a stream (``ShardRole`` of ``protocols.contract``)."""
 
     def shards(
         self, spec: ConnectorSpec, stream: ConfiguredStream, resources: Resources, slots: int
     ) -> Sharding:
         raw = spec.abilities.get("manifest")
-        manifest = None if raw is None else msgspec.convert(raw, Manifest)
-        context = context_of(Settings(resources=resources), stream, None)
+        manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
+        context = context_of(ComponentSettings(resources=resources), stream, None)
         columns: list[Any] = stream.stream.raw.get("schema") or []
         named = [(str(c.get("name")), str(c.get("data_type"))) for c in columns]
         pins, tuned = pins_of(resources), resources.autotune.enabled
-        whole = stream.sync_mode is SyncMode.full_refresh  # a cursor of each shard would be lost
-        able = whole and resources.autotune.pin_parallelism is not None
-        able |= overrides.shardable(manifest, context, named)
-        chosen = overrides.parallelism(pins, autotune=tuned, slots=slots, shardable=able)
-        count = chosen.value if able else 1
+        # Only a full refresh: a cursor of each shard could not be saved.
+        full_refresh = stream.sync_mode is SyncMode.full_refresh
+        shardable = full_refresh and resources.autotune.pin_parallelism is not None
+        shardable |= overrides.shardable(manifest, context, named)
+        chosen = overrides.parallelism(pins, autotune=tuned, slots=slots, shardable=shardable)
+        count = chosen.value if shardable else 1
         divided = overrides.strategy(pins, autotune=tuned, shards=count)
         flush = overrides.flush_bytes(pins)
-        rule = chosen.rule if able else f"default: {_WHY_NOT if whole else _CURSOR}"
+        rule = chosen.rule if shardable else f"default: {_WHY_NOT if full_refresh else _CURSOR}"
         hints = (
             Held("effective_parallelism", count, rule),
             Held("partition_strategy", divided.value, divided.rule),
@@ -60,7 +63,7 @@ class RapidbyteShards:
 
 
 def divided(context: StreamContext, shard: Shard | None, resources: Resources) -> StreamContext:
-    """What this shard is told."""
+    """The stream context of one shard; ``context`` itself where the stream is not divided."""
     if shard is None:
         return context
     pins = pins_of(resources)

@@ -1,7 +1,7 @@
-"""Which mode, cursor and key a stream is synced with. Pure. Source: the protocol, section 6.
+"""Configures one stream: its sync mode, cursor and primary key, from the catalog and the pipeline.
 
-Not here: whether the connector's manifest names the mode, and so whether there is cdc
-(``guest.component``), full lists of streams (``engine.plan.streams``).
+Pure. Not here: whether the manifest names the mode, cdc above all (``guest.component``); the choice
+of streams (``engine.plan.streams``). Source: the protocol, section 6.
 """
 
 from penstock.errors import ConfigError
@@ -28,10 +28,11 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, wish: StreamWish) -> ConfiguredStream:
-    """Raises ``ConfigError``."""
+    """Builds the configured stream. ``wish``: the pipeline's options of this stream. Raises
+    ``ConfigError``."""
     mode = _sync_mode(stream, wish)
-    known = wish.primary_key or stream.source_defined_primary_key
-    target = target_of(stream, wish, mode, known)
+    key = wish.primary_key or stream.source_defined_primary_key
+    target = target_of(stream, wish, mode, key)
     return configured(
         stream,
         wish,
@@ -44,14 +45,14 @@ def configure(stream: Stream, wish: StreamWish) -> ConfiguredStream:
 
 
 def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
-    """The user's, else incremental where the source has a cursor of its own."""
+    """The user's mode, else incremental where a cursor is known, else full refresh."""
     wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
     if wished is None and read_anew(stream, wish):
         return SyncMode.full_refresh
     if wished is None:
         cursor = wish.cursor_field or stream.default_cursor_field
-        able = SyncMode.incremental in stream.sync_modes and cursor
-        wished = SyncMode.incremental if able else SyncMode.full_refresh
+        incremental = SyncMode.incremental in stream.sync_modes and cursor
+        wished = SyncMode.incremental if incremental else SyncMode.full_refresh
     # Catalogs of v4 do not list cdc: the manifest decides (``guest.component``).
     if wished is not SyncMode.cdc and wished not in stream.sync_modes:
         raise unsupported_mode(stream, wished, stream.sync_modes)

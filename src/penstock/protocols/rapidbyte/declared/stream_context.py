@@ -1,7 +1,7 @@
-"""What every stage of a stream is told of it (section 6). Pure.
+"""Builds the stream context that every stage of a stream gets (section 6). Pure.
 
-A destination is told it in the words of its table (``rapidbyte.write.write_context``), a shard its
-part (``sharding``).
+Not here: a destination's context, which has the table's names (``rapidbyte.write.write_context``),
+and that of a shard (``sharding``).
 """
 
 from typing import Any, cast
@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import StateError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, SyncMode
 from penstock.model.state import SavedState
-from penstock.protocols.rapidbyte.declared.settings import Settings
+from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.state import cursor_of
 from penstock.protocols.rapidbyte.wire.messages import (
     CursorInfo,
@@ -28,13 +28,13 @@ WRITE_MODES = {
 
 
 def context_of(
-    settings: Settings,
+    settings: ComponentSettings,
     stream: ConfiguredStream,
     state: SavedState | None,
     max_records: int | None = None,
 ) -> StreamContext:
-    """What every stage of a stream is told (section 6). ``max_records``: so many are wanted and no
-    more."""
+    """Builds the context of a stream. ``state``: what the last run saved of it. ``max_records``:
+    the row cap of a preview. Raises ``StateError`` where ``state`` is of another cursor."""
     key = [path[0] for path in stream.primary_key]
     mode = WRITE_MODES[stream.destination_sync_mode]
     return StreamContext(
@@ -51,7 +51,7 @@ def context_of(
 
 
 def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | None:
-    """As v4 writes it: the cursor as text, and a replication position under its own name."""
+    """The cursor as v4 writes it: its value as text; a replication position (cdc) as ``lsn``."""
     cdc = stream.sync_mode is SyncMode.cdc
     if stream.sync_mode is SyncMode.full_refresh or not (cdc or stream.cursor_field):
         return None
@@ -62,7 +62,7 @@ def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | 
 
 
 def _saved_text(state: SavedState, name: str, *, cdc: bool) -> str | None:
-    """Raises ``StateError`` where the saved place is one in another column, or of another mode."""
+    """The saved cursor value. Raises ``StateError`` where it is of another column or mode."""
     saved = cursor_of(state)
     position = saved.cursor_value.type == "lsn"
     if saved.cursor_field != name or position is not cdc:

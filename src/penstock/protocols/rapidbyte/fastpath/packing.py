@@ -1,5 +1,5 @@
-"""Bytes as 7-bit ASCII text and back, at several GB/s: the form in which data crosses between a
-component and Python.
+"""Packs bytes as 7-bit ASCII text and unpacks them, at several GB/s: data crosses between a
+component and Python as such text.
 
 wasmtime's component interface for Python carries ``list<u8>`` as one 32-byte value per byte, but a
 ``string`` as one block, and CPython's text codec is fast for ASCII alone. So n bytes travel as
@@ -17,7 +17,7 @@ from wasmtime import Engine, Func, Instance, Memory, Module, Store
 from penstock.runtimes.wasm.clock import FAR
 
 PIECE = 1 << 18
-"""Bytes of one piece at most: what one crossing carries."""
+"""The most bytes that one crossing carries."""
 SLACK = 64
 """Bytes behind a buffer that may be read or written beyond its end."""
 PACKING = files("penstock.protocols.rapidbyte.fastpath").joinpath("packing.wat").read_text("ascii")
@@ -30,7 +30,8 @@ def packed_size(n: int) -> int:
 
 
 def unpacked_size(packed: int) -> int:
-    """Raises ``ValueError`` for a length that nothing packs to."""
+    """The bytes that ``packed`` characters unpack to. Raises ``ValueError`` for a length that no
+    data packs to."""
     rest = packed % (_LANES + 1)
     if rest == 1:
         raise ValueError(f"{packed} is no length of packed data")
@@ -51,7 +52,7 @@ _MODULE = f"""(module
 
 
 class Packer:
-    """Both ways for one thread; in a store of its own, whose deadline never comes."""
+    """Packs and unpacks for one thread, in a WebAssembly store of its own without a deadline."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = Store(engine)
@@ -66,7 +67,7 @@ class Packer:
         self._unpack = cast(Func, exports["unpack"])
 
     def pack(self, data: bytes | bytearray | memoryview) -> str:
-        """At most ``PIECE`` bytes."""
+        """Packs at most ``PIECE`` bytes. Raises ``ValueError`` for more."""
         n = len(data)
         if n > PIECE:
             raise ValueError(f"a piece of {n} bytes")
@@ -74,8 +75,8 @@ class Packer:
         return str(self._bytes[_OUT : _OUT + self._pack(self._store, n)], "ascii")
 
     def unpack(self, text: str) -> memoryview:
-        """The bytes, valid until the next call. Raises ``ValueError`` (also for what is not
-        ASCII)."""
+        """Unpacks a text; the view is valid until the next call. Raises ``ValueError``, also for
+        text that is not ASCII."""
         raw = text.encode("ascii")
         n = unpacked_size(len(raw))
         if n > PIECE:

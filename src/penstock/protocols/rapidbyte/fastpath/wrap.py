@@ -1,9 +1,10 @@
-"""A guest that carries bytes fast: nest it, unchanged, next to an adapter in a generated component.
+"""Wraps a component so that its bytes cross the boundary fast: generates an outer component that
+nests it, unchanged, next to an adapter.
 
 The outer component imports what the guest imports (its import section, byte for byte) and
-``wit.FAST``; the guest's host import is given the adapter (``adapter.wat``), its other imports the
-outer ones; its exported interfaces are exported again. Where a guest's form does not allow that,
-``wrap`` raises :class:`Unsupported` and the guest runs as it is, slowly
+``wit.FAST``; the guest's host import is bound to the adapter (``adapter.wat``), its other imports
+to the outer ones; its exported interfaces are exported again. Where the binary of a guest does not
+allow that, ``wrap`` raises :class:`Unsupported` and the guest runs plain, which is slow
 (``rapidbyte.guest.host_imports``).
 """
 
@@ -42,12 +43,13 @@ _OUTER_ALIAS = 2
 
 
 class Unsupported(ValueError):
-    """The guest cannot be wrapped; the message says why."""
+    """Raised for a guest that cannot be wrapped; the message says why."""
 
 
 @dataclass
 class _Outline:
-    """What wrapping needs of a guest: its import prologue, and its index spaces after it."""
+    """The parts of a guest that wrapping needs: its import prologue, and the sizes of its index
+    spaces after it."""
 
     prologue: list[bytes] = field(default_factory=list[bytes])
     types: int = 0
@@ -57,7 +59,7 @@ class _Outline:
     exports: list[str] = field(default_factory=list[str])
 
 
-class _Reader:
+class _SectionReader:
     """A cursor over a section's body."""
 
     def __init__(self, body: memoryview) -> None:
@@ -93,7 +95,7 @@ class _Reader:
 
 
 def wrap(guest: bytes) -> bytes:
-    """The outer component. Raises :class:`Unsupported`."""
+    """Builds the outer component of a guest. Raises :class:`Unsupported`."""
     try:
         if not is_component(guest):
             raise Unsupported("not a component")
@@ -116,15 +118,15 @@ def _outline(guest: bytes) -> _Outline:
         prologue = prologue and number in (_ALIASES, _TYPES, _IMPORTS)
         if prologue:
             outline.prologue.append(encode_section(number, body))
-            _count(outline, number, _Reader(body))
+            _count(outline, number, _SectionReader(body))
         elif number == _IMPORTS:
             raise Unsupported("an import after its first definition")
         elif number == _EXPORTS:
-            _collect_exports(outline, _Reader(body))
+            _collect_exports(outline, _SectionReader(body))
     return outline
 
 
-def _count(outline: _Outline, number: int, reader: _Reader) -> None:
+def _count(outline: _Outline, number: int, reader: _SectionReader) -> None:
     entries = reader.number()
     if number == _TYPES:
         outline.types += entries
@@ -136,7 +138,7 @@ def _count(outline: _Outline, number: int, reader: _Reader) -> None:
             _count_alias(outline, reader)
 
 
-def _count_import(outline: _Outline, reader: _Reader) -> None:
+def _count_import(outline: _Outline, reader: _SectionReader) -> None:
     imported = reader.extern_name()
     kind = reader.byte()
     if kind != _SORT_INSTANCE:
@@ -146,7 +148,7 @@ def _count_import(outline: _Outline, reader: _Reader) -> None:
     outline.instances += 1
 
 
-def _count_alias(outline: _Outline, reader: _Reader) -> None:
+def _count_alias(outline: _Outline, reader: _SectionReader) -> None:
     sort = reader.byte()
     if sort == _SORT_CORE:
         reader.byte()
@@ -161,7 +163,7 @@ def _count_alias(outline: _Outline, reader: _Reader) -> None:
     outline.components += sort == _SORT_COMPONENT
 
 
-def _collect_exports(outline: _Outline, reader: _Reader) -> None:
+def _collect_exports(outline: _Outline, reader: _SectionReader) -> None:
     for _ in range(reader.number()):
         exported = reader.extern_name()
         sort = reader.byte()

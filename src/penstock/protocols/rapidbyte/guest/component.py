@@ -1,8 +1,9 @@
-"""What a pipeline says of a component beside its configuration, and the stage that is made of both.
+"""Opens a component: reads its binary, manifest and settings, computes what it is allowed, and
+builds the :class:`~stage.Stage` that roles run.
 
-``Component.settings`` crosses processes as plain data; here it is read. Neighbours: ``connectors``
-fills it, ``rapidbyte.source_stream`` and ``rapidbyte.write.writer`` converse with the
-:class:`~stage.Stage`.
+``Component.settings`` crosses processes as plain data and is decoded here. Neighbours:
+``connectors`` fills it; ``rapidbyte.source_stream``, ``rapidbyte.transform`` and
+``rapidbyte.write.writer`` run the stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,18 +17,23 @@ from penstock.errors import ConfigError, Defect, Role
 from penstock.model.catalog import CheckResult, ConfiguredStream, ConnectorSpec, SyncMode
 from penstock.protocols.contract import EventSink, Held
 from penstock.protocols.rapidbyte.declared.manifest import (
-    Found,
-    Manifest,
+    ComponentManifest,
+    ManifestResult,
     mode_problems,
     read_manifest,
     role_problems,
     spec_of,
 )
-from penstock.protocols.rapidbyte.declared.permissions import Effective, asks, effective, wide
-from penstock.protocols.rapidbyte.declared.settings import Settings
+from penstock.protocols.rapidbyte.declared.permissions import (
+    EffectivePermissions,
+    declared_by_manifest,
+    effective,
+    wide_permissions,
+)
+from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.guest import probe
-from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_CHECK, Within
-from penstock.protocols.rapidbyte.guest.engine_events import line, result_of
+from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_CHECK, AnswerTimeout
+from penstock.protocols.rapidbyte.guest.engine_events import check_result, log_event
 from penstock.protocols.rapidbyte.guest.errors import explain
 from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.session import Loaded, load
@@ -40,23 +46,24 @@ from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap
 from penstock.state.keys import OpenKeys
 
-_WAITING = 64 << 20
+_WAITING = 64 << 20  # bytes of frames that wait before or behind a stage without a memory limit
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A component that was read: what it says of itself, what it may reach and use."""
+class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
+    """A component that was read but not compiled: its binary, its manifest, its settings."""
 
     runtime: Any  # ComponentRuntime
-    settings: Settings
-    found: Found
+    settings: ComponentSettings
+    found: ManifestResult
     binary: bytes
 
-    def allowed(self, config: dict[str, Any]) -> Effective:
+    def allowed(self, config: dict[str, Any]) -> EffectivePermissions:
+        """Its effective permissions and limits with this configuration."""
         return _effective(self.runtime, self.found, self.settings, config)
 
     def stage(self, role: Role, config: dict[str, Any], timeouts: Timeouts | None = None) -> Stage:
-        """Loaded, compiled and allowed. Raises ``ConfigError``, ``SourceError``,
-        ``DestinationError``."""
+        """Compiles the component and builds the stage of a role. Raises ``ConfigError``,
+        ``SourceError``, ``DestinationError``."""
         runtime: ComponentRuntime = self.runtime
         manifest = self.found.manifest
         problems = role_problems(manifest, role) if manifest is not None else []
@@ -67,17 +74,16 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
                 hint="a component has one role only: name one that was made for this",
             )
         allowed = self.allowed(config)
-        bounds, waiting, aside = HostBounds(), _WAITING, 0
+        bounds, waiting, reserved = HostBounds(), _WAITING, 0
         if timeouts is not None:
-            bounds = HostBounds(patience=timeouts.heartbeat)
+            bounds = HostBounds(timeout=timeouts.heartbeat)
         if allowed.max_memory is not None:
             share = Share.of(allowed.max_memory)
-            held = min(bounds.frames.all_bytes, share.frames)
-            frames = FrameBounds(
-                frame_bytes=min(bounds.frames.frame_bytes, held), all_bytes=held, pooled=False
-            )
+            all_bytes = min(bounds.frames.all_bytes, share.frames)
+            frame_bytes = min(bounds.frames.frame_bytes, all_bytes)
+            frames = FrameBounds(frame_bytes=frame_bytes, all_bytes=all_bytes, pooled=False)
             bounds = msgspec.structs.replace(bounds, frames=frames)
-            waiting, aside = min(waiting, share.waiting // 2), sum(share)
+            waiting, reserved = min(waiting, share.waiting // 2), sum(share)
         limits = runtime.limits or Limits()
         bounds = msgspec.structs.replace(
             bounds,
@@ -92,7 +98,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
             allowed=allowed,
             instance=self.settings.place or role,
             keys=runtime.keys(),
-            aside=aside,
+            host_bytes=reserved,
             bounds=bounds,
             pressure=Pressure(
                 inbox_bytes=min(half, waiting),
@@ -114,7 +120,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LOADED: dict[tuple[str, Role], Loaded] = {}
-"""What this process has loaded; a ``Loaded`` belongs to its process, which does not fork."""
+"""The components that this process has compiled, by digest and role. A ``Loaded`` belongs to its
+process, which must not fork."""
 
 
 def runtime_of(
@@ -138,34 +145,38 @@ def runtime_of(
     )
 
 
-def opened(runtime: ComponentRuntime) -> Opened:
-    """Raises ``ConfigError`` (a broken ``assume_manifest``), ``SourceError`` (no such file)."""
-    settings = msgspec.convert(runtime.component.settings, Settings)
+def open_component(runtime: ComponentRuntime) -> OpenedComponent:
+    """Reads a component and its manifest. Raises ``ConfigError`` (a broken ``assume_manifest``),
+    ``SourceError`` (no such file)."""
+    settings = msgspec.convert(runtime.component.settings, ComponentSettings)
     binary = runtime.binary()
     found = read_manifest(binary, settings.assume_manifest)
     memory = _effective(runtime, found, settings, {}).max_memory
-    if memory is not None:  # a batch is a frame, and frames have a share of it
-        told = settings.resources
-        batch = min(told.max_batch_bytes or _WAITING, Share.of(memory).frames)
-        told = msgspec.structs.replace(told, max_batch_bytes=batch)
-        settings = msgspec.structs.replace(settings, resources=told)
-    return Opened(runtime=runtime, settings=settings, found=found, binary=binary)
+    if memory is not None:  # a batch is one frame, and frames have a share of the memory
+        batch = min(settings.resources.max_batch_bytes or _WAITING, Share.of(memory).frames)
+        resources = msgspec.structs.replace(settings.resources, max_batch_bytes=batch)
+        settings = msgspec.structs.replace(settings, resources=resources)
+    return OpenedComponent(runtime=runtime, settings=settings, found=found, binary=binary)
 
 
 def _effective(
-    runtime: ComponentRuntime, found: Found, settings: Settings, config: dict[str, Any]
-) -> Effective:
+    runtime: ComponentRuntime,
+    found: ManifestResult,
+    settings: ComponentSettings,
+    config: dict[str, Any],
+) -> EffectivePermissions:
     most = settings.resources.max_memory or None
     return effective(found, runtime.permissions, runtime.limits, config, most)
 
 
 class ComponentRole:
-    """What every role is asked when no stream runs."""
+    """Answers ``spec`` and ``check``, which are the same for a source, transform and
+    destination."""
 
     role: ClassVar[Role]
 
     def spec(self, runtime: ComponentRuntime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
-        return spec_of(opened(runtime).found, log)
+        return spec_of(open_component(runtime).found, log)
 
     def check(
         self,
@@ -174,29 +185,32 @@ class ComponentRole:
         timeouts: Timeouts,
         log: EventSink,
     ) -> CheckResult:
-        stage = opened(runtime).stage(self.role, config, timeouts)
+        stage = open_component(runtime).stage(self.role, config, timeouts)
         with closing(stage.keys):
-            within = Within.of(timeouts, LONGEST_CHECK)
-            return result_of(probe.check(stage, lambda told: log(line(told)), within), log)
+            within = AnswerTimeout.of(timeouts, LONGEST_CHECK)
+            return check_result(
+                probe.check(stage, lambda logged: log(log_event(logged)), within), log
+            )
 
 
-_FEATURES = "manifest; cdc allows that sync mode, nothing else is decided by them"
+_FEATURES = "manifest; cdc allows that sync mode, nothing else is decided by them"  # shown by plan
 
 
 class RapidbyteManifest:
-    """``ManifestRole`` of ``protocols.contract``."""
+    """Reports what a component asks for and what it is granted (``ManifestRole`` of
+    ``protocols.contract``)."""
 
     def asks(self, launch: Start) -> list[Held]:
-        return asks(opened(runtime_of(launch)).found)
+        return declared_by_manifest(open_component(runtime_of(launch)).found)
 
     def wide(self, launch: Start) -> list[str]:
-        return wide(opened(runtime_of(launch)).found, launch.permissions)
+        return wide_permissions(open_component(runtime_of(launch)).found, launch.permissions)
 
     def held(self, launch: Start, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
-        what = opened(runtime_of(launch))
-        found = what.found
+        component = open_component(runtime_of(launch))
+        found = component.found
         notes = [*found.warnings]
-        lines = list(what.allowed(config).ruled)
+        lines = list(component.allowed(config).rulings)
         if found.manifest is None:
             notes.append(f"it is granted nothing: {found.problem}")
         elif found.manifest.features:
@@ -204,10 +218,10 @@ class RapidbyteManifest:
         return lines, notes
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
-        """A mode that it does not name. v4's catalogs do not list cdc, so the manifest alone says
-        who can do it; where there is none, the catalog must."""
+        """One message for each sync mode that the source does not support. v4's catalogs do not
+        list cdc, so the manifest decides; without a manifest the catalog does."""
         raw = spec.abilities.get("manifest")
-        manifest = None if raw is None else msgspec.convert(raw, Manifest)
+        manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
         if manifest is None:
             return [
                 f"stream {s.id} does not support sync_mode cdc: there is no manifest that names it,"
@@ -216,5 +230,5 @@ class RapidbyteManifest:
                 if s.sync_mode is SyncMode.cdc and SyncMode.cdc not in s.stream.sync_modes
             ]
         modes = [s.sync_mode.value for s in streams]
-        wrong = mode_problems(manifest, "source", sync_modes=modes)
-        return [*role_problems(manifest, "source"), *wrong]
+        unsupported = mode_problems(manifest, "source", sync_modes=modes)
+        return [*role_problems(manifest, "source"), *unsupported]

@@ -1,7 +1,8 @@
-"""How long a guest is waited for, and its clock as another thread sees it.
+"""Sets the timeouts of a guest's answers, and lets another thread read how much time a guest used.
 
-One that sleeps, or polls a silent peer, cannot be interrupted, but it can be given up. Neighbours:
-``probe`` and ``guest_thread`` wait; ``errors`` says why nobody waits any more.
+A guest that sleeps, or polls a silent peer, cannot be interrupted; its owner stops waiting and
+leaves its thread behind. Neighbours: ``probe`` and ``guest_thread`` wait; ``errors`` makes the
+error of a wait that was given up.
 """
 
 import time
@@ -15,32 +16,35 @@ from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 LONGEST_CHECK = 600.0
+"""Seconds; as is ``LONGEST_DISCOVER``."""
 LONGEST_DISCOVER = 3600.0
-LETTING_GO = 2.0
-"""Seconds that a guest which was given up may take to notice that nobody listens any more."""
-LOOK = 0.5
+ABANDON_SECONDS = 2.0
+"""Seconds that a guest that was given up has to end, before its thread is left behind."""
+POLL_SECONDS = 0.5
+"""Seconds between two looks at a guest's clock."""
 _SLACK = 1.0
-"""Seconds beyond its limit in which the guest's own clock ends it."""
+"""Seconds beyond its limit in which the guest's own clock normally ends it."""
 
 
-class Within(msgspec.Struct, frozen=True):
-    """Seconds until an answer must have come. ``key``: what a pipeline raises for more; None:
-    nothing does."""
+class AnswerTimeout(msgspec.Struct, frozen=True):
+    """The timeout of one answer, in seconds. ``key``: the pipeline's key that raises it; None: none
+    does."""
 
     seconds: float
     key: str | None = None
 
     @staticmethod
-    def of(timeouts: Timeouts, most: float) -> "Within":
-        """As a pipeline says, and at most as long as without one."""
+    def of(timeouts: Timeouts, most: float) -> "AnswerTimeout":
+        """The pipeline's timeout (``timeouts.total``, else ``timeouts.start``), at most
+        ``most``."""
         key = "timeouts.start" if timeouts.total is None else "timeouts.total"
         asked = timeouts.start if timeouts.total is None else timeouts.total
-        return Within(asked, key) if asked < most else Within(most)
+        return AnswerTimeout(asked, key) if asked < most else AnswerTimeout(most)
 
 
 class Clock:
-    """What a guest has used of its time, for another thread than its own. ``session``: set once it
-    is there; until then all time is its."""
+    """Reads the time that a guest has used, from another thread than the guest's. ``session``: set
+    once it is open; until then all elapsed time counts."""
 
     def __init__(self, stage: Stage) -> None:
         self.session: Session | None = None
@@ -48,16 +52,19 @@ class Clock:
         self._began = time.monotonic()
 
     def used(self) -> float:
+        """Seconds of guest work so far."""
         session = self.session
         return time.monotonic() - self._began if session is None else session.seconds
 
-    def overworked(self) -> Trap | None:
-        """It sleeps in a call of the system's, where its own clock does not reach it."""
+    def over_limit(self) -> Trap | None:
+        """The trap of a guest that is over its time limit and was not ended by its own clock, which
+        does not reach a system call that sleeps; None: it is within its limit."""
         if self.used() <= self._limit + _SLACK:
             return None
         return Trap(TrapKind.timeout, f"it worked or slept longer than {self._limit:g} seconds")
 
 
 def waiting_for(host: Host) -> str:
-    peer = host.waits_for
+    """The end of a message that names the peer a guest waits for; empty where it waits for none."""
+    peer = host.awaited_peer
     return "" if peer is None else f", while it waited for {peer}"

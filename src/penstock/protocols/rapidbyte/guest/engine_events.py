@@ -1,6 +1,6 @@
-"""Turns what a component tells into the engine's events and answers; the same for every role.
+"""Converts a stage's events into the engine's events and answers, the same for every role.
 
-Not here: frames (each role's business), errors of a run (``errors``).
+Not here: frames, which each role converts itself; errors of a run (``errors``).
 """
 
 from typing import Any
@@ -11,14 +11,15 @@ from penstock.errors import Role
 from penstock.model.catalog import CheckResult, StreamId
 from penstock.model.events import Counted, Log, Measured, Reject
 from penstock.protocols.contract import EventSink
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Ended, Logged, PutAside
+from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Logged
 from penstock.protocols.rapidbyte.wire.messages import ValidationReport
 from penstock.runtimes.contract import ConnectionStats
 
 _KINDS: dict[Role, int] = {"source": 0, "destination": 1, "transform": 2}
 
 
-def result_of(report: ValidationReport, log: EventSink) -> CheckResult:
+def check_result(report: ValidationReport, log: EventSink) -> CheckResult:
+    """Converts the result of ``validate``. Its warnings go to ``log``."""
     for warning in report.warnings:
         log(Log("WARN", warning))
     if report.status == "warning":
@@ -26,40 +27,44 @@ def result_of(report: ValidationReport, log: EventSink) -> CheckResult:
     return CheckResult(report.status != "failed", report.message or None)
 
 
-def line(told: Logged) -> Log:
-    return Log(told.level, told.message)
+def log_event(event: Logged) -> Log:
+    """Converts a line of the component's log."""
+    return Log(event.level, event.message)
 
 
-def rejected(told: PutAside, stream: StreamId) -> Reject:
-    letter = told.letter
+def reject_event(event: DeadLettered, stream: StreamId) -> Reject:
+    """Converts a dead letter."""
+    letter = event.letter
     reason = f"{letter.error_category}: {letter.error_message}"
     return Reject(stream, reason, letter.record_json.encode())
 
 
-def faults(
-    told: Checkpoint, role: Role, name: str, of: str = "this stream", *, strict: bool = False
+def checkpoint_problems(
+    event: Checkpoint, role: Role, name: str, of: str = "this stream", *, strict: bool = False
 ) -> list[Log | Counted]:
-    """Why a checkpoint is none of this role's of the stream that the connector knows as ``name``;
-    empty: it is one. As in v4 the call's kind and the payload's stream decide; ``strict``: a
-    destination's own kind too. ``of``: the stream as it is shown."""
-    payload = told.payload
+    """Checks that a checkpoint is well formed, and of this role and stream. Returns the events that
+    report it otherwise; empty: it is. ``name``: the stream as the connector knows it; ``of``: as it
+    is shown. As in v4 the call's kind and the payload's stream decide; ``strict``: the payload's
+    kind must be a destination's too."""
+    payload = event.payload
     if payload is None:
         return [
-            Log("WARN", f"a checkpoint that is none: {told.problem}"),
+            Log("WARN", f"a malformed checkpoint: {event.problem}"),
             Counted("malformed:checkpoint"),
         ]
-    ours = told.kind == _KINDS[role] and payload.stream == name
+    ours = event.kind == _KINDS[role] and payload.stream == name
     if ours and not (strict and payload.kind != "dest"):
         return []
-    said = f"kind {told.kind} ({payload.kind}) of stream {payload.stream!r}"
+    described = f"kind {event.kind} ({payload.kind}) of stream {payload.stream!r}"
     return [
-        Log("WARN", f"a checkpoint that is not this {role}'s of {of}: {said}"),
+        Log("WARN", f"a checkpoint that is not this {role}'s of {of}: {described}"),
         Counted("foreign:checkpoint"),
     ]
 
 
-def measured(told: Ended, stream: StreamId, stats: ConnectionStats) -> list[Measured]:
-    """What a run counted, if it counted; ``stats`` note that the connector has spoken."""
-    stats.spoke |= told.summary is not None
-    series: list[dict[str, Any]] = msgspec.to_builtins(told.metrics)
+def metric_events(ended: Ended, stream: StreamId, stats: ConnectionStats) -> list[Measured]:
+    """The metrics of a run, as at most one event. Sets ``stats.spoke`` where the run returned a
+    summary."""
+    stats.spoke |= ended.summary is not None
+    series: list[dict[str, Any]] = msgspec.to_builtins(ended.metrics)
     return [Measured(stream, series)] if series else []

@@ -1,8 +1,9 @@
-"""Errors of the one tree for whatever went wrong with a component, with every field that it gave.
+"""Builds the errors of Penstock's tree for everything that can go wrong with a component, with all
+fields that the component gave.
 
-Three kinds: what ended a conversation (:func:`explain`: its own words, a trap, a deadline), how a
-stream's run failed (:func:`error_of`), and what its host found wrong with a write. Guests hide
-their host's errors, so what the host said first leads. Not here: when it is tried again
+Three kinds: what ended a session (:func:`explain`: the component's own error, a trap, a deadline),
+the failure of a stream's run (:func:`error_of`), and the defects of a write that the host detects.
+Guests hide the errors of host functions, so the first of those leads the message. Not here: retries
 (``retry``).
 """
 
@@ -39,22 +40,26 @@ _FAULT_HINTS = {
 }
 
 
-class Late(Exception):
-    """It did nothing for too long. ``code``: without its role; ``hint``: what gives it more."""
+class Unresponsive(Exception):
+    """Raised for a guest that did nothing for too long. ``code``: without the ``connector.``
+    prefix; ``hint``: which key raises the timeout."""
 
     def __init__(self, message: str, code: str, hint: str) -> None:
         super().__init__(message)
         self.code, self.hint = code, hint
 
 
-def explain(role: Role, error: Exception, told: ConnectorFault | None = None) -> PenstockError:
-    """``told``: the first error that the host gave the connector. In its own words, which may hold
-    its secrets."""
-    return error if isinstance(error, PenstockError) else _explained(role, error, told)
+def explain(
+    role: Role, error: Exception, host_fault: ConnectorFault | None = None
+) -> PenstockError:
+    """Converts whatever ended a session into an error of the tree. ``host_fault``: the first error
+    that a host function gave the connector. The connector's texts are not masked here."""
+    return error if isinstance(error, PenstockError) else _explained(role, error, host_fault)
 
 
-def judged(error: Exception, host: Host) -> Exception:
-    """A crash of a guest whose last words were that it has no more memory is of that kind."""
+def reclassified(error: Exception, host: Host) -> Exception:
+    """Turns a crash into a ``memory`` trap where the guest's last log line says that it ran out of
+    memory; any other error is returned unchanged."""
     if not isinstance(error, Trap) or error.kind is not TrapKind.crashed:
         return error
     if not any(sign in host.last_line for sign in MEMORY_SIGNS):
@@ -64,19 +69,20 @@ def judged(error: Exception, host: Host) -> Exception:
 
 
 def first_fault(host: Host) -> ConnectorFault | None:
+    """The first error that a host function gave the guest and that it did not recover from."""
     return host.first_fault.fault if host.first_fault is not None else None
 
 
-def _explained(role: Role, error: Exception, told: ConnectorFault | None) -> PenstockError:
+def _explained(role: Role, error: Exception, host_fault: ConnectorFault | None) -> PenstockError:
     branch = error_class(role)
     if isinstance(error, FaultReturned):
-        return _said(branch, role, error.fault, told)
+        return _own_error(branch, role, error.fault, host_fault)
     if isinstance(error, Trap):
-        return _trapped(branch, role, error, told)
-    if isinstance(error, Late):
+        return _trap_error(branch, role, error, host_fault)
+    if isinstance(error, Unresponsive):
         message = f"the {role} was ended: {error}"
-        if told is not None:
-            message += f"; before that its host told it {told}"
+        if host_fault is not None:
+            message += f"; before that its host told it {host_fault}"
         return branch(message, code=f"connector.{error.code}", hint=error.hint)
     if isinstance(error, BadAnswer):
         return branch(
@@ -91,15 +97,18 @@ def _explained(role: Role, error: Exception, told: ConnectorFault | None) -> Pen
     )
 
 
-def _said(
-    branch: type[PenstockError], role: Role, fault: ConnectorFault, told: ConnectorFault | None
+def _own_error(
+    branch: type[PenstockError],
+    role: Role,
+    fault: ConnectorFault,
+    host_fault: ConnectorFault | None,
 ) -> PenstockError:
-    leading = told or fault
+    leading = host_fault or fault
     message = f"the {role} failed: {leading}"
-    if told is not None and str(told) != str(fault):
+    if host_fault is not None and str(host_fault) != str(fault):
         message += f"; it then said {fault}"
     fields: dict[str, Any] = fault.report()
-    fields["host_fault"] = told.report() if told is not None else None
+    fields["host_fault"] = host_fault.report() if host_fault is not None else None
     return branch(
         message,
         code="connector.failed",
@@ -108,20 +117,21 @@ def _said(
     )
 
 
-def _trapped(
-    branch: type[PenstockError], role: Role, trap: Trap, told: ConnectorFault | None
+def _trap_error(
+    branch: type[PenstockError], role: Role, trap: Trap, host_fault: ConnectorFault | None
 ) -> PenstockError:
-    if told is not None and isinstance(trap.__cause__, Untellable):
+    if host_fault is not None and isinstance(trap.__cause__, Untellable):
+        fields = host_fault.report()
         return branch(
-            f"the {role} was ended, for without the fast path it cannot be told: {told}",
+            f"the {role} was ended, for without the fast path it cannot be told: {host_fault}",
             code="connector.failed",
-            hint=_FAULT_HINTS.get(told.code),
-            connector={**told.report(), "host_fault": told.report()},
+            hint=_FAULT_HINTS.get(host_fault.code),
+            connector={**fields, "host_fault": fields},
         )
     ended = "cannot be run" if trap.kind is TrapKind.refused else "was ended"
     message = f"the {role} {ended}: {trap.message}"
-    if told is not None:
-        message += f"; before that its host told it {told}"
+    if host_fault is not None:
+        message += f"; before that its host told it {host_fault}"
     if trap.stderr:
         message += f"\n{trap.stderr}"
     return branch(
@@ -132,7 +142,7 @@ def _trapped(
             "trap": trap.kind.value,
             "detail": trap.detail,
             "stderr": trap.stderr,
-            "host_fault": told.report() if told is not None else None,
+            "host_fault": host_fault.report() if host_fault is not None else None,
         },
     )
 
@@ -140,19 +150,21 @@ def _trapped(
 # -- a run of a stream
 
 
-def error_of(told: Ended, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
-    """Its failure, in its own words where it gave any. ``attempt``: which try it was, from 1;
-    ``allowed``: how many more there may be."""
-    error = told.error
+def error_of(ended: Ended, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
+    """The ``Error`` event of a failed run, with the connector's own category where it gave one.
+    ``attempt``: the one that failed, from 1; ``allowed``: how many retries there may be. Raises
+    ``ValueError`` for a run that succeeded."""
+    error = ended.error
     if error is None:
         raise ValueError("it ended well")
-    if told.fault is None:
+    if ended.fault is None:
         return failure(error, stream, role)
-    retry = retry_after(told, attempt, allowed)
-    return Error(error.message, told.fault.category, stream, dict(error.connector or {}), retry)
+    retry = retry_after(ended, attempt, allowed)
+    return Error(error.message, ended.fault.category, stream, dict(error.connector or {}), retry)
 
 
 def broken_frame(role: Role, refusal: Refusal, stream: StreamId) -> Exception:
+    """The error of a frame that the connector made and that cannot be decoded."""
     branch = error_class(role)
     return branch(
         f"a frame of the {role} cannot be taken: {refusal.fault.message}",
@@ -162,7 +174,7 @@ def broken_frame(role: Role, refusal: Refusal, stream: StreamId) -> Exception:
     )
 
 
-# -- what is wrong with a write
+# -- errors of a write
 
 
 def timed_out(total: float) -> Error:
@@ -201,7 +213,7 @@ def split(stream: StreamId) -> DestinationError:
     )
 
 
-def refused(stream: StreamId, refusal: Refusal) -> DestinationError:
+def rows_too_large(stream: StreamId, refusal: Refusal) -> DestinationError:
     fault = refusal.fault
     return DestinationError(
         f"rows of {stream} do not fit into a frame: {fault.message}",
@@ -221,7 +233,7 @@ def without_columns(stream: StreamId) -> DestinationError:
     )
 
 
-def unknown(stream: StreamId) -> DestinationError:
+def unannounced_stream(stream: StreamId) -> DestinationError:
     return DestinationError(
         f"rows of stream {stream} came before the stream was told of",
         code="destination.new_stream",
@@ -239,7 +251,7 @@ def ended_early(stream: StreamId) -> DestinationError:
     )
 
 
-def put_aside(stream: StreamId, reason: str) -> DestinationError:
+def record_rejected(stream: StreamId, reason: str) -> DestinationError:
     return DestinationError(
         f"the destination refused a record of {stream}: {reason}",
         code="destination.data",

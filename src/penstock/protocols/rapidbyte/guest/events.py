@@ -1,7 +1,7 @@
-"""What a running stage tells whoever listens, in the order in which it happened.
+"""Declares the events of a running stage, which ``stream_run`` yields in the order they happened.
 
-Plain slotted objects that never leave their process; ``stream_run`` yields them. One frame is one
-complete Arrow IPC stream. Not here: the engine's own events (``engine_events``).
+Plain slotted objects that never leave their process. One frame is one complete Arrow IPC stream.
+Not here: the engine's own events (``engine_events`` converts).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
 
 @dataclass(slots=True)
 class Frame:
-    """``number``: of this run, from 1."""
+    """A frame that the component emitted. ``number``: its position in this run, from 1."""
 
     data: bytes | bytearray | memoryview
     number: int
@@ -26,10 +26,11 @@ class Frame:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """``kind``: 0 source, 1 destination, 2 transform, as the call said. ``frames``: how many frames
-    the connector had emitted (a source) or taken (a transform, a destination) before it. ``text``:
-    its own document; ``payload`` None: that is no checkpoint, and ``problem`` says why. ``keys``:
-    the number of its own keys' checkpoint (``state.keys``)."""
+    """A call of ``checkpoint``. ``kind``: 0 source, 1 destination, 2 transform, as the call had it.
+    ``frames``: how many frames the connector had emitted (a source) or taken (a transform, a
+    destination) before it. ``text``: its document; ``payload`` None: it is malformed, ``problem``
+    says why. ``keys``: the number of the checkpoint of the connector's own keys
+    (``state.keys``)."""
 
     kind: int
     text: str
@@ -41,27 +42,30 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Logged:
-    """``level``: FATAL ERROR WARN INFO DEBUG TRACE."""
+    """A line of the component's log, without secrets. ``level``: ERROR WARN INFO DEBUG TRACE."""
 
     level: str
     message: str
 
 
 @dataclass(slots=True)
-class PutAside:
+class DeadLettered:
+    """A call of ``emit-dlq-record``."""
+
     letter: DeadLetter
 
 
 @dataclass(slots=True)
 class Ended:
-    """The last one. ``summary`` None: it did not end well, and ``error`` says how; ``fault`` is the
-    connector's own error, ``told`` the first one that the host gave it. ``waited``: seconds that it
-    waited for other stages; ``worked``: seconds of guest work; ``keys``: as in a checkpoint."""
+    """The last event of a run. ``summary`` None: the run failed, with ``error``; ``fault``: the
+    connector's own error; ``host_fault``: the first error that a host function gave it. ``waited``:
+    seconds that it waited for other stages; ``worked``: seconds of guest work; ``keys``: as in
+    ``Checkpoint``."""
 
     summary: RunSummary | None
     error: PenstockError | None
     fault: ConnectorFault | None
-    told: ConnectorFault | None
+    host_fault: ConnectorFault | None
     metrics: list[Metric]
     frames_in: int
     frames_out: int
@@ -72,7 +76,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Quiet:
-    """Nothing was told for a while: lets whoever listens act on time."""
+    """No event came for the caller's ``tick`` seconds, so that it can act on time."""
 
 
-Told = Frame | Checkpoint | Logged | PutAside | Quiet | Ended
+StageEvent = Frame | Checkpoint | Logged | DeadLettered | Quiet | Ended

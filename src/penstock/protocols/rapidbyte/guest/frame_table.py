@@ -1,9 +1,10 @@
-"""The frames of one instance: byte blocks behind handles, with bounds on all of them together.
+"""Holds the frames of one instance: blocks of bytes behind handles, bounded one by one and
+together.
 
-A frame is writable, then sealed, then spent (emitted or dropped). Handles count from 1 and are
-never used again. Instances without a memory limit of their own share a :class:`FramePool`, so that
-many of them do not hold many times what one may. Errors are the connector's to handle: each is a
-``Refusal``. Source: the protocol, sections 4.1 and 6.
+A frame is writable, then sealed, then gone (emitted or dropped). Handles count from 1 and are never
+used again. Instances without a memory limit of their own share a :class:`FramePool`, so that their
+number does not multiply the bound. Every error is a ``Refusal``, which the connector may handle.
+Not here: the content of frames (``wire.frame_check``). Source: the protocol, sections 4.1 and 6.
 """
 
 import contextlib
@@ -21,8 +22,8 @@ _LEAST_POOL = 512 << 20
 
 
 class FramePool:
-    """Bytes that several tables may hold together. Who finds no room waits until another gives some
-    back, at most ``seconds``: all may be waiting."""
+    """Bounds the bytes that several frame tables hold together. A caller that finds no room waits
+    until another table releases bytes, for at most ``seconds``, since all may be waiting."""
 
     def __init__(self, most: int, seconds: float = _POOL_SECONDS) -> None:
         self.most = most
@@ -35,8 +36,8 @@ class FramePool:
         return self._held
 
     def take(self, size: int, own: int, waiting: Waiting) -> bool:
-        """``own``: bytes of this pool that whoever asks has already; where nobody else has any
-        there is nothing to wait for. False: there is no room."""
+        """Reserves ``size`` bytes; False: there is no room. ``own``: bytes of this pool that the
+        caller holds already: where no other table holds any, it does not wait."""
         with self._changed:
             if self._held + size > self.most:
                 with waiting():
@@ -49,11 +50,12 @@ class FramePool:
             return True
 
     def force(self, size: int) -> None:
-        """Take, whatever the bound says: the bytes are there already."""
+        """Reserves ``size`` bytes beyond the bound, for bytes that exist already."""
         with self._changed:
             self._held += size
 
     def give(self, size: int) -> None:
+        """Releases ``size`` bytes."""
         with self._changed:
             self._held -= size
             self._changed.notify_all()
@@ -61,7 +63,7 @@ class FramePool:
 
 @functools.cache
 def process_pool() -> FramePool:
-    """Of this process: a quarter of the machine's memory."""
+    """The pool of this process: a quarter of the machine's memory, at least 512 MiB."""
     return FramePool(max(memory_bytes() // 4, _LEAST_POOL))
 
 
@@ -73,7 +75,8 @@ class _Frame:
 
 
 class FrameTable:
-    """``waiting``: around every wait for room that other instances give back."""
+    """The frames of one instance. ``waiting``: a context around every wait for other instances to
+    release bytes."""
 
     def __init__(self, bounds: FrameBounds | None = None, pool: FramePool | None = None) -> None:
         self._bounds = bounds or FrameBounds()
@@ -95,8 +98,8 @@ class FrameTable:
         return self._add(_Frame(), "FRAME_NEW_FAILED")
 
     def expect(self, size: int = 0) -> None:
-        """Is there room for a frame of so many bytes from the stage before? One is always taken
-        where nothing is held, however large."""
+        """Checks that there is room for a frame of ``size`` bytes from the previous stage. Without
+        live frames there is, however large it is. Raises ``Refusal``."""
         self._room("NEXT_BATCH_FAILED")
         if self._held and self._held + size > self._bounds.all_bytes:
             raise refusal(
@@ -108,8 +111,8 @@ class FrameTable:
             )
 
     def receive(self, data: bytes | bytearray | memoryview) -> int:
-        """A sealed frame of data that came from the stage before. Refused as by :meth:`expect`,
-        and where other instances leave no room."""
+        """Adds a sealed frame with data of the previous stage; returns its handle. Raises
+        ``Refusal`` as :meth:`expect` does, and where other instances leave no room."""
         self.expect(len(data))
         pool = self._pool
         if pool is not None and not pool.take(len(data), self._held, self.waiting):
@@ -127,6 +130,7 @@ class FrameTable:
         return handle
 
     def write(self, handle: int, chunk: bytes | memoryview) -> int:
+        """Appends to a writable frame; returns its size. A refused write breaks the frame."""
         frame = self._get(handle, "FRAME_WRITE_FAILED")
         if frame.sealed or not isinstance(frame.data, bytearray):
             raise refusal(
@@ -162,7 +166,7 @@ class FrameTable:
         return len(self._get(handle, "FRAME_LEN_FAILED").data)
 
     def read(self, handle: int, offset: int, length: int) -> memoryview:
-        """A view: nothing is copied."""
+        """A view of a part of a sealed frame, without a copy."""
         frame = self._get(handle, "FRAME_READ_FAILED")
         if not frame.sealed:
             raise refusal(
@@ -178,7 +182,7 @@ class FrameTable:
         return memoryview(frame.data)[offset : offset + length]
 
     def take(self, handle: int) -> bytearray | memoryview:
-        """The content of a sealed frame, for the next stage; the handle is spent."""
+        """Removes a sealed frame and returns its content, for the next stage."""
         frame = self._get(handle, "EMIT_BATCH_FAILED")
         if not frame.sealed:
             raise refusal(
@@ -224,7 +228,8 @@ class FrameTable:
 
     @staticmethod
     def _broken(frame: _Frame, handle: int, grew: str) -> Refusal:
-        """Kept with the frame: gathered writes are told of it by the next call that names it."""
+        """AckTracker a frame as broken: the writes of the fast path cannot fail one by one, so the
+        next call with its handle raises the refusal."""
         frame.fault = refusal(
             "frame", "FRAME_WRITE_FAILED", f"frame {handle} would hold {grew}", scope="batch"
         )

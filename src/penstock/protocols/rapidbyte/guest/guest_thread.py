@@ -1,22 +1,28 @@
-"""A guest's run of one stream, on a thread of its own, and what it tells until somebody takes it.
+"""Runs one stream of a guest on a thread of its own, and queues its events until they are taken.
 
-The guest's thread opens, runs and closes. What it tells waits in an outbox that is bounded in
-bytes, so that a slow listener holds it back. Whoever waits for the guest looks at its clocks
-(``deadlines``). Neighbours: ``stream_run`` feeds it and listens; ``events`` (what it tells).
+The thread opens, runs and closes a session. Events wait in an outbox bounded in bytes, so that a
+slow reader slows the guest down. The reader watches the guest's clock and its signs of life and
+gives it up when it is late (``deadlines``). Neighbours: ``stream_run`` feeds it and reads;
+``events`` declares the events.
 """
 
 import threading
 import time
 
 from penstock.byte_queue import Abandoned, ByteQueue, End, TooLong
-from penstock.protocols.rapidbyte.guest.deadlines import LETTING_GO, LOOK, Clock, waiting_for
+from penstock.protocols.rapidbyte.guest.deadlines import (
+    ABANDON_SECONDS,
+    POLL_SECONDS,
+    Clock,
+    waiting_for,
+)
 from penstock.protocols.rapidbyte.guest.errors import (
-    Late,
+    Unresponsive,
     explain,
     first_fault,
-    judged,
+    reclassified,
 )
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Quiet, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Quiet, StageEvent
 from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
 from penstock.protocols.rapidbyte.wire.compression import (
@@ -30,45 +36,49 @@ from penstock.protocols.rapidbyte.wire.messages import RunRequest, RunSummary
 from penstock.protocols.rapidbyte.wire.wit_records import FaultReturned
 
 _CLOSING = 30.0
-"""Seconds that a guest may take to notice that nobody listens any more."""
+"""Seconds that a guest has to end after its reader has left."""
 
 
 class Inbox:
-    """Frames that wait for a guest, bounded in bytes; compressed where a codec is given."""
+    """Queues frames for a guest, bounded in bytes; compressed where ``pressure`` has a codec."""
 
     def __init__(self, pressure: Pressure) -> None:
         self._codec: Codec | None = pressure.codec
         self.pipe: ByteQueue[Bytes | CompressedFrame] = ByteQueue(pressure.inbox_bytes)
 
-    def put(self, frame: Bytes, patience: float) -> None:
-        """Raises ``Abandoned`` where it takes no more, ``TooLong``."""
-        waits = compress(frame, self._codec)
-        self.pipe.put(waits, len(waits), patience)
+    def put(self, frame: Bytes, timeout: float) -> None:
+        """Adds a frame, after at most ``timeout`` seconds. Raises ``Abandoned`` where the guest
+        takes no more, ``TooLong``."""
+        queued = compress(frame, self._codec)
+        self.pipe.put(queued, len(queued), timeout)
 
 
 class Outbox:
-    """What a stage tells until somebody takes it; frames wait compressed where a codec is given."""
+    """Queues a stage's events, bounded in bytes; frames are compressed where ``pressure`` has a
+    codec."""
 
     def __init__(self, pressure: Pressure) -> None:
         self._codec: Codec | None = pressure.codec
-        self.pipe: ByteQueue[Told | tuple[CompressedFrame, int]] = ByteQueue(pressure.outbox_bytes)
+        self.pipe: ByteQueue[StageEvent | tuple[CompressedFrame, int]] = ByteQueue(
+            pressure.outbox_bytes
+        )
 
-    def put(self, item: Told, size: int, patience: float) -> None:
+    def put(self, item: StageEvent, size: int, timeout: float) -> None:
         if isinstance(item, Frame):
-            waits = compress(item.data, self._codec)
-            if isinstance(waits, CompressedFrame):
-                self.pipe.put((waits, item.number), len(waits), patience)
+            queued = compress(item.data, self._codec)
+            if isinstance(queued, CompressedFrame):
+                self.pipe.put((queued, item.number), len(queued), timeout)
                 return
-        self.pipe.put(item, size, patience)
+        self.pipe.put(item, size, timeout)
 
-    def get(self, patience: float) -> Told | End:
-        item = self.pipe.get(patience)
+    def get(self, timeout: float) -> StageEvent | End:
+        item = self.pipe.get(timeout)
         return Frame(decompress(item[0]), item[1]) if isinstance(item, tuple) else item
 
 
-class Run:
-    """The guest's thread. On exit it has ended, or was left behind after ``closing`` seconds: its
-    own time limit ends it then."""
+class GuestRun:
+    """The guest's thread, as a context manager. On exit the thread has ended, or is left behind
+    after ``closing`` seconds: the guest's own time limit ends it later."""
 
     def __init__(self, stage: Stage, request: RunRequest, host: Host, out: Outbox) -> None:
         self._stage = stage
@@ -84,7 +94,7 @@ class Run:
             target=self._work, name=f"penstock-{stage.instance}", daemon=True
         )
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> "GuestRun":
         self._thread.start()
         return self
 
@@ -96,54 +106,55 @@ class Run:
     def join(self) -> None:
         self._thread.join(self.closing)
 
-    def next(self, tick: float | None) -> Told | End:
-        """What it tells next; ``Quiet`` after ``tick`` seconds; ``Ended`` also where it is given
-        up."""
+    def next(self, tick: float | None) -> StageEvent | End:
+        """The next event; ``Quiet`` after ``tick`` seconds without one; ``Ended`` also where the
+        guest is given up."""
         until = None if tick is None else time.monotonic() + tick
         while True:
             began = time.monotonic()
-            look = LOOK if until is None else min(LOOK, max(0.0, until - began))
+            look = POLL_SECONDS if until is None else min(POLL_SECONDS, max(0.0, until - began))
             try:
-                told = self._out.get(look)
+                event = self._out.get(look)
             except TooLong:
-                told = None
+                event = None
             self._listened(time.monotonic() - began)
-            if told is None or isinstance(told, Logged):  # a line is no sign of life
-                late = self._late(quiet=told is None)
+            if event is None or isinstance(event, Logged):  # a log line is no sign of life
+                late = self._late(quiet=event is None)
                 if late is not None:
                     return self._given_up(late)
-            if told is not None:
-                return told
+            if event is not None:
+                return event
             if until is not None and time.monotonic() >= until:
                 return Quiet()
 
     def _listened(self, seconds: float) -> None:
-        """Silence is time spent waiting for the guest only: neither while whoever listens is busy,
-        nor while the guest waits for its next frame."""
-        beats, asking = self._host.beats, self._host.asking
+        """Counts silence: the time in which the reader waits for the guest, not that in which the
+        reader is busy or the guest waits for its next frame."""
+        beats, asking = self._host.beats, self._host.awaiting_frame
         alive = asking or beats != self._beats
         self._beats = beats
         self._silent = 0.0 if alive else self._silent + seconds
 
     def _late(self, *, quiet: bool) -> Exception | None:
-        """``quiet``: nothing that it told waits to be heard."""
+        """Why the guest is given up; None: it is not. ``quiet``: no event of it waits to be
+        read."""
         bounds = self._stage.bounds
-        patience = bounds.patience if bounds.silence is None else bounds.silence
-        if self._silent >= patience:
+        silence = bounds.timeout if bounds.silence is None else bounds.silence
+        if self._silent >= silence:
             source = self._stage.loaded.role == "source"
             what = "sent no record and no state" if source else "took nothing and gave nothing"
-            text = f"it {what} for {patience:g} s{waiting_for(self._host)}"
+            text = f"it {what} for {silence:g} s{waiting_for(self._host)}"
             hint = (
                 "see in the log what it said last, and whether the system that it talks to "
                 "answers; if it is only slow, raise timeouts.heartbeat"
             )
-            return Late(text, "heartbeat", hint)
-        return self._clock.overworked() if quiet else None
+            return Unresponsive(text, "heartbeat", hint)
+        return self._clock.over_limit() if quiet else None
 
     def _given_up(self, late: Exception) -> Ended:
         ended = self._ended(None, late, self._clock.used())
         self._host.stop()
-        self.closing = LETTING_GO
+        self.closing = ABANDON_SECONDS
         return ended
 
     def _work(self) -> None:
@@ -158,9 +169,11 @@ class Run:
             finally:
                 session.close()
                 worked = session.seconds
-            self._keys = self._stage.keys.checkpoint()  # what it put as it closed is its run's too
+            self._keys = (
+                self._stage.keys.checkpoint()
+            )  # keys that it put in close belong to the run
         except BaseException as e:
-            # Whoever listens must be told, whatever it was.
+            # The reader must get an Ended, whatever was raised.
             summary, failure = None, e if isinstance(e, Exception) else RuntimeError(repr(e))
         try:
             self._tell_end(summary, failure, worked)
@@ -181,14 +194,14 @@ class Run:
 
     def _ended(self, summary: RunSummary | None, failure: Exception | None, worked: float) -> Ended:
         host, role = self._host, self._stage.loaded.role
-        told = first_fault(host) if failure is not None else None
+        host_fault = first_fault(host) if failure is not None else None
         own = failure.fault if isinstance(failure, FaultReturned) else None
-        verdict = None if failure is None else judged(failure, host)
+        cause = None if failure is None else reclassified(failure, host)
         return Ended(
             summary=summary,
-            error=explain(role, verdict, told) if verdict is not None else None,
+            error=explain(role, cause, host_fault) if cause is not None else None,
             fault=own,
-            told=told,
+            host_fault=host_fault,
             metrics=host.metrics.all(),
             frames_in=host.frames_in,
             frames_out=host.frames_out,
@@ -197,8 +210,8 @@ class Run:
             keys=self._keys,
         )
 
-    def _put(self, item: Told) -> None:
+    def _put(self, item: StageEvent) -> None:
         try:
-            self._out.put(item, 0, self._stage.bounds.patience)
+            self._out.put(item, 0, self._stage.bounds.timeout)
         except (Abandoned, TooLong):
-            return  # nobody listens
+            return  # the reader has left

@@ -1,11 +1,11 @@
-"""The 19 host functions, for one stage and one run of a connector.
+"""Implements the 19 host functions for one stage and one run of a connector.
 
-Plain values in and out; what a connector may handle is raised as ``Refusal``. The first refusal is
-kept until a call shows that the guest went on: guests hide their host's errors (a denied host
-comes back as a retryable network fault), so whoever reports shows that one. Neighbours:
-``host_imports`` gives the functions to a component; ``frame_table``, ``sockets``,
-``rapidbyte.wire.key_scopes`` and ``metrics`` do the work; ``events`` is what it says.
-Source: the protocol, section 4.
+Plain values in and out; an error that the connector may handle is raised as ``Refusal``. The first
+refusal is kept until a later call shows that the guest went on with its work: guests hide the
+errors of host functions (a denied host comes back as a retryable network fault), so a failed run is
+reported with that refusal. Neighbours: ``host_imports`` gives the functions to a component;
+``frame_table``, ``sockets``, ``rapidbyte.wire.key_scopes`` and ``metrics`` do the work; ``events``
+declares the events. Source: the protocol, section 4.
 """
 
 import contextlib
@@ -19,7 +19,13 @@ from penstock.byte_queue import END, Abandoned, ByteQueue, End, Failed, TooLong
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.errors import Role, error_class
 from penstock.protocols.rapidbyte.declared.host_patterns import Reach
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged, PutAside, Told
+from penstock.protocols.rapidbyte.guest.events import (
+    Checkpoint,
+    DeadLettered,
+    Frame,
+    Logged,
+    StageEvent,
+)
 from penstock.protocols.rapidbyte.guest.frame_table import FrameTable
 from penstock.protocols.rapidbyte.guest.metrics import Metrics
 from penstock.protocols.rapidbyte.guest.sockets import ReadKind, SocketBounds, Sockets, Waiting
@@ -39,33 +45,33 @@ from penstock.protocols.rapidbyte.wire.messages import (
 from penstock.runtimes.masking import Masker
 from penstock.state.keys import KeyPort, MemoryKeys, Place
 
-PATIENCE = 10800.0
-"""Seconds that a stage waits for a neighbour that does nothing."""
+NEIGHBOUR_TIMEOUT = 10800.0
+"""Seconds that a stage waits for the stage before or after it."""
 _LEVELS = ("ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _LONGEST_MESSAGE = 16 * 1024
 _LONGEST_DOCUMENT = 16 << 20
-_ENTRY = 64
-_KINDS = 3
+_ENTRY = 64  # bytes that even an empty text is counted as
+_KINDS = 3  # of checkpoints
 _RESERVES = {"WARN": 1, "ERROR": 2}  # times ``HostBounds.grave_lines``
 FEED_FAILED = "UPSTREAM_FAILED"
 _REFUSALS_TO_STOP = 1000
-"""So often is a guest told that nobody listens, before it is ended."""
+"""Calls of a stopped guest that are refused before the guest is ended."""
 
 R = TypeVar("R")
 
 
 class Outlet(Protocol):
-    """Who is told: a ``ByteQueue``, or whoever takes an item at once. Raises ``Abandoned``,
-    ``TooLong``."""
+    """Takes the events of a host: a ``ByteQueue``, or an object that takes each at once. ``put``
+    raises ``Abandoned``, ``TooLong``."""
 
-    def put(self, item: Told, size: int, patience: float) -> None: ...
+    def put(self, item: StageEvent, size: int, timeout: float, /) -> None: ...
 
 
 class HostBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of ``keys``, with their values, and of ``dead_letters``, of one run. ``log_lines`` of
-    one run, the rest is counted; ``grave_lines``: room beyond that for warnings, and as much again
-    for errors. ``patience``: seconds without a neighbour. ``silence``: seconds without a sign of
-    life of its own; None: as ``patience``."""
+    """Bounds one run. ``keys``, ``dead_letters``: bytes, of keys with their values. ``log_lines``:
+    lines, the rest is only counted; ``grave_lines``: further lines for warnings, and as many again
+    for errors. ``timeout``: seconds to wait for the stage before or after. ``silence``: seconds
+    without a sign of life of the guest; None: as ``timeout``."""
 
     frames: FrameBounds = FrameBounds()
     keys: int = 64 << 20
@@ -73,12 +79,12 @@ class HostBounds(msgspec.Struct, frozen=True, kw_only=True):
     sockets: SocketBounds = SocketBounds()
     log_lines: int = 10_000
     grave_lines: int = 1_000
-    patience: float = PATIENCE
+    timeout: float = NEIGHBOUR_TIMEOUT
     silence: float | None = None
 
 
 def _bytes_of(*texts: str) -> int:
-    """What a guest's texts count, with the room that even empty ones take."""
+    """The bytes that a guest's texts count against a bound."""
     return _ENTRY + sum(len(t) if t.isascii() else len(t.encode()) for t in texts)
 
 
@@ -87,14 +93,14 @@ def _now() -> str:
 
 
 class Host:
-    """``inbox``: where frames come from (destination, transform); ``out``: what is told, frames
-    included (source, transform); None where nobody listens. ``reach``: the hosts it may connect to.
-    ``instance``: the connector's position in the pipeline, for its own keys (``source``,
-    ``transform:1``).
+    """The host functions of one run. ``inbox``: frames for the guest (destination, transform);
+    ``out``: takes events, with the frames of a source or transform; None: they are dropped.
+    ``reach``: the hosts the guest may connect to. ``instance``: the connector's position in the
+    pipeline, which owns its keys (``source``, ``transform:1``).
 
-    For whoever waits for it, in another thread: ``beats`` grows with each frame, checkpoint and
-    dead letter; ``asking``: it waits for its next frame; ``waits_for``: the peer that has not
-    answered it."""
+    Other threads read: ``beats`` grows with each frame, checkpoint and dead letter;
+    ``awaiting_frame``: the guest waits for its next frame; ``awaited_peer``: the peer that it waits
+    for."""
 
     def __init__(
         self,
@@ -122,16 +128,16 @@ class Host:
         self._waiting: Waiting = contextlib.nullcontext
         self._lines = 0
         self._key_sizes: dict[Place, int] = {}
-        self._key_bytes = self._dead = 0
+        self._key_bytes = self._dead_letter_bytes = 0
         self._stopped = False
         self._refusals = 0
         self._peers: dict[int, str] = {}
-        self._ahead: Bytes | CompressedFrame | None = None  # taken, and refused for want of room
+        self._unplaced: Bytes | CompressedFrame | None = None  # out of the inbox, found no room yet
         self.lines_dropped = 0
         self.last_line = ""
         self.beats = 0
-        self.asking = False
-        self.waits_for: str | None = None
+        self.awaiting_frame = False
+        self.awaited_peer: str | None = None
         self.metrics = Metrics()
         self.first_fault: Refusal | None = None
         self.frames_in = 0
@@ -139,17 +145,17 @@ class Host:
         self.checkpoints = 0
 
     def attach(self, waiting: Waiting) -> None:
-        """Around every wait for somebody else from now on."""
+        """Sets the context that surrounds every wait for another stage, peer or store."""
         self._waiting = waiting
         self._sockets.waiting = self._frames.waiting = waiting
 
-    def note(self, fault: Refusal) -> None:
-        """Every refusal that a guest is given passes here."""
+    def record_refusal(self, fault: Refusal) -> None:
+        """Records a refusal that the guest is given; the first one is kept."""
         self.first_fault = self.first_fault or fault
 
     def _recovered(self) -> None:
-        """The guest goes on with its work: what it was refused before was not what ends it, but
-        that its input failed is."""
+        """Forgets the first refusal, since the guest goes on with its work; but not that its input
+        failed, which no later call makes good."""
         if self.first_fault is None or self.first_fault.fault.code != FEED_FAILED:
             self.first_fault = None
 
@@ -176,11 +182,11 @@ class Host:
     def emit_batch(self, handle: int) -> None:
         if self.role == "destination" or self._out is None:
             raise refusal("internal", "NO_SENDER", "this stage has no stage after it")
-        self._go_on()
+        self._check_stopped()
         data = self._frames.take(handle)
         if not data:
             raise refusal("internal", "EMPTY_BATCH", "a frame of no bytes was emitted")
-        self._tell(Frame(data, self.frames_out + 1), len(data))
+        self._emit(Frame(data, self.frames_out + 1), len(data))
         self.frames_out += 1
         self.beats += 1
         self._recovered()
@@ -189,40 +195,40 @@ class Host:
         if self._inbox is None:
             raise refusal("internal", "NO_RECEIVER", "this stage has no stage before it")
         self._frames.expect()
-        data = self._ahead if self._ahead is not None else self._asked(self._inbox)
+        data = self._unplaced if self._unplaced is not None else self._asked(self._inbox)
         if data is END:
             self._recovered()
             return None
-        self._ahead = data  # a refusal loses nothing: it comes again
+        self._unplaced = data  # where the frame table refuses it, the next call gets it again
         handle = self._frames.receive(decompress(data))
-        self._ahead = None
+        self._unplaced = None
         self.frames_in += 1
         self.beats += 1
         self._recovered()
         return handle
 
     def _asked(self, inbox: ByteQueue[Bytes | CompressedFrame]) -> Bytes | CompressedFrame | End:
-        self.asking = True
+        self.awaiting_frame = True
         try:
             with self._waiting():
-                return inbox.get(self._bounds.patience)
+                return inbox.get(self._bounds.timeout)
         except Failed as e:
             raise refusal("internal", FEED_FAILED, f"the stage before it failed: {e.cause}") from e
         except TooLong as e:
             raise refusal("internal", "UPSTREAM_SILENT", str(e)) from e
         finally:
             self.beats += 1
-            self.asking = False
+            self.awaiting_frame = False
 
     # -- logging and telemetry
 
     def log(self, level: int, message: str) -> None:
         if self._stopped:
-            self._insist()  # a line has no answer that could tell it
+            self._refuse_again()  # `log` has no result that could carry a refusal
         self.say(_LEVELS[min(level, len(_LEVELS) - 1)], message)
 
     def say(self, level: str, message: str) -> None:
-        """Tell a line; beyond its level's bound lines are only counted."""
+        """Emits a line of the log, masked; beyond the bound of its level lines are only counted."""
         self.last_line = message[-_LONGEST_MESSAGE:]
         room = self._bounds.log_lines + _RESERVES.get(level, 0) * self._bounds.grave_lines
         if self._lines >= room:
@@ -231,7 +237,7 @@ class Host:
         self._lines += 1
         with contextlib.suppress(Refusal):
             text = self._masker.mask(message[: 2 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
-            self._tell(Logged(level, text), len(text))
+            self._emit(Logged(level, text), len(text))
 
     def checkpoint(self, kind: int, payload_json: str) -> None:
         if kind >= _KINDS:
@@ -241,13 +247,14 @@ class Host:
         try:
             payload = decode_json(document, CheckpointPayload)
         except ValueError as e:
-            problem = f"a checkpoint of the connector is none: {e}"
+            problem = f"a checkpoint of the connector is malformed: {e}"
             self.say("WARN", problem)
         frames = self.frames_out if self.role == "source" else self.frames_in
         self.checkpoints += 1
-        keys = self._kept(self._keys.checkpoint)
-        told = Checkpoint(kind, document.decode(), frames, payload, problem, keys)
-        self._tell(told, len(payload_json))
+        keys = self._stored(self._keys.checkpoint)
+        self._emit(
+            Checkpoint(kind, document.decode(), frames, payload, problem, keys), len(payload_json)
+        )
         self.beats += 1
         self._recovered()
 
@@ -262,9 +269,9 @@ class Host:
         self, stream_name: str, record_json: str, error_message: str, error_category: str
     ) -> None:
         size = _bytes_of(stream_name, record_json, error_message)
-        self._dead += size
-        if self._dead > self._bounds.dead_letters:
-            # No refusal: a guest that goes on from one would lose the record in silence.
+        self._dead_letter_bytes += size
+        if self._dead_letter_bytes > self._bounds.dead_letters:
+            # Not a refusal: a guest that ignored it would lose the record in silence (L8).
             raise error_class(self.role)(
                 f"the {self.role} put aside more than {self._bounds.dead_letters} bytes of records "
                 "in one run of a stream",
@@ -280,50 +287,50 @@ class Host:
             error_category=category,
             failed_at=_now(),
         )
-        self._tell(PutAside(letter), size)
+        self._emit(DeadLettered(letter), size)
         self.beats += 1
 
     # -- state
 
     def state_get(self, scope: int, key: str) -> str | None:
-        where = self._place(scope, key)
-        return self._kept(lambda: self._keys.get(where))
+        address = self._key_place(scope, key)
+        return self._stored(lambda: self._keys.get(address))
 
     def state_put(self, scope: int, key: str, value: str) -> None:
-        where = self._room_for(self._place(scope, key), value)
-        self._kept(lambda: self._keys.put(where, value))
+        address = self._room_for(self._key_place(scope, key), value)
+        self._stored(lambda: self._keys.put(address, value))
 
     def state_cas(self, scope: int, key: str, expected: str | None, new: str) -> bool:
-        where = self._room_for(self._place(scope, key), new)
-        return self._kept(lambda: self._keys.compare_and_swap(where, expected, new))
+        address = self._room_for(self._key_place(scope, key), new)
+        return self._stored(lambda: self._keys.compare_and_swap(address, expected, new))
 
     # -- TCP
 
     def connect_tcp(self, host: str, port: int) -> int:
-        self._go_on()
+        self._check_stopped()
         peer = f"{host}:{port}"
-        self.waits_for = peer
+        self.awaited_peer = peer
         handle = self._sockets.connect(host, port)
-        self.waits_for, self._peers[handle] = None, peer
+        self.awaited_peer, self._peers[handle] = None, peer
         self._recovered()
         return handle
 
     def socket_read(
         self, handle: int, length: int, *, absorbed: bool = False
     ) -> tuple[ReadKind, bytes]:
-        self._go_on()
+        self._check_stopped()
         read = self._sockets.read(handle, length, absorbed=absorbed)
         if read[0] == "data":
-            self.waits_for = None
+            self.awaited_peer = None
             self._recovered()
         else:
-            self.waits_for = self._peers.get(handle)
+            self.awaited_peer = self._peers.get(handle)
         return read
 
     def socket_write(self, handle: int, data: bytes | memoryview) -> int | None:
-        self._go_on()
+        self._check_stopped()
         taken = self._sockets.write(handle, data)
-        self.waits_for = self._peers.get(handle) if taken is None else None
+        self.awaited_peer = self._peers.get(handle) if taken is None else None
         return taken
 
     def socket_close(self, handle: int) -> None:
@@ -331,35 +338,36 @@ class Host:
         self._sockets.close(handle)
 
     def stop(self) -> None:
-        """From another thread: nobody listens any more. The guest hears so at its next socket call
-        (a slow peer may keep it from any other), or at its next frame; one that goes on all the
-        same is ended."""
+        """Stops the guest, from another thread: its next socket call or frame is refused (socket
+        calls too, since a slow peer may keep it from any other). A guest that ignores
+        ``_REFUSALS_TO_STOP`` refusals is ended."""
         self._stopped = True
 
-    def _go_on(self) -> None:
+    def _check_stopped(self) -> None:
         if self._stopped:
-            self._insist()
+            self._refuse_again()
             raise refusal("internal", "STOPPED", "nobody listens any more")
 
-    def _insist(self) -> None:
+    def _refuse_again(self) -> None:
         self._refusals += 1
         if self._refusals > _REFUSALS_TO_STOP:
             raise Abandoned("nobody listens any more, and it does not stop")
 
     def release(self) -> None:
-        """Close and drop what the guest left open."""
+        """Closes the sockets and drops the frames that the guest left."""
         self._sockets.clear()
         self._frames.clear()
 
     # -- inside
 
-    def _place(self, scope: int, key: str) -> Place:
+    def _key_place(self, scope: int, key: str) -> Place:
         return key_place(scope, key, stream=self._stream, instance=self._instance)
 
-    def _room_for(self, where: Place, value: str) -> Place:
-        """One that is written again counts once."""
-        size = _bytes_of(where.key, value)
-        total = self._key_bytes + size - self._key_sizes.get(where, 0)
+    def _room_for(self, address: Place, value: str) -> Place:
+        """Counts a key against the bound; one that is written again counts once. Raises ``Refusal``
+        (``STATE_QUOTA``)."""
+        size = _bytes_of(address.key, value)
+        total = self._key_bytes + size - self._key_sizes.get(address, 0)
         if total > self._bounds.keys:
             raise refusal(
                 "internal",
@@ -367,15 +375,15 @@ class Host:
                 f"its keys of this run would hold more than {self._bounds.keys} bytes: raise "
                 "limits.max_keys of this connector",
             )
-        self._key_bytes, self._key_sizes[where] = total, size
-        return where
+        self._key_bytes, self._key_sizes[address] = total, size
+        return address
 
-    def _tell(self, item: Told, size: int) -> None:
+    def _emit(self, item: StageEvent, size: int) -> None:
         if self._out is None:
             return
         try:
             with self._waiting():
-                self._out.put(item, size, self._bounds.patience)
+                self._out.put(item, size, self._bounds.timeout)
         except Abandoned as e:
             raise refusal("internal", "CHANNEL_SEND", "the stage after it is gone") from e
         except TooLong as e:
@@ -390,11 +398,12 @@ class Host:
         except ValueError as e:
             raise refusal("internal", code, f"not JSON: {e}") from None
 
-    def _kept(self, action: Callable[[], R]) -> R:
+    def _stored(self, action: Callable[[], R]) -> R:
+        """Calls the store of keys. Raises ``Refusal`` (``STATE_BACKEND``)."""
         try:
             with self._waiting():
-                kept = action()
+                result = action()
         except Exception as e:
             raise refusal("internal", "STATE_BACKEND", str(e)) from e
         self._recovered()
-        return kept
+        return result

@@ -1,8 +1,9 @@
-"""A :class:`~penstock.protocols.rapidbyte.guest.host.Host` as the imports of a component.
+"""Adapts a :class:`~penstock.protocols.rapidbyte.guest.host.Host` to the imports of a component.
 
 For a wrapped guest (``rapidbyte.fastpath.wrap``) bytes come as packed text and every error reaches
 the guest. A guest that runs plain gets the host interface as wasmtime carries it: one Python object
-per byte, and an error that wasmtime cannot lower ends the guest instead (:class:`Untellable`).
+per byte, and an error that wasmtime cannot lower ends the guest (:class:`Untellable`). Not here:
+what the functions do (``host``).
 """
 
 from collections.abc import Callable
@@ -30,11 +31,13 @@ Function = Callable[..., Any]
 
 
 class Untellable(Exception):
-    """An error that a plain guest cannot be given."""
+    """Raised for an error that wasmtime cannot carry to a guest that runs plain; it ends the
+    guest."""
 
 
 def imports(host: Host, packer: Packer | None) -> Imports:
-    """``packer``: for a wrapped guest."""
+    """The import functions by interface and name. ``packer``: for a wrapped guest; None: the guest
+    runs plain."""
     typed = {name: _typed(host, name) for name in FUNCTIONS}
     if packer is None:
         return {HOST: typed}
@@ -44,15 +47,15 @@ def imports(host: Host, packer: Packer | None) -> Imports:
 
 def _typed(host: Host, name: str) -> Function:
     function: Function = getattr(host, name.replace("-", "_"))
-    shape = _SHAPES.get(name)
+    convert = _CONVERTERS.get(name)
     untellable = name in OPTION_RESULT or name in SOCKET_RESULT
 
     def run(*arguments: Any) -> Any:
         try:
             value = function(*arguments)
-            return value if shape is None else shape(value)
+            return value if convert is None else convert(value)
         except Refusal as e:
-            host.note(e)
+            host.record_refusal(e)
             if untellable:
                 raise Untellable(str(e)) from e
             return fault_record(e.fault)
@@ -65,11 +68,12 @@ def _read_variant(read: tuple[str, bytes]) -> Variant:
     return Variant("data", data) if kind == "data" else Variant(kind)
 
 
-_SHAPES: dict[str, Function] = {"frame-read": bytes, "socket-read": _read_variant}
+_CONVERTERS: dict[str, Function] = {"frame-read": bytes, "socket-read": _read_variant}
 
 
 class _Carried:
-    """The functions of ``FAST`` beside the typed ones. A fault waits for ``take-error``."""
+    """The functions of ``FAST`` beside the typed ones. On an error they return a marker, and the
+    fault is kept until ``take-error`` fetches it."""
 
     def __init__(self, host: Host, packer: Packer) -> None:
         self._host = host
@@ -92,14 +96,16 @@ class _Carried:
             "finish": self._kept(self._finish, _FAULT),
         }
 
-    def _kept(self, function: Function, mark: Any) -> Function:
+    def _kept(self, function: Function, marker: Any) -> Function:
+        """The function, but a refusal is kept for ``take-error`` and ``marker`` is returned."""
+
         def run(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
             except Refusal as e:
-                self._host.note(e)
+                self._host.record_refusal(e)
                 self._fault = e
-                return mark
+                return marker
 
         return run
 
@@ -117,13 +123,13 @@ class _Carried:
             raise Untellable("no error is waiting")
         return fault_record(fault.fault)
 
-    # What push and pull refuse, the adapter asks again with the typed function.
+    # Where push and pull return no result, the adapter calls the typed function instead.
 
     def _push(self, handle: int, text: str) -> int:
         try:
             return self._host.frame_write(handle, self._packer.unpack(text))
         except Refusal as e:
-            self._host.note(e)
+            self._host.record_refusal(e)
             return _NONE
 
     def _pull(self, handle: int, offset: int, length: int) -> str:
@@ -135,7 +141,7 @@ class _Carried:
             return ""
 
     def _finish(self, handle: int, text: str) -> int:
-        """The end of a frame's data, its seal and its emit in one."""
+        """Writes the last bytes of a frame, seals it and emits it, in one crossing."""
         self._host.frame_write(handle, self._packer.unpack(text))
         self._host.frame_seal(handle)
         self._host.emit_batch(handle)

@@ -1,4 +1,5 @@
-"""Metrics of one run, all kept, in bounded space: one entry per name and labels.
+"""Aggregates the metrics that a connector reports in one run: one series per name and labels, in
+bounded space.
 
 Source: the protocol, section 4.2, and v4's metric document.
 """
@@ -12,8 +13,8 @@ LONGEST = 1024  # characters of a name with its labels
 
 
 class Metric(msgspec.Struct, kw_only=True):
-    """``type``: counter, gauge or histogram; ``total`` is the sum of what was reported (a counter
-    may report increments or a running total: ``last`` is kept beside it)."""
+    """One series. ``type``: counter, gauge or histogram; ``total``: the sum of the reported values.
+    A counter may report increments or a running total, so ``last`` is kept too."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -26,7 +27,7 @@ class Metric(msgspec.Struct, kw_only=True):
 
 
 class Metrics:
-    """``dropped``: reports of series beyond the bounds."""
+    """Collects the series of a run. ``dropped``: reports of series beyond the bounds."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}

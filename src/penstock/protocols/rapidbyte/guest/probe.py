@@ -1,7 +1,7 @@
-"""One question to a connector, in an instance and on a thread of its own: check, discover.
+"""Calls ``validate`` or ``discover`` of a connector, in an instance and on a thread of its own.
 
-Whoever asks waits as long as ``deadlines`` says, and gets what the connector says beside its answer
-as lines of the log. Neighbour: ``stream_run`` runs a stream.
+The caller waits at most as long as ``deadlines`` says, and gets the connector's log lines beside
+its answer. Not here: running a stream (``stream_run``).
 """
 
 import threading
@@ -11,16 +11,21 @@ from typing import Any
 
 from penstock.byte_queue import Abandoned
 from penstock.protocols.rapidbyte.guest.deadlines import (
-    LETTING_GO,
+    ABANDON_SECONDS,
     LONGEST_CHECK,
     LONGEST_DISCOVER,
-    LOOK,
+    POLL_SECONDS,
+    AnswerTimeout,
     Clock,
-    Within,
     waiting_for,
 )
-from penstock.protocols.rapidbyte.guest.errors import Late, explain, first_fault, judged
-from penstock.protocols.rapidbyte.guest.events import Frame, Logged, Told
+from penstock.protocols.rapidbyte.guest.errors import (
+    Unresponsive,
+    explain,
+    first_fault,
+    reclassified,
+)
+from penstock.protocols.rapidbyte.guest.events import Frame, Logged, StageEvent
 from penstock.protocols.rapidbyte.guest.host import Host
 from penstock.protocols.rapidbyte.guest.session import Session
 from penstock.protocols.rapidbyte.guest.stage import Stage
@@ -31,13 +36,13 @@ def ask(
     stage: Stage,
     question: Callable[[Session], Any],
     log: Callable[[Logged], None],
-    within: Within | None = None,
+    within: AnswerTimeout | None = None,
 ) -> Any:
-    """Open, one question, close, under the same permissions and limits as a run. Raises an error of
-    the tree. ``log`` gets what the connector said. ``within``: its waits for others included; then
-    it is given up."""
-    aside = _Aside(log)
-    host = stage.host("", out=aside)
+    """Opens the connector, calls ``question`` and closes it, under the permissions and limits of a
+    run. ``log`` gets the connector's lines. ``within``: the timeout, which counts the connector's
+    own waits; afterwards it is given up. Raises an error of the tree."""
+    outlet = _LogOutlet(log)
+    host = stage.host("", out=outlet)
     clock = Clock(stage)
     answers: list[Any] = []
     failures: list[Exception] = []
@@ -47,69 +52,69 @@ def ask(
             with stage.session(host) as clock.session:
                 clock.session.open(stage.config)
                 answers.append(question(clock.session))
-        except BaseException as e:  # whoever asked must be told, whatever it was
-            known = e if isinstance(e, Exception) else RuntimeError(repr(e))
-            failures.append(judged(known, host))
+        except BaseException as e:  # the caller must get an error, whatever was raised
+            failure = e if isinstance(e, Exception) else RuntimeError(repr(e))
+            failures.append(reclassified(failure, host))
 
     thread = threading.Thread(target=work, name=f"penstock-{stage.instance}", daemon=True)
     thread.start()
-    late = _awaited(thread, host, clock, within or Within(LONGEST_CHECK))
-    told = first_fault(host)
+    late = _awaited(thread, host, clock, within or AnswerTimeout(LONGEST_CHECK))
+    host_fault = first_fault(host)
     if late is not None:
-        answered = bool(answers)  # what it says once it was stopped is none
+        answered = bool(answers)  # an answer that comes after the stop does not count
         host.stop()
-        thread.join(LETTING_GO)
+        thread.join(ABANDON_SECONDS)
         late = None if answered else late
-    aside.closed = True
+    outlet.closed = True
     if late is None and answers:
         return answers[0]
-    raise explain(stage.loaded.role, late or failures[0], told) from None
+    raise explain(stage.loaded.role, late or failures[0], host_fault) from None
 
 
 def check(
-    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
+    stage: Stage, log: Callable[[Logged], None], within: AnswerTimeout | None = None
 ) -> ValidationReport:
-    """Its answer to ``validate``: ``failed`` and ``warning`` are answers, not errors. Raises an
-    error of the tree."""
+    """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. Raises an error of
+    the tree."""
     return ask(stage, lambda session: session.validate(), log, within)
 
 
 def discover(
-    stage: Stage, log: Callable[[Logged], None], within: Within | None = None
+    stage: Stage, log: Callable[[Logged], None], within: AnswerTimeout | None = None
 ) -> DiscoveredCatalog:
-    """Its streams. Raises an error of the tree."""
-    bound = within or Within(LONGEST_DISCOVER)
+    """Calls ``discover``. Raises an error of the tree."""
+    bound = within or AnswerTimeout(LONGEST_DISCOVER)
     return ask(stage, lambda session: session.discover(), log, bound)
 
 
 def _awaited(
-    thread: threading.Thread, host: Host, clock: Clock, within: Within
+    thread: threading.Thread, host: Host, clock: Clock, within: AnswerTimeout
 ) -> Exception | None:
-    """Until the thread has ended; or why nobody waits for it any more."""
+    """Waits until the thread has ended (None), or returns why it is given up."""
     until = time.monotonic() + within.seconds
     late: Exception | None = None
     while thread.is_alive() and late is None:
         left = until - time.monotonic()
-        late = clock.overworked() or (_unanswered(within, host) if left <= 0 else None)
-        thread.join(min(max(left, 0.0), LOOK))
+        late = clock.over_limit() or (_unanswered(within, host) if left <= 0 else None)
+        thread.join(min(max(left, 0.0), POLL_SECONDS))
     return late
 
 
-def _unanswered(within: Within, host: Host) -> Late:
+def _unanswered(within: AnswerTimeout, host: Host) -> Unresponsive:
     where = "see whether the system that it talks to answers"
     more = "" if within.key is None else f"; if it is only slow, raise {within.key}"
     text = f"it did not answer within {within.seconds:g} s{waiting_for(host)}"
-    return Late(text, "timeout", where + more)
+    return Unresponsive(text, "timeout", where + more)
 
 
-class _Aside:
-    """What is told beside an answer: lines of the log; there is no stage that takes frames."""
+class _LogOutlet:
+    """An outlet that passes on log lines and refuses frames, since no other stage runs."""
 
     def __init__(self, log: Callable[[Logged], None]) -> None:
         self._log = log
         self.closed = False
 
-    def put(self, item: Told, size: int, patience: float) -> None:
+    def put(self, item: StageEvent, size: int, timeout: float, /) -> None:
         if isinstance(item, Logged) and not self.closed:
             self._log(item)
         elif isinstance(item, Frame):

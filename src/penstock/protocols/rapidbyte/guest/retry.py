@@ -1,7 +1,7 @@
-"""When a stream is tried again, and after how long; the same for every role.
+"""Decides whether a failed stream is retried, and after what delay; the same for every role.
 
-Source: the protocol, section 5 (retry metadata). A trap, a timeout or a broken answer is never
-tried again: nothing says that it would be safe.
+A trap, a timeout or a bad answer is never retried: only a connector's own error says that a retry
+is safe. Source: the protocol, section 5 (retry metadata).
 """
 
 import random
@@ -12,20 +12,21 @@ from penstock.protocols.rapidbyte.wire.messages import ConnectorFault
 _BASE_MS = {"fast": 100, "normal": 1000, "slow": 5000}
 _LONGEST_MS = 60_000
 _LONGEST_ASKED_MS = 3_600_000
-"""However long a connector asks to be left alone: every wait has a bound."""
+"""Bounds ``retry_after_ms`` of a connector: every wait has a bound (L11)."""
 
 
-def retry_after(told: Ended, attempt: int, allowed: int) -> float | None:
-    """Seconds until it may be tried again; None: never."""
-    if told.fault is None or attempt > allowed or not may_retry(told.fault, told.told):
+def retry_after(ended: Ended, attempt: int, allowed: int) -> float | None:
+    """Seconds until a failed run may be retried; None: never. ``attempt``: the one that failed,
+    from 1; ``allowed``: how many retries there may be."""
+    if ended.fault is None or attempt > allowed or not may_retry(ended.fault, ended.host_fault):
         return None
-    return delay(told.fault, attempt, random.random())
+    return delay(ended.fault, attempt, random.random())
 
 
 def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -> bool:
-    """Retryable, safe, and nothing may have been committed. ``host_fault``: what the host told the
-    connector first; where that is for good (a denied host), the connector's word does not make it
-    pass."""
+    """Whether a fault is retryable, safe to retry, and before any commit. ``host_fault``: the first
+    error that the host gave the connector; where that is permanent (a denied host), there is no
+    retry, whatever the connector's own error says."""
     if host_fault is not None and not host_fault.retryable:
         return False
     uncommitted = fault.commit_state in (None, "before_commit")
@@ -33,9 +34,9 @@ def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -
 
 
 def delay(fault: ConnectorFault, attempt: int, spread: float) -> float:
-    """Seconds before try ``attempt + 1`` (``attempt`` from 1). ``spread``: a number from 0 to 1
-    that the caller draws; the delay lies between it and twice what the connector asked for, or
-    between half and the whole of its class's doubling delay, at most a minute."""
+    """Seconds before attempt ``attempt + 1`` (``attempt`` from 1). ``spread``: a random number from
+    0 to 1. The delay is 1 to 2 times what the connector asked for, or half to the whole of the
+    doubling delay of its backoff class, at most a minute."""
     if fault.retry_after_ms is not None:
         asked = min(fault.retry_after_ms, _LONGEST_ASKED_MS)
         return asked * (1 + spread) / 1000

@@ -1,8 +1,9 @@
-"""One conversation with a connector: open, discover, validate, run, close; close always.
+"""Loads a connector, and calls its exported functions in one instance: open, discover, validate,
+run, and always close.
 
-A connector is loaded once (wrapped and compiled) and opened any number of times, each time in a
-fresh instance: a guest keeps the configuration of its first open for as long as it lives. Not here:
-threads (``probe``, ``guest_thread``), what an error means to a user (``errors``). Source: the
+A connector is loaded once (wrapped and compiled) and open_component any number of times, each time
+in a fresh instance: a guest keeps the configuration of its first open for as long as it lives. Not
+here: threads (``probe``, ``guest_thread``), what an error means to a user (``errors``). Source: the
 protocol, section 3.
 """
 
@@ -33,13 +34,13 @@ from penstock.runtimes.wasm.instance import Instance
 
 
 class BadAnswer(Exception):
-    """The connector answered with something that its protocol does not allow."""
+    """Raised for an answer that the protocol does not allow."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A connector that can be opened. ``component``: wasmtime's. ``plain``: why it runs without the
-    fast path; None where it has it."""
+    """A compiled connector. ``component``: wasmtime's. ``memories``: how many its modules define.
+    ``plain``: why it runs without the fast path; None: it has the fast path."""
 
     role: Role
     component: Any
@@ -48,7 +49,8 @@ class Loaded:
 
 
 def load(binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False) -> Loaded:
-    """Wrap and compile. Raises ``Trap`` (``refused``). ``plain``: do not wrap."""
+    """Wraps a component for the fast path and compiles it; one that cannot be wrapped runs plain.
+    ``plain``: do not wrap. Raises ``Trap`` (``refused``)."""
     try:
         memories = max(1, memory_count(binary))
     except MalformedBinary as e:
@@ -77,7 +79,7 @@ class Session:
         *,
         grants: Grants | None = None,
         memory: int | None = None,
-        aside: int = 0,
+        host_bytes: int = 0,
         seconds: float = 300.0,
         masker: Masker | None = None,
     ) -> None:
@@ -92,7 +94,7 @@ class Session:
             grants=grants,
             bounds=Bounds(
                 memory=memory,
-                aside=aside,
+                aside=host_bytes,
                 memories=loaded.memories,
                 transfer_memories=0 if packer is None else 1,
                 seconds=seconds,
@@ -122,7 +124,7 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Of guest work so far."""
+        """Seconds of guest work so far."""
         return self._instance.seconds
 
     def open(self, config: dict[str, Any]) -> None:
@@ -130,7 +132,8 @@ class Session:
         self._session = cast(int, session)
 
     def discover(self) -> DiscoveredCatalog:
-        """Without streams where it has no ``discover``, which section 3.1 leaves to it."""
+        """The catalog; without streams where the component does not export ``discover``, which is
+        optional (section 3.1)."""
         if not self._instance.exports(self._interface, "discover"):
             return DiscoveredCatalog(streams=[])
         text = cast(str, self._call("discover", self._opened()))
@@ -150,8 +153,8 @@ class Session:
         return summary
 
     def close(self) -> None:
-        """Best effort: a fault of the connector's own close is a warning, and its instance,
-        sockets and frames are freed. Idempotent."""
+        """Closes the connector and frees its instance, sockets and frames. An error of the
+        connector's ``close`` is only logged. Idempotent."""
         session, self._session = self._session, None
         try:
             if session is not None and not self._instance.dead:

@@ -1,10 +1,12 @@
-"""TCP connections that the host makes for a connector: allowed hosts only, non-blocking, bounded.
+"""Opens TCP connections for a connector, to allowed hosts only, and reads and writes them without
+blocking.
 
-A read never blocks: a guest runs its connection and its query on one thread, and a blocking read
-stops both. A name is looked up once, and connected is the very address that was compared. A
-would-block is answered at once for the first of a streak, because a tokio guest makes
-about sixty of them per round trip whatever happens; only then a short wait for the peer is put in.
-Any progress in either direction ends the streak. Source: the protocol, sections 4.4 and 8.
+A read must not block: a guest runs its connection and its query on one thread, and a blocking read
+stops both. A name is resolved once, and the address that was checked is the one that is connected
+to. The first would-blocks of a streak are answered at once, because a tokio guest makes about sixty
+of them per round trip in any case; later ones after a short wait for the peer. Any progress in
+either direction ends the streak. Not here: which hosts are allowed (``declared.permissions``).
+Source: the protocol, sections 4.4 and 8.
 """
 
 import contextlib
@@ -29,18 +31,20 @@ _LONGEST_SHOWN = 100
 ReadKind = Literal["data", "eof", "would-block", "spin"]
 
 _TIGHT = 0.0005
-"""Seconds: reads that come closer than this after a would-block are a spinner's."""
+"""Seconds: a read that follows a would-block sooner than this is a busy loop of the guest."""
 _LONGEST_POLL_MS = 10
 _FREE_ABSORBED = 4
 """Would-blocks answered at once where the adapter answers most of them itself."""
 _FREE = 128
+"""As ``_FREE_ABSORBED``, where the guest sees every would-block."""
 
 Waiting = Callable[[], AbstractContextManager[Any]]
 
 
 class SocketBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``sockets`` open at once; ``connect``: seconds per address, and for the name.
-    ``addresses``: of one name, the rest is not tried, since an answer may list thousands."""
+    """Bounds one instance. ``sockets``: open at once; ``connect``: seconds to connect to one
+    address, and to resolve a name; ``addresses``: how many of a name are tried, since an answer may
+    list thousands."""
 
     sockets: int = 128
     connect: float = 10.0
@@ -48,14 +52,15 @@ class SocketBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Open:
+class _Connection:
     peer: socket.socket
     streak: int = 0
     last_block: float = 0.0
 
 
 class Sockets:
-    """``waiting``: around each wait, see ``CallChannel``."""
+    """The connections of one instance, by handle. ``waiting``: a context around each wait (see
+    ``CallChannel``)."""
 
     def __init__(
         self,
@@ -66,13 +71,15 @@ class Sockets:
         self._reach = reach
         self._bounds = bounds or SocketBounds()
         self.waiting = waiting
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _Connection] = {}
         self._last = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     def connect(self, host: str, port: int) -> int:
+        """Connects and returns a handle. Raises ``Refusal``: ``NETWORK_DENIED``,
+        ``TOO_MANY_SOCKETS``, ``DNS_RESOLUTION_FAILED``, ``TCP_CONNECT_FAILED``."""
         wanted = host_of(host)
         if wanted is None:
             shown = ascii(host[:_LONGEST_SHOWN])
@@ -90,76 +97,77 @@ class Sockets:
         peer.setblocking(False)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._last += 1
-        self._open[self._last] = _Open(peer)
+        self._open[self._last] = _Connection(peer)
         return self._last
 
     def read(self, handle: int, length: int, *, absorbed: bool) -> tuple[ReadKind, bytes]:
-        """``absorbed``: the caller answers the would-blocks that follow a ``spin`` itself."""
-        known = self._get(handle)
+        """Reads at most ``length`` bytes. ``absorbed``: the adapter answers the would-blocks that
+        follow a ``spin`` itself."""
+        connection = self._get(handle)
         length = max(1, min(length, LONGEST_READ))
         free = _FREE_ABSORBED if absorbed else _FREE
         for last_try in (False, True):
             try:
-                data = known.peer.recv(length)
+                data = connection.peer.recv(length)
             except BlockingIOError:
-                tight = absorbed and time.monotonic() - known.last_block < _TIGHT
-                if last_try or not self._readable(known, free):
-                    known.last_block = time.monotonic()
+                tight = absorbed and time.monotonic() - connection.last_block < _TIGHT
+                if last_try or not self._readable(connection, free):
+                    connection.last_block = time.monotonic()
                     return ("spin" if tight else "would-block", b"")
                 continue
             except OSError as e:
                 raise _broken("SOCKET_READ_FAILED", e) from None
-            known.streak = 0
+            connection.streak = 0
             return ("data", data) if data else ("eof", b"")
         raise AssertionError("the second try returns")
 
     def write(self, handle: int, data: bytes | memoryview) -> int | None:
-        """How many bytes it took; None: it would block."""
-        known = self._get(handle)
+        """Writes; returns how many bytes were taken, or None: it would block."""
+        connection = self._get(handle)
         for last_try in (False, True):
             try:
-                taken = known.peer.send(data)
+                taken = connection.peer.send(data)
             except BlockingIOError:
-                # The guest will offer, and wasmtime copy, its whole pending buffer again: worth a
-                # short wait. But where the peer has sent something the guest must read first.
-                if last_try or not self._writable(known):
+                # A short wait, since the guest would offer, and wasmtime copy, its whole pending
+                # buffer again. Not where the peer has sent data, which the guest must read first.
+                if last_try or not self._writable(connection):
                     return None
                 continue
             except OSError as e:
                 raise _broken("SOCKET_WRITE_FAILED", e) from None
-            known.streak = 0
+            connection.streak = 0
             return taken
         raise AssertionError("the second try returns")
 
     def close(self, handle: int) -> None:
-        known = self._open.pop(handle, None)
-        if known is not None:
-            known.peer.close()
+        connection = self._open.pop(handle, None)
+        if connection is not None:
+            connection.peer.close()
 
     def clear(self) -> None:
         for handle in list(self._open):
             self.close(handle)
 
-    def _get(self, handle: int) -> _Open:
-        known = self._open.get(handle)
-        if known is None:
+    def _get(self, handle: int) -> _Connection:
+        connection = self._open.get(handle)
+        if connection is None:
             raise refusal("internal", "INVALID_SOCKET", f"Invalid socket handle: {handle}")
-        return known
+        return connection
 
-    def _readable(self, known: _Open, free: int) -> bool:
-        known.streak += 1
-        if known.streak <= free:
+    def _readable(self, connection: _Connection, free: int) -> bool:
+        connection.streak += 1
+        if connection.streak <= free:
             return False
-        wait = min(1 << min(known.streak - free - 1, 8), _LONGEST_POLL_MS)
-        return bool(self._poll(known, select.POLLIN, wait))
+        wait = min(1 << min(connection.streak - free - 1, 8), _LONGEST_POLL_MS)
+        return bool(self._poll(connection, select.POLLIN, wait))
 
-    def _writable(self, known: _Open) -> bool:
-        ready = self._poll(known, select.POLLIN | select.POLLOUT, _LONGEST_POLL_MS)
+    def _writable(self, connection: _Connection) -> bool:
+        ready = self._poll(connection, select.POLLIN | select.POLLOUT, _LONGEST_POLL_MS)
         return bool(ready & ~select.POLLIN)
 
-    def _poll(self, known: _Open, events: int, milliseconds: int) -> int:
+    def _poll(self, connection: _Connection, events: int, milliseconds: int) -> int:
         poll = select.poll()
-        poll.register(known.peer, events)
+        poll.register(connection.peer, events)
         with self.waiting():
             ready = poll.poll(milliseconds)
         return ready[0][1] if ready else 0
@@ -182,42 +190,43 @@ class Sockets:
         raise refusal(
             "transient_network",
             "TCP_CONNECT_FAILED",
-            f"{host}:{port}: {_words(failure)}",
+            f"{host}:{port}: {_os_error_text(failure)}",
             retryable=True,
             safe_to_retry=True,
         )
 
     def _reachable(self, host: str, port: int) -> list[Any]:
-        """Those of its addresses that may be reached."""
+        """The addresses of a host that may be reached. Raises ``Refusal`` (``NETWORK_DENIED``)
+        where none may."""
         denied: str | None = None
-        found: list[Any] = []
+        allowed: list[Any] = []
         for entry in self._addresses(host, port):
             address = address_of(str(entry[4][0]).partition("%")[0])
             if address is None:
                 continue
             why = self._reach.refusal(host, port, address)
             denied = denied or why
-            found += [entry] if why is None else []
-        if not found and denied is not None:
+            allowed += [entry] if why is None else []
+        if not allowed and denied is not None:
             raise _denied(denied)
-        return found[: self._bounds.addresses]
+        return allowed[: self._bounds.addresses]
 
     def _addresses(self, host: str, port: int) -> list[Any]:
-        """Looked up in a thread of its own: the resolver has no bound that we could set."""
-        found: list[Any] = []
+        """Resolves a name, on a thread of its own, since the resolver has no timeout to set."""
+        addresses: list[Any] = []
         failure: list[Exception] = []
 
         def look_up() -> None:
             try:
-                found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+                addresses.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
             except Exception as e:
                 failure.append(e)
 
         thread = threading.Thread(target=look_up, name="penstock-lookup", daemon=True)
         thread.start()
         thread.join(self._bounds.connect)
-        if found:
-            return found
+        if addresses:
+            return addresses
         why = str(failure[0]) if failure else f"no answer for {self._bounds.connect:g} s"
         raise refusal(
             "transient_network",
@@ -234,11 +243,11 @@ def _denied(why: str) -> Refusal:
 
 def _broken(code: str, e: OSError) -> Refusal:
     return refusal(
-        "transient_network", code, _words(e), retryable=True, safe_to_retry=True
+        "transient_network", code, _os_error_text(e), retryable=True, safe_to_retry=True
     )  # fmt: skip
 
 
-def _words(e: OSError | None) -> str:
+def _os_error_text(e: OSError | None) -> str:
     if e is None:
         return "no address"
     return errno.errorcode.get(e.errno or 0, "") + " " + (e.strerror or str(e))

@@ -1,12 +1,12 @@
-"""Runs one stream of a component between a feed and a listener: frames in, events out, in order.
+"""Runs one stream of a component: frames in, events out, in order.
 
 ``read`` (source), ``write`` (destination) and ``apply`` (transform) yield ``events``; the last one
-is ``Ended``, also after a failure. Closing the generator early ends the component: its next emit
-is refused, and what was yielded stands. Frames reach the guest through an inbox that another thread
-fills, the caller's or one that draws, so that a slow guest holds its feed back. A feed that fails
-reaches it as an error of ``next-batch``, so that it rolls back; only a feed that ended well ends
-its stream. Neighbours: ``guest_thread`` (the guest's own thread), ``probe`` (what is asked when no
-stream runs). Source: the protocol, sections 3 and 7.
+is ``Ended``, also after a failure. Closing the generator early ends the component: its next emit is
+refused, and the events yielded so far stand. Frames reach the guest through an inbox that another
+thread fills (the caller's, or one started here), so that a slow guest slows its feed down. A feed
+that raises reaches the guest as an error of ``next-batch``, so that it rolls back; only a feed that
+ends normally ends its stream. Neighbours: ``guest_thread`` (the guest's own thread), ``probe``
+(check and discover). Source: the protocol, sections 3 and 7.
 """
 
 import threading
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 from penstock.byte_queue import Abandoned, ByteQueue, End
 from penstock.model.catalog import StreamId
-from penstock.protocols.rapidbyte.guest.events import Ended, Told
-from penstock.protocols.rapidbyte.guest.guest_thread import Inbox, Outbox, Run
+from penstock.protocols.rapidbyte.guest.events import Ended, StageEvent
+from penstock.protocols.rapidbyte.guest.guest_thread import GuestRun, Inbox, Outbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes, CompressedFrame
@@ -30,48 +30,51 @@ def read(
     *,
     dry_run: bool = False,
     max_records: int | None = None,
-) -> Iterator[Told]:
-    """``tick``: ``Quiet`` comes after so many seconds without anything else."""
+) -> Iterator[StageEvent]:
+    """Runs a source. ``tick``: seconds without another event after which ``Quiet`` is yielded.
+    ``max_records``: the row cap."""
     request = RunRequest(phase="read", context=context, dry_run=dry_run, max_records=max_records)
-    return _converse(stage, request, tick=tick)
+    return _run_stream(stage, request, tick=tick)
 
 
-def write(stage: Stage, context: StreamContext, feed: Iterable[Bytes] | Inbox) -> Iterator[Told]:
-    """``feed``: complete Arrow IPC streams. An inbox is filled by the caller's own thread, with
-    frames of ``max_batch_bytes`` at most. Else they are drawn from a thread of its own as the
-    component asks; a larger one, which it would refuse, is cut before."""
-    return _converse(stage, RunRequest(phase="write", context=context), feed)
+def write(
+    stage: Stage, context: StreamContext, feed: Iterable[Bytes] | Inbox
+) -> Iterator[StageEvent]:
+    """Runs a destination. ``feed``: complete Arrow IPC streams. An inbox is filled by the caller's
+    own thread, with frames of at most ``max_batch_bytes``. An iterable is drawn on a thread started
+    here, as the component asks, and larger frames, which it would refuse, are split."""
+    return _run_stream(stage, RunRequest(phase="write", context=context), feed)
 
 
 def apply(
     stage: Stage, context: StreamContext, feed: Iterable[Bytes], *, dry_run: bool = False
-) -> Iterator[Told]:
-    """As :func:`write`, with the frames that it emits among what is yielded: how many come out for
-    one that goes in is the component's business."""
-    return _converse(stage, RunRequest(phase="transform", context=context, dry_run=dry_run), feed)
+) -> Iterator[StageEvent]:
+    """Runs a transform, fed as in :func:`write`. The frames that it emits are among the events;
+    their number need not be that of the frames fed."""
+    return _run_stream(stage, RunRequest(phase="transform", context=context, dry_run=dry_run), feed)
 
 
-def _converse(
+def _run_stream(
     stage: Stage,
     request: RunRequest,
     feed: Iterable[Bytes] | Inbox | None = None,
     tick: float | None = None,
-) -> Iterator[Told]:
+) -> Iterator[StageEvent]:
     out = Outbox(stage.pressure)
     inbox = feed if feed is None or isinstance(feed, Inbox) else Inbox(stage.pressure)
     frames = None if inbox is None else inbox.pipe
     owner = stage.owner or StreamId.of(None, request.context.stream_name).key
-    run = Run(stage, request, stage.host(owner, frames, out), out)
-    with run, _drawing(feed, inbox, stage, request, run):
+    run = GuestRun(stage, request, stage.host(owner, frames, out), out)
+    with run, _feeding(feed, inbox, stage, request, run):
         try:
-            while not isinstance(told := run.next(tick), End):
-                if isinstance(told, Ended):
+            while not isinstance(event := run.next(tick), End):
+                if isinstance(event, Ended):
                     run.join()
-                    yield _timed(told, frames, out)
+                    yield _timed(event, frames, out)
                     return
-                yield told
+                yield event
         finally:
-            # Whoever listens is gone, or all was told: nothing may wait for us any more.
+            # The reader has left, or has everything: no thread may wait on these queues any more.
             out.pipe.abandon()
             if frames is not None:
                 frames.abandon()
@@ -83,14 +86,14 @@ def _timed(ended: Ended, frames: ByteQueue[Bytes | CompressedFrame] | None, out:
 
 
 @contextmanager
-def _drawing(
+def _feeding(
     feed: Iterable[Bytes] | Inbox | None,
     inbox: Inbox | None,
     stage: Stage,
     request: RunRequest,
-    run: Run,
+    run: GuestRun,
 ) -> Generator[None]:
-    """Fills the inbox from a feed that is none itself, on a thread of its own."""
+    """Fills the inbox from an iterable feed, on a thread of its own, while the block runs."""
     if inbox is None or feed is None or isinstance(feed, Inbox):
         yield
         return
@@ -100,9 +103,9 @@ def _drawing(
         try:
             for frame in fits:
                 try:
-                    inbox.put(frame, stage.bounds.patience)
+                    inbox.put(frame, stage.bounds.timeout)
                 except Abandoned:
-                    return  # the connector wants no more
+                    return  # the connector takes no more
         except BaseException as e:
             inbox.pipe.fail(e)
         else:

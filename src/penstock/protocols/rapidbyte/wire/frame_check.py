@@ -83,7 +83,7 @@ def frame_errors(frame: Bytes) -> Generator[None]:
 
 
 def _check_names(schema: ArrowSchema) -> None:
-    """Checks column names, at every depth. Reading a name proves that it is UTF-8. Raises
+    """Checks column names, at every depth. StreamRead a name proves that it is UTF-8. Raises
     ``ValueError``."""
     _check_distinct([field.name for field in schema], "")
     for field in schema:

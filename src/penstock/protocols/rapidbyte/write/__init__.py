@@ -1,4 +1,4 @@
-"""A destination component written to: many streams at once over a component that writes one stream
-a run, and which states its checkpoints cover. Not here: one run of a component (``guest``). Runs
-beside a connector. Neighbour: ``protocols.rapidbyte.destination`` offers it to the engine.
+"""Writes many streams at once to a destination component, which writes one stream a run, and
+decides which states its checkpoints acknowledge. Runs beside a connector. Not here: one run of a
+component (``guest``). Neighbour: ``protocols.rapidbyte.destination`` offers it to the engine.
 """

@@ -1,9 +1,11 @@
-"""What the runs of a destination tell, as answers: acks, lines, rejects, metrics, failures.
+"""Converts the events of a destination's runs into answers for the engine: acks, log lines,
+rejects, metrics, errors.
 
-Called from the runs' threads; one queue holds the answers until they are taken. A checkpoint acks
-what its run took before it, a good end all that its run was given. A run that replaces acks by its
-good end only: until then its rows are nowhere to be seen. Neighbours: ``ack_tracker`` counts,
-``writer`` runs. Source: the protocol, sections 4.2, 5 and 7.
+Called from the threads of the runs; one queue holds the answers until they are taken. A checkpoint
+acknowledges the frames that its run took before it, a successful end all frames of the run. A run
+that replaces rows acknowledges by its successful end only, since its rows are not visible before.
+Neighbours: ``ack_tracker`` (positions), ``writer`` (runs). Source: the protocol, sections 4.2, 5
+and 7.
 """
 
 import threading
@@ -15,35 +17,40 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Error, Tick
 from penstock.protocols.contract import Ack, Acks, Answer, WriteRequest, failure
-from penstock.protocols.rapidbyte.guest.engine_events import faults, line, measured, rejected
-from penstock.protocols.rapidbyte.guest.errors import ended_early, error_of, put_aside
+from penstock.protocols.rapidbyte.guest.engine_events import (
+    checkpoint_problems,
+    log_event,
+    metric_events,
+    reject_event,
+)
+from penstock.protocols.rapidbyte.guest.errors import ended_early, error_of, record_rejected
 from penstock.protocols.rapidbyte.guest.events import (
     Checkpoint,
+    DeadLettered,
     Ended,
     Frame,
     Logged,
-    PutAside,
     Quiet,
-    Told,
+    StageEvent,
 )
-from penstock.protocols.rapidbyte.write.ack_tracker import Marks
+from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.run_pool import StreamRun
 from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name
 
-_WAITING = 16 << 20  # bytes of answers that nobody has taken
-_SMALL = 256
+_WAITING = 16 << 20  # bytes of answers that are not taken yet
+_SMALL = 256  # bytes that an answer counts at least
 
 
-class Hearing:
-    """``failed``: a stream has."""
+class Answers:
+    """Collects the answers of one write. ``failed``: whether any stream has failed."""
 
     def __init__(self, terms: Terms, request: WriteRequest) -> None:
         self._terms, self._request = terms, request
         self._answers: ByteQueue[Answer] = ByteQueue(_WAITING)
         self._lock = threading.Lock()
         self._failed: set[StreamId] = set()
-        self._keys: dict[str, int] = {}  # scope -> its last checkpoint that stands for rows
-        self.marks = Marks()
+        self._keys: dict[str, int] = {}  # key scope -> its last checkpoint that covers rows
+        self.acks = AckTracker()
 
     @property
     def failed(self) -> bool:
@@ -53,7 +60,7 @@ class Hearing:
         return stream in self._failed
 
     def next(self, seconds: float) -> Answer | None:
-        """``Tick`` where none came; None: there will be none."""
+        """The next answer; ``Tick`` where none came in ``seconds``; None: there are no more."""
         try:
             answer = self._answers.get(seconds)
         except TooLong:
@@ -61,83 +68,91 @@ class Hearing:
         return None if isinstance(answer, End) else answer
 
     def close(self) -> None:
-        """All was told."""
+        """Ends the queue: no answer follows."""
         self._answers.end()
 
-    def deafen(self) -> None:
-        """Nobody takes an answer any more; whoever tells something hears so."""
+    def abandon(self) -> None:
+        """Drops the queue: no answer is taken any more. A thread that adds one gets
+        ``Abandoned``."""
         self._answers.abandon()
 
-    def acked(self, seqs: Iterable[int]) -> None:
+    def ack(self, seqs: Iterable[int]) -> None:
+        """Answers that these states are acknowledged, with the checkpoints of the connector's keys
+        that go with them."""
         for seq in seqs:
             self._tell(Ack(seq, tuple(self._keys.items())))
 
     def fail(self, stream: StreamId, error: PenstockError) -> None:
-        """A failure that we found. The first one of a stream counts."""
+        """Answers that a stream failed, for a defect that the host detected. The first failure of a
+        stream counts."""
         self._fail(failure(error, stream, "destination"))
 
     # -- from a run's thread
 
-    def hear(self, run: StreamRun, told: Told) -> None:
+    def on_event(self, run: StreamRun, event: StageEvent) -> None:
+        """Converts one event of a run."""
         stream = run.stream.id
-        match told:
+        match event:
             case Checkpoint():
-                self._checkpoint(run, told)
+                self._checkpoint(run, event)
             case Logged():
-                self._tell(line(told), len(told.message))
-            case PutAside():
-                self._put_aside(stream, told)
+                self._tell(log_event(event), len(event.message))
+            case DeadLettered():
+                self._put_aside(stream, event)
             case Ended():
-                self._ended(run, told)
+                self._ended(run, event)
             case Frame() | Quiet():
-                pass  # a destination has no stage after it: its host refused
+                pass  # a destination emits no frames: its host refuses them
 
-    def over(self, run: StreamRun, failure: PenstockError | None) -> None:
-        """It has ended; ``failure``: what kept it from telling how."""
+    def on_over(self, run: StreamRun, failure: PenstockError | None) -> None:
+        """The run's thread ends. ``failure``: what was raised in place of an ``Ended``."""
         if failure is not None and not run.broken:
             with suppress(Abandoned):
                 self.fail(run.stream.id, failure)
 
-    def _checkpoint(self, run: StreamRun, told: Checkpoint) -> None:
+    def _checkpoint(self, run: StreamRun, event: Checkpoint) -> None:
         stream, acks = run.stream, self._request.acks
         name, strict = table_name(stream.target), acks is Acks.strict
-        wrong = faults(told, "destination", name, str(stream.target), strict=strict)
-        for event in wrong:
-            self._tell(event)
-        if not wrong and acks is not Acks.at_end and not replaces(stream):
-            self._cover(stream.id, told.keys, run.base + told.frames)
+        problems = checkpoint_problems(
+            event, "destination", name, str(stream.target), strict=strict
+        )
+        for problem in problems:
+            self._tell(problem)
+        if not problems and acks is not Acks.at_end and not replaces(stream):
+            self._cover(stream.id, event.keys, run.base + event.frames)
 
-    def _put_aside(self, stream: StreamId, told: PutAside) -> None:
-        reject = rejected(told, stream)
+    def _put_aside(self, stream: StreamId, event: DeadLettered) -> None:
+        reject = reject_event(event, stream)
         if self._terms.settings.on_data_error == "skip":
-            self._tell(Counted(f"skipped:{told.letter.error_category}", stream=stream))
+            self._tell(Counted(f"skipped:{event.letter.error_category}", stream=stream))
         elif self._terms.settings.on_data_error == "fail":
-            self.fail(stream, put_aside(stream, reject.reason))
+            self.fail(stream, record_rejected(stream, reject.reason))
         else:
             self._tell(reject, len(reject.raw))
 
-    def _ended(self, run: StreamRun, told: Ended) -> None:
+    def _ended(self, run: StreamRun, ended: Ended) -> None:
         stream = run.stream.id
-        for event in measured(told, stream, self._terms.runtime.stats):
+        for event in metric_events(ended, stream, self._terms.runtime.stats):
             self._tell(event)
         if run.broken:
             return  # its feed had failed first
-        if told.error is not None:
+        if ended.error is not None:
             allowed = self._terms.settings.resources.max_retries
             attempt = self._request.attempt
-            self._fail(error_of(told, stream, "destination", attempt, allowed))
-        elif not run.ended or told.frames_in < run.given:
+            self._fail(error_of(ended, stream, "destination", attempt, allowed))
+        elif not run.ended or ended.frames_in < run.given:
             self.fail(stream, ended_early(stream))
         else:
-            self._cover(stream, told.keys, run.base + run.given)
+            self._cover(stream, ended.keys, run.base + run.given)
 
     def _cover(self, stream: StreamId, keys: int, frames: int) -> None:
-        """Its first ``frames`` frames are written for good."""
+        """Acks the states that are covered once the stream's first ``frames`` frames are written
+        for good."""
         if stream in self._failed:
             return
         if keys:
             self._keys[stream.key] = max(keys, self._keys.get(stream.key, 0))
-        self.acked(self.marks.covered(stream, frames))
+        self.ack(self.acks.covered(stream, frames))
 
     def _fail(self, error: Error) -> None:
         with self._lock:
@@ -147,6 +162,5 @@ class Hearing:
         self._tell(error)
 
     def _tell(self, answer: Answer, size: int = 0) -> None:
-        """Raises ``Abandoned``: nobody listens."""
-        patience = self._request.timeouts.heartbeat
-        self._answers.put(answer, size + _SMALL, patience)
+        """Queues an answer. Raises ``Abandoned`` where no answer is taken any more."""
+        self._answers.put(answer, size + _SMALL, self._request.timeouts.heartbeat)

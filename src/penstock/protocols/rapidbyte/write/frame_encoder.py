@@ -1,8 +1,8 @@
-"""The rows of parts as frames that any v4 destination can take.
+"""Encodes the rows of parts as frames that any v4 destination can take.
 
 Columns have the names that tables show. Their types are those that v4 can name: instants are UTC
 without a zone, lists and structs are JSON text by original names; decimals are Arrow's own, or text
-for a destination that refuses them. Nothing is rounded. Not here: what a value looks like in JSON
+for a destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
 (``codec.json_text``).
 """
 
@@ -19,17 +19,18 @@ from penstock.model.types import DataType, Kind, RowSchema
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 
-_LONGEST_TEXT = 64 << 20  # of columns made JSON in one go: their text is held twice
+_LONGEST_TEXT = 64 << 20  # bytes converted to JSON at once, since their text exists twice
 
 
-class Frames:
-    """Of one stream under one schema. ``limit``: bytes of a frame. ``narrow``: no decimals."""
+class FrameEncoder:
+    """Encodes one stream under one schema. ``limit``: bytes of a frame. ``narrow``: the destination
+    refuses decimals."""
 
     def __init__(self, schema: RowSchema, limit: int, *, narrow: bool) -> None:
         self._fields, self._limit, self._narrow = schema.fields, limit, narrow
 
     def of(self, batch: Any) -> Iterator[Bytes]:
-        """``batch``: a pyarrow.RecordBatch as it stands in a part. Frames that fit. Raises
+        """Encodes a ``pyarrow.RecordBatch`` of a part as frames of at most ``limit`` bytes. Raises
         ``Refusal`` (``RECORD_TOO_LARGE``)."""
         if batch.num_rows > 1 and batch.nbytes > _LONGEST_TEXT:
             middle = batch.num_rows // 2
@@ -40,36 +41,36 @@ class Frames:
         yield from split_frames([self._frame(columns)], self._limit)
 
     def empty(self) -> Bytes:
-        """A frame of no rows: it tells the columns of a stream that has none."""
+        """A frame without rows, which gives the destination the columns of an empty stream."""
         columns = [self._column(pa.nulls(0, arrow_type(f.type)), f.type) for f in self._fields]
         return self._frame(columns)
 
     def _frame(self, columns: list[Array]) -> Bytes:
-        """A column is non-null where its schema says so, in every frame; should a value have been
-        lost all the same, the frame does not deny it."""
+        """A column is non-null where its schema says so, in every frame; but a column that contains
+        a null all the same is declared nullable."""
         fields = [
             pa.field(f.name, c.type, nullable=f.nullable or c.null_count > 0)
             for f, c in zip(self._fields, columns, strict=True)
         ]
         return frame_of(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
 
-    def _column(self, column: Array, known: DataType) -> Array:
-        wanted = arrow_type(known)
-        if column.type != wanted:
-            column = pc.cast(column, wanted)
-        match known.kind:
+    def _column(self, column: Array, data_type: DataType) -> Array:
+        stored = arrow_type(data_type)
+        if column.type != stored:
+            column = pc.cast(column, stored)
+        match data_type.kind:
             case Kind.array | Kind.struct:
-                return _texts(column, known)
+                return _texts(column, data_type)
             case Kind.decimal if self._narrow:
-                return _texts(column, known)
-            case Kind.timestamp:  # stored as UTC: without the zone's name the instant stays
+                return _texts(column, data_type)
+            case Kind.timestamp:  # stored as UTC, so the instant stays without the zone
                 return column.cast(pa.timestamp("us"))
             case _:
                 return column
 
 
-def _texts(column: Array, known: DataType) -> Array:
-    texts = json_text.join_texts(json_text.pieces(column, known), len(column))
+def _texts(column: Array, data_type: DataType) -> Array:
+    texts = json_text.join_texts(json_text.pieces(column, data_type), len(column))
     if column.null_count == 0:
         return texts
     return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))

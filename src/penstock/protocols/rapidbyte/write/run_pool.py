@@ -1,7 +1,7 @@
-"""The runs of a destination that live at the same time: few, whatever the number of streams.
+"""Starts and ends the runs of a destination: few at a time, whatever the number of streams.
 
 Where there is no room the run that was fed least recently ends, which commits it. Every wait ends
-once the write is given up. Not here: what is given to a run (``writer``), what it tells
+once the write is stopped. Not here: which frames a run gets (``writer``), its events
 (``answers``).
 """
 
@@ -16,29 +16,29 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Told
+from penstock.protocols.rapidbyte.guest.events import Ended, StageEvent
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.protocols.rapidbyte.write.write_context import Terms, replaces
 
-IDLE_SECONDS = 60.0  # without rows: what a run has is committed
-RUN_SECONDS = 900.0  # the longest run of a stream that need not be one
-CLOSING_SECONDS = 30.0  # for all runs to roll back, where the write is given up
+IDLE_SECONDS = 60.0  # without rows, after which a run is ended and so committed
+RUN_SECONDS = 900.0  # the longest run of a stream that may be written in several runs
+CLOSING_SECONDS = 30.0  # for all runs to roll back, where the write is stopped
 _LOOK = 1.0
 
 
-class Stopped(Exception):
-    """The write is given up."""
+class WriteStopped(Exception):
+    """Raised in the thread that feeds where the write was stopped."""
 
 
 class StreamRun:
-    """One run: the frames of one stream, from its ``open`` to its ``close``, put into its guest's
-    inbox, and heard on a thread of its own. ``version``: of the schema of its frames. ``base``:
-    frames of the stream that were fed before its first. ``ended``: its input has ended, all
-    ``given`` frames were put; ``broken``: it was told that its feed failed, so that its end proves
-    nothing. ``fed_at``: when it was fed last."""
+    """One run of a destination component, for frames of one stream: they are put into the guest's
+    inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
+    ``base``: frames of the stream that were fed before its first. ``ended``: its input has ended,
+    all ``given`` frames were put; ``broken``: its feed failed, so that its end acknowledges
+    nothing; ``finished``: its thread has ended. ``fed_at``: when it was fed last."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
@@ -46,7 +46,7 @@ class StreamRun:
         self.stream, self.version, self.base = stream, version, base
         self.given = 0
         self.began = self.fed_at = now
-        self.ended = self.broken = self.over = False
+        self.ended = self.broken = self.finished = False
         self._inbox = inbox
         self._thread: threading.Thread | None = None
 
@@ -54,55 +54,56 @@ class StreamRun:
         self,
         stage: Stage,
         context: StreamContext,
-        hear: Callable[["StreamRun", Told], None],
-        over: Callable[["StreamRun", PenstockError | None], None],
+        on_event: Callable[["StreamRun", StageEvent], None],
+        on_over: Callable[["StreamRun", PenstockError | None], None],
     ) -> None:
-        """``stage``: with a port to its keys of its own, which is closed behind it. ``hear`` gets
-        all it tells, ``Ended`` among it; ``over`` comes last of all, with what kept it from telling
-        its end. Both are called from its thread."""
+        """Starts the thread. ``stage``: with its own port to keys, which is closed at the end.
+        ``on_event`` gets every event, ``Ended`` among them; ``on_over`` is called last, with the
+        error that was raised in place of an ``Ended``. Both are called from the thread."""
 
         def work() -> None:
             failure: PenstockError | None = None
             try:
-                told = cast(Any, stream_run.write(stage, context, self._inbox))
-                with closing(stage.keys), closing(told):
-                    for item in told:
-                        if isinstance(item, Ended):
+                events = cast(Any, stream_run.write(stage, context, self._inbox))
+                with closing(stage.keys), closing(events):
+                    for event in events:
+                        if isinstance(event, Ended):
                             self._inbox.pipe.abandon()
-                        hear(self, item)
+                        on_event(self, event)
             except Abandoned:
-                pass  # nobody listens any more
+                pass  # no answer is taken any more
             except PenstockError as e:
                 failure = e
             finally:
                 self._inbox.pipe.abandon()
-                over(self, failure)
+                on_over(self, failure)
 
         self._thread = threading.Thread(target=work, name="penstock-run", daemon=True)
         self._thread.start()
 
-    def put(self, frame: Bytes, patience: float) -> None:
-        """Raises ``Abandoned`` where it takes no more, ``TooLong``."""
-        self._inbox.put(frame, patience)
+    def put(self, frame: Bytes, timeout: float) -> None:
+        """Gives the guest a frame. Raises ``Abandoned`` where it takes no more, ``TooLong`` after
+        ``timeout`` seconds."""
+        self._inbox.put(frame, timeout)
 
     @property
     def put_waited(self) -> float:
         return self._inbox.pipe.put_waited
 
     def end(self) -> None:
-        """Nothing follows: it commits."""
+        """Ends the input, so that the guest commits."""
         self.ended = True
         self._inbox.pipe.end()
 
     def fail(self, cause: BaseException) -> None:
-        """Its next frame is an error, behind those that it was given: it rolls back. Not where its
-        input has ended already."""
+        """Puts an error behind the frames in the inbox, so that the guest rolls back. No effect
+        where the input has ended already."""
         if not self.ended:
             self.broken = True
             self._inbox.pipe.fail(cause)
 
     def give_up(self) -> None:
-        """The same at once."""
+        """Refuses the guest's next frame, so that it rolls back at once."""
         self.broken = True
         self._inbox.pipe.abandon()
 
@@ -112,17 +113,17 @@ class StreamRun:
 
 
 class LiveRuns:
-    """All but :meth:`stop` and :meth:`give_up` belongs to the thread that feeds. ``hear``,
-    ``over``: as in ``StreamRun.start``. ``waited``: seconds for runs to end, while others could
-    have been fed."""
+    """The live runs of a write. Every method but :meth:`stop` is called by the thread that feeds.
+    ``on_event``, ``on_over``: as in ``StreamRun.start``. ``waited``: seconds in which the feed
+    waited for runs to end."""
 
     def __init__(
         self,
         terms: Terms,
-        hear: Callable[[StreamRun, Told], None],
-        over: Callable[[StreamRun, PenstockError | None], None],
+        on_event: Callable[[StreamRun, StageEvent], None],
+        on_over: Callable[[StreamRun, PenstockError | None], None],
     ) -> None:
-        self._terms, self._hear, self._over = terms, hear, over
+        self._terms, self._on_event, self._on_over = terms, on_event, on_over
         self._runs: dict[StreamId, StreamRun] = {}  # the one fed last is the last
         self._changed = threading.Condition()
         self._stopped = False
@@ -135,8 +136,8 @@ class LiveRuns:
         return list(self._runs.values())
 
     def begin(self, stream: WriteStream, version: int, base: int) -> StreamRun:
-        """A run that replaces ends for another only where all do: the rows of a generation come in
-        one piece."""
+        """Starts a run, after ending another one where there is no room. A run that replaces rows
+        is ended only where all runs do, since a generation must be written in one run."""
         bound = self._terms.at_once
         while len(self._runs) >= bound:
             runs = self.all()
@@ -149,22 +150,22 @@ class LiveRuns:
         with self._changed:
             self._runs[stream.id] = run
         context = self._terms.context(stream, version)
-        run.start(self._terms.stage_of(stream), context, self._hear, self._ended)
+        run.start(self._terms.stage_of(stream), context, self._on_event, self._ended)
         return run
 
     def used(self, run: StreamRun) -> None:
-        """It is fed now."""
+        """Notes that the run is fed now."""
         run.fed_at = time.monotonic()
         with self._changed:
             if self._runs.pop(run.stream.id, None) is not None:
                 self._runs[run.stream.id] = run
 
     def await_end(self, run: StreamRun) -> None:
-        self._await(lambda: run.over)
+        self._await(lambda: run.finished)
 
     def end_stale(self, heartbeat: float) -> None:
-        """What waits for rows is committed, and no run is as long as a destination may be silent,
-        or nearly as long as it may work."""
+        """Ends the runs that get no rows, so that they commit, and those that near a bound: a run
+        must be shorter than the destination may be silent, and than its time limit."""
         now, quiet, work = time.monotonic(), heartbeat / 4, self._terms.stage.allowed
         idle = min(IDLE_SECONDS, quiet)
         longest = min(RUN_SECONDS, quiet, work.timeout_seconds / 2)
@@ -174,11 +175,12 @@ class LiveRuns:
                 run.end()
 
     def await_all(self) -> None:
-        """Each run is bounded by itself: its own time limit, or the destination's silence."""
+        """Waits for all runs to end. Each is bounded by its own time limit and by the timeout of a
+        silent destination."""
         self._wait(lambda: not self._runs)
 
     def fail_all(self, cause: BaseException) -> None:
-        """They roll back; what is left after a while is left behind."""
+        """Makes all runs roll back, and waits for them, at most ``CLOSING_SECONDS``."""
         for run in self.all():
             run.fail(cause)
         until = time.monotonic() + CLOSING_SECONDS
@@ -187,14 +189,14 @@ class LiveRuns:
                 self._changed.wait(min(left, _LOOK))
 
     def check(self) -> None:
-        """Raises :class:`Stopped`."""
+        """Raises :class:`WriteStopped` where the write was stopped."""
         if self._stopped:
-            raise Stopped
+            raise WriteStopped
 
-    # -- the thread that hears
+    # -- the thread that takes answers
 
     def stop(self) -> list[StreamRun]:
-        """Nobody listens any more: what lives rolls back. For :meth:`join`."""
+        """Stops the write: all runs roll back. Returns them, so that the caller can join them."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -206,12 +208,12 @@ class LiveRuns:
     # -- inside
 
     def _ended(self, run: StreamRun, failure: PenstockError | None) -> None:
-        """From the run's thread."""
+        """Removes a run; called from its thread."""
         try:
-            self._over(run, failure)
+            self._on_over(run, failure)
         finally:
             with self._changed:
-                run.over = True
+                run.finished = True
                 if self._runs.get(run.stream.id) is run:
                     del self._runs[run.stream.id]
                 self._changed.notify_all()

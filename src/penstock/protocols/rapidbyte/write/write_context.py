@@ -1,7 +1,7 @@
-"""What holds for every run of one write: the stage, its context, its frames, how many at once.
+"""Builds what the runs of one write need: the stage, the stream context, the frame encoder, and how
+many runs may live at once.
 
-Pure but for loading the component. Neighbours: ``rapidbyte.guest.component`` (what the pipeline
-says), ``writer``.
+Pure but for compiling the component. Neighbours: ``rapidbyte.guest.component`` (stage), ``writer``.
 """
 
 from dataclasses import dataclass, replace
@@ -13,58 +13,59 @@ from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteRequest, WriteStream
-from penstock.protocols.rapidbyte.declared.manifest import Manifest
-from penstock.protocols.rapidbyte.declared.settings import Settings
+from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
+from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.stream_context import WRITE_MODES
-from penstock.protocols.rapidbyte.guest.component import Opened
+from penstock.protocols.rapidbyte.guest.component import OpenedComponent
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import CursorInfo, StreamContext, WriteMode
-from penstock.protocols.rapidbyte.write.frame_encoder import Frames
+from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.runtimes.wasm.component import ComponentRuntime
 
-AT_ONCE = 8  # streams; each has an instance and two threads
-MEMORY = 2 << 30  # that all of them may use together, where each has a bound
-_WAITING = 64 << 20  # bytes of frames that wait for all of them
+AT_ONCE = 8  # runs; each has an instance and two threads
+MEMORY = 2 << 30  # bytes of all runs together, where each has a memory limit
+_WAITING = 64 << 20  # bytes of frames that wait for all runs
 _NARROW = "dest-postgres"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """``stage``: its inbox is a run's share of what may wait for all."""
+    """The terms of all runs of a write. ``stage``: its inbox has a run's share of the bytes that
+    may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses decimals."""
 
     stage: Stage
-    settings: Settings
+    settings: ComponentSettings
     runtime: ComponentRuntime
     at_once: int
     narrow: bool
 
     @staticmethod
-    def of(what: Opened, request: WriteRequest) -> "Terms":
-        """Raises ``ConfigError``, ``DestinationError``."""
-        stage = what.stage("destination", request.config, request.timeouts)
+    def of(component: OpenedComponent, request: WriteRequest) -> "Terms":
+        """Compiles the component. Raises ``ConfigError``, ``DestinationError``."""
+        stage = component.stage("destination", request.config, request.timeouts)
         memory = stage.allowed.max_memory
         at_once = AT_ONCE if memory is None else max(1, min(AT_ONCE, MEMORY // max(memory, 1)))
         share = min(_WAITING // at_once, stage.pressure.inbox_bytes)
         pressure = msgspec.structs.replace(stage.pressure, inbox_bytes=share)
         return Terms(
             stage=replace(stage, pressure=pressure),
-            settings=what.settings,
-            runtime=what.runtime,
+            settings=component.settings,
+            runtime=component.runtime,
             at_once=at_once,
-            narrow=is_narrow(what.found.manifest),
+            narrow=is_narrow(component.found.manifest),
         )
 
     def stage_of(self, stream: WriteStream) -> Stage:
-        """For one run of the stream: ports to a connector's keys are for one scope at a time."""
+        """The stage of one run, with its own port to keys: a port serves one scope at a time."""
         keys = self.runtime.keys()
         keys.begin(StateScope(StateType.stream, stream.id).key)
         return replace(self.stage, keys=keys, owner=stream.id.key)
 
-    def frames(self, schema: RowSchema) -> Frames:
-        return Frames(schema, self.settings.limits().max_batch_bytes, narrow=self.narrow)
+    def encoder(self, schema: RowSchema) -> FrameEncoder:
+        return FrameEncoder(schema, self.settings.limits().max_batch_bytes, narrow=self.narrow)
 
     def context(self, stream: WriteStream, version: int) -> StreamContext:
-        """As the source's (section 6), in the words of the destination's table."""
+        """The stream context of a run (section 6), with the names of the destination's table."""
         configured, schema = stream.configured, stream.schemas[version]
         names = {f.source: f.name for f in schema.fields}
         mode = write_mode(stream)
@@ -89,18 +90,20 @@ class Terms:
 
 
 def write_mode(stream: WriteStream) -> str:
+    """v4's name of the stream's destination sync mode: ``append``, ``replace`` or ``upsert``."""
     return WRITE_MODES[stream.configured.destination_sync_mode]
 
 
 def replaces(stream: WriteStream) -> bool:
+    """Whether a run replaces the rows of the stream's table."""
     return write_mode(stream) == "replace"
 
 
 def table_name(target: StreamId) -> str:
-    """v4 has no namespaces: they are the name's beginning."""
+    """The name of a stream's table, ``namespace.name``, since v4 has no namespaces."""
     return str(target)
 
 
-def is_narrow(manifest: Manifest | None) -> bool:
-    """v4's own destination refuses decimals (reference, rapidbyte §9)."""
+def is_narrow(manifest: ComponentManifest | None) -> bool:
+    """Whether the destination refuses decimals: v4's own does (reference, rapidbyte §9)."""
     return manifest is not None and manifest.id.endswith(_NARROW)

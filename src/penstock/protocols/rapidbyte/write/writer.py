@@ -1,11 +1,11 @@
-"""Many streams written at once by a destination that writes one stream a run.
+"""Writes many streams at once to a destination that writes one stream a run.
 
-One thread draws the feed and gives each stream's frames to its run. A run begins with the first
-rows of its stream and ends when the stream is complete, when rows have another schema, and as
-``run_pool`` says: its end is a commit, so that a stream of many runs loses nothing. A stream that
-replaces what is there is one run, begun anew only for its next generation. Not here: what a run
-tells (``answers``), what the engine asks of the role (``rapidbyte.destination``). Source: the
-protocol, sections 3.2, 6 and 7.
+Input: the engine's feed of rows and states. Output: answers. One thread draws the feed and gives
+each stream's frames to its run. A run begins with the first rows of its stream and ends when the
+stream is complete, when rows have another schema, and where ``run_pool`` ends it; its end commits,
+so a stream may be written in many runs. A stream that replaces rows is written in one run for each
+generation. Not here: the events of a run (``answers``), the role (``rapidbyte.destination``).
+Source: the protocol, sections 3.2, 6 and 7.
 """
 
 import threading
@@ -28,13 +28,13 @@ from penstock.protocols.contract import (
 from penstock.protocols.rapidbyte.guest import errors
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import Refusal
-from penstock.protocols.rapidbyte.write.answers import Hearing
-from penstock.protocols.rapidbyte.write.frame_encoder import Frames
+from penstock.protocols.rapidbyte.write.answers import Answers
+from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.protocols.rapidbyte.write.run_pool import (
     CLOSING_SECONDS,
     LiveRuns,
-    Stopped,
     StreamRun,
+    WriteStopped,
 )
 from penstock.protocols.rapidbyte.write.write_context import Terms, replaces
 
@@ -42,28 +42,29 @@ _LOOK = 1.0
 
 
 class Writer:
-    """One write. ``terms``: what holds for all of its runs."""
+    """One write, of all streams of a request."""
 
     def __init__(self, terms: Terms, request: WriteRequest) -> None:
         self._terms, self._request = terms, request
         self._streams = {s.id: s for s in request.streams}
-        self._hearing = Hearing(terms, request)
-        self._live = LiveRuns(terms, self._hearing.hear, self._hearing.over)
-        self._frames: dict[tuple[StreamId, int], Frames] = {}
+        self._answers = Answers(terms, request)
+        self._live = LiveRuns(terms, self._answers.on_event, self._answers.on_over)
+        self._encoders: dict[tuple[StreamId, int], FrameEncoder] = {}
         self._filled: set[StreamId] = set()  # has rows of a generation that is not done
         self._replaced: set[StreamId] = set()  # has a generation that is done
-        self._told_failed: dict[StreamId | None, bool] = {}  # may it be tried again?
+        self._retryable: dict[StreamId | None, bool] = {}  # of the streams that have failed
         self._failure: BaseException | None = None
         self._looked_at = time.monotonic()
 
     def answers(self, feed: Iterator[Feed]) -> Generator[Answer]:
-        """As ``DestinationConversation.write``."""
+        """Feeds the runs and yields their answers, as ``DestinationConversation.write``
+        requires."""
         began = ticked = time.monotonic()
         total, tick = self._request.timeouts.total, self._request.tick
         feeding = threading.Thread(target=self._draw, args=(feed,), name="feeder", daemon=True)
         feeding.start()
         try:
-            while (answer := self._hearing.next(tick)) is not None:
+            while (answer := self._answers.next(tick)) is not None:
                 yield answer
                 if self._may_begin_anew(answer):
                     yield Exited(1)
@@ -78,22 +79,22 @@ class Writer:
                     yield Tick()
             if self._failure is not None:
                 raise self._failure
-            yield Exited(1 if self._hearing.failed else 0)
+            yield Exited(1 if self._answers.failed else 0)
         finally:
             self._give_up(feeding)
 
     def _may_begin_anew(self, answer: Answer) -> bool:
-        """Every stream has failed, and each may be tried again: the end of the input, which may be
-        hours away, brings nothing."""
+        """Whether every stream has failed and may be retried, so that the write need not go on to
+        the end of its feed, which may be hours away."""
         if isinstance(answer, Error):
-            self._told_failed[answer.stream] = answer.retry is not None
-        failed = self._told_failed
+            self._retryable[answer.stream] = answer.retry is not None
+        failed = self._retryable
         return bool(failed) and all(failed.values()) and failed.keys() >= set(self._streams)
 
     def _give_up(self, feeding: threading.Thread) -> None:
-        """Nothing to do after a whole write."""
+        """Stops all threads, at most ``CLOSING_SECONDS``. After a complete write there are none."""
         runs = self._live.stop()
-        self._hearing.deafen()
+        self._answers.abandon()
         until = time.monotonic() + CLOSING_SECONDS
         feeding.join(max(0.0, until - time.monotonic()))
         for run in runs:
@@ -107,20 +108,20 @@ class Writer:
                 self._live.check()
                 self._take(item)
             self._end()
-        except (Stopped, Abandoned):
-            self._live.stop()  # nobody listens any more
-        except BaseException as e:  # whatever it is: the guests must not take it for the end
+        except (WriteStopped, Abandoned):
+            self._live.stop()  # no answer is taken any more
+        except BaseException as e:  # the guests must roll back, not take it for the end of input
             self._failure = e
             self._live.fail_all(e)
         finally:
-            self._hearing.close()
+            self._answers.close()
 
     def _take(self, item: Feed) -> None:
         match item:
             case Rows():
                 self._rows(item)
             case StateMark():
-                self._mark(item)
+                self._state(item)
             case StreamDone():
                 self._done(item.stream)
             case WriteStream():
@@ -135,46 +136,47 @@ class Writer:
     def _rows(self, rows: Rows) -> None:
         stream = self._streams.get(rows.stream)
         if stream is None:
-            raise errors.unknown(rows.stream)
+            raise errors.unannounced_stream(rows.stream)
         if not rows.batch.num_rows:
             return
         if not stream.schemas[rows.version].fields:
             self._fail(stream.id, errors.without_columns(stream.id))
         try:
             if not self._given(stream, rows):
-                self._hearing.marks.fed(stream.id)  # and never covered
+                self._answers.acks.fed(stream.id)  # dropped rows: fed, and never covered
         except Refusal as e:
-            self._hearing.marks.fed(stream.id)
-            self._fail(stream.id, errors.refused(stream.id, e))
+            self._answers.acks.fed(stream.id)
+            self._fail(stream.id, errors.rows_too_large(stream.id, e))
 
     def _given(self, stream: WriteStream, rows: Rows) -> bool:
-        """False: the stream has failed."""
+        """Gives rows to the run of their stream. False: the stream has failed."""
         run = self._run_of(stream, rows.version)
         if run is None:
             return False
-        frames = self._frames_of(stream, rows.version)
-        return all(self._give(run, frame) for frame in frames.of(rows.batch))
+        encoder = self._encoder_of(stream, rows.version)
+        return all(self._give(run, frame) for frame in encoder.of(rows.batch))
 
-    def _mark(self, mark: StateMark) -> None:
-        """A generation without rows is there once its stream is done, and not before."""
-        stream = mark.state.scope.stream
-        known = None if stream is None else self._streams.get(stream)
-        waits = known is not None and replaces(known)
-        ahead = waits and stream not in self._filled | self._replaced
-        self._hearing.acked(self._hearing.marks.add(mark.seq, stream, ahead=ahead))
+    def _state(self, mark: StateMark) -> None:
+        """Adds a state to the tracker. Where a stream that replaces has no rows yet, its state also
+        waits for the frame of the empty generation, which comes when the stream is done."""
+        scope = mark.state.scope.stream
+        stream = None if scope is None else self._streams.get(scope)
+        waits = stream is not None and replaces(stream)
+        ahead = waits and scope not in self._filled | self._replaced
+        self._answers.ack(self._answers.acks.add(mark.seq, scope, ahead=ahead))
 
-    def _done(self, stream: StreamId) -> None:
-        known = self._streams.get(stream)
-        if known is None or self._hearing.has_failed(stream):
+    def _done(self, done: StreamId) -> None:
+        stream = self._streams.get(done)
+        if stream is None or self._answers.has_failed(done):
             return
-        if replaces(known):
-            if stream not in self._filled:
-                run = self._run_of(known, known.latest)
+        if replaces(stream):
+            if done not in self._filled:
+                run = self._run_of(stream, stream.latest)
                 if run is not None:
-                    self._give(run, self._frames_of(known, known.latest).empty())
-            self._filled.discard(stream)
-            self._replaced.add(stream)
-        run = self._live.get(stream)
+                    self._give(run, self._encoder_of(stream, stream.latest).empty())
+            self._filled.discard(done)
+            self._replaced.add(done)
+        run = self._live.get(done)
         if run is not None:
             run.end()
 
@@ -188,21 +190,21 @@ class Writer:
         self._live.await_all()
 
     def _run_of(self, stream: WriteStream, version: int) -> StreamRun | None:
-        """The stream's run, begun if need be; None: the stream has failed."""
+        """The run of a stream, started if there is none; None: the stream has failed."""
         run, waited = self._live.get(stream.id), self._live.waited
         if run is not None and run.version != version and not replaces(stream):
             run.end()
         if run is not None and run.ended:
             self._live.await_end(run)
             run = None
-        if run is None and not self._hearing.has_failed(stream.id):
+        if run is None and not self._answers.has_failed(stream.id):
             if stream.id in self._filled:
                 self._fail(stream.id, errors.split(stream.id))
             else:
-                position = self._hearing.marks.position(stream.id)
+                position = self._answers.acks.position(stream.id)
                 run = self._live.begin(stream, version, position)
         self._terms.runtime.stats.write_seconds += self._live.waited - waited
-        if run is None or self._hearing.has_failed(stream.id):
+        if run is None or self._answers.has_failed(stream.id):
             return None
         self._live.used(run)
         if replaces(stream):
@@ -210,16 +212,16 @@ class Writer:
         return run
 
     def _give(self, run: StreamRun, frame: Bytes) -> bool:
-        """False: its stream has failed."""
+        """Puts a frame into a run. False: its stream has failed."""
         stats, heartbeat = self._terms.runtime.stats, self._request.timeouts.heartbeat
         waited = run.put_waited
         run.given += 1
-        self._hearing.marks.fed(run.stream.id)
+        self._answers.acks.fed(run.stream.id)
         try:
             run.put(frame, heartbeat)
         except Abandoned:
             self._live.check()
-            return False  # its own end says why
+            return False  # its Ended event has the error
         except TooLong:
             self._fail(run.stream.id, errors.stalled(run.stream.id, heartbeat))
             return False
@@ -228,14 +230,14 @@ class Writer:
         stats.written += len(frame)
         return True
 
-    def _frames_of(self, stream: WriteStream, version: int) -> Frames:
+    def _encoder_of(self, stream: WriteStream, version: int) -> FrameEncoder:
         key = (stream.id, version)
-        if key not in self._frames:
-            self._frames[key] = self._terms.frames(stream.schemas[version])
-        return self._frames[key]
+        if key not in self._encoders:
+            self._encoders[key] = self._terms.encoder(stream.schemas[version])
+        return self._encoders[key]
 
     def _fail(self, stream: StreamId, error: DestinationError) -> None:
-        self._hearing.fail(stream, error)
+        self._answers.fail(stream, error)
         run = self._live.get(stream)
         if run is not None:
             run.fail(error)
