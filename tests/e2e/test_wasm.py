@@ -355,7 +355,7 @@ def test_checkpoints_that_are_none_are_named_and_save_nothing(wasm: MakeWasm) ->
     ran.noted("malformed:checkpoint", "1")
     ran.noted("foreign:checkpoint", "2")
     said = [e["message"] for e in here.log_lines(ran.report.run)]
-    assert any("a checkpoint that is none" in text and "kind" in text for text in said), said
+    assert any("a malformed checkpoint" in text and "kind" in text for text in said), said
     assert any("'s9'" in text for text in said)
 
 

@@ -412,8 +412,8 @@ def test_a_feed_that_fails_is_rolled_back(server: Server, mode: str, method: str
     asked = context(name, mode=mode, keys=["id"] if mode == "upsert" else None)
     assert ended(write(server, asked, [table({"id": [-1]})], load_method=method)).error is None
     last = ended(write(server, asked, breaking(5), load_method=method))
-    assert last.error is not None and last.told is not None and last.fault is not None
-    assert last.told.code == last.fault.code == "UPSTREAM_FAILED"
+    assert last.error is not None and last.host_fault is not None and last.fault is not None
+    assert last.host_fault.code == last.fault.code == "UPSTREAM_FAILED"
     assert "the stage before it broke" in str(last.error)
     assert server.ask(f"SELECT array_agg(id) FROM landed.{name}") == ([-1],)
     staging = f"SELECT to_regclass('landed.{name}__rb_staging')"
@@ -442,7 +442,7 @@ def test_a_denied_host_is_what_is_shown(server: Server):
             else stream_run.write(narrowed, asked, [])
         )
         last = ended(list(run))
-        assert last.told is not None and last.told.code == "NETWORK_DENIED"
+        assert last.host_fault is not None and last.host_fault.code == "NETWORK_DENIED"
         assert last.fault is not None and last.fault.category == "permission"
         assert last.error is not None and "allowed_hosts" in (last.error.hint or "")
 

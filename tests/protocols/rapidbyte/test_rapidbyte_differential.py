@@ -25,7 +25,7 @@ def plainly(told: StageEvent) -> Any:
     if isinstance(told, DeadLettered):
         return ("letter", told.letter.record_json, told.letter.error_category)
     if isinstance(told, Ended):
-        return ("ended", told.summary, told.fault, told.told, told.frames_in, told.frames_out)
+        return ("ended", told.summary, told.fault, told.host_fault, told.frames_in, told.frames_out)
     return told
 
 

@@ -119,7 +119,7 @@ def test_a_frame_beyond_its_bound(stage: Stages, plain: bool):
 def test_all_frames_together_beyond_their_bound(stage: Stages):
     bounds = HostBounds(frames=FrameBounds(all_bytes=1000))
     ended = last(stage("source", {"mode": "hoard", "n": 2000}, bounds=bounds))
-    assert ended.told is not None and ended.told.code == "FRAME_WRITE_FAILED"
+    assert ended.host_fault is not None and ended.host_fault.code == "FRAME_WRITE_FAILED"
     assert ended.error is not None and "1000 bytes" in ended.error.message
 
 
@@ -155,10 +155,10 @@ def test_forged_handles_are_refused_one_by_one(stage: Stages):
 def test_a_denied_host_is_shown_whatever_the_guest_makes_of_it(stage: Stages):
     ended = last(stage("source", {"mode": "hide-error", "host": "db.example"}))
     assert ended.fault is not None and ended.fault.retryable  # the guest's story
-    assert ended.told is not None and ended.told.code == "NETWORK_DENIED"
+    assert ended.host_fault is not None and ended.host_fault.code == "NETWORK_DENIED"
     assert ended.error is not None
     assert "NETWORK_DENIED: Host 'db.example' is not allowed" in ended.error.message
-    assert not may_retry(ended.fault, ended.told)
+    assert not may_retry(ended.fault, ended.host_fault)
 
 
 def test_a_refusal_that_it_went_on_from_does_not_explain_its_end(stage: Stages, listener: int):
@@ -166,7 +166,7 @@ def test_a_refusal_that_it_went_on_from_does_not_explain_its_end(stage: Stages, 
     config = {"mode": "second-host", "denied": "db.example", "host": "127.0.0.1", "port": listener}
     ended = last(stage("source", config, allow={"hosts": ("127.0.0.1",)}))
     assert ended.fault is not None and ended.fault.code == "GONE"
-    assert ended.told is None and may_retry(ended.fault, ended.told)
+    assert ended.host_fault is None and may_retry(ended.fault, ended.host_fault)
     assert ended.error is not None and "db.example" not in ended.error.message
 
 

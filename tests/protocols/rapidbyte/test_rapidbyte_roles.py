@@ -278,8 +278,8 @@ def test_a_feed_that_fails_is_an_error_of_next_batch_never_an_end(stage: Stages)
         raise SourceError("the source broke", code="source.exited")
 
     last = ended(stream_run.write(stage("destination", {}), CONTEXT, feed()))
-    assert last.summary is None and last.fault is not None and last.told is not None
-    assert last.fault.code == last.told.code == "UPSTREAM_FAILED"
+    assert last.summary is None and last.fault is not None and last.host_fault is not None
+    assert last.fault.code == last.host_fault.code == "UPSTREAM_FAILED"
     assert isinstance(last.error, DestinationError) and "the source broke" in last.error.message
     assert last.frames_in == 1
 

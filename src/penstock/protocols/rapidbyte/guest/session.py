@@ -1,7 +1,7 @@
 """Loads a connector, and calls its exported functions in one instance: open, discover, validate,
 run, and always close.
 
-A connector is loaded once (wrapped and compiled) and open_component any number of times, each time
+A connector is loaded once (wrapped and compiled) and opened any number of times, each time
 in a fresh instance: a guest keeps the configuration of its first open for as long as it lives. Not
 here: threads (``probe``, ``guest_thread``), what an error means to a user (``errors``). Source: the
 protocol, section 3.
