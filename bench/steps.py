@@ -34,7 +34,7 @@ from penstock.model.events import Batch
 from penstock.model.names import clean_columns
 from penstock.protocols.airbyte.messages import PlainLine
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.airbyte.record_reader import Sorter, _one_a_line
+from penstock.protocols.airbyte.record_reader import AirbyteReader, _one_a_line
 
 DATA = Path(__file__).resolve().parent / "data"
 CHUNK, PART = 1 << 20, 16 << 20
@@ -73,7 +73,7 @@ def framing(table: Table, data: list[bytes], count: int) -> Packed:
     table.time("one message a line", lambda: [_one_a_line(c, 0) for c in data])
 
     def framed() -> list[Packed]:
-        sorter = Sorter([StreamId(None, STREAM)])
+        sorter = AirbyteReader([StreamId(None, STREAM)])
         given = [e for c in data for e in (*sorter.chunk(c), *sorter.flush())]
         return [e.bodies for e in given if isinstance(e, Batch)]
 

@@ -21,8 +21,8 @@ from penstock.model.segments import Segment
 from penstock.model.state import SavedState
 from penstock.protocols import load as load_protocol
 from penstock.protocols.airbyte import outgoing
-from penstock.protocols.airbyte.destination_output import Replies
-from penstock.protocols.airbyte.state_echoes import Marks
+from penstock.protocols.airbyte.destination_output import DestinationOutput
+from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.contract import Ack, WriteStream
 from penstock.tables.contract import SessionNeeds
 
@@ -109,8 +109,8 @@ class _Conversation:
     ) -> None:
         self._target, self._parts, self._source = target, parts, source
         self._told = dict(told)
-        self._marks = Marks({s.target: s.id for s in told.values()}, strict=False)
-        self._replies = Replies(self._marks)
+        self._marks = PendingStates({s.target: s.id for s in told.values()}, strict=False)
+        self._replies = DestinationOutput(self._marks)
         self._cover = Cover()
         self._orders: list[Order] = []
         self._acked: list[Acked] = []

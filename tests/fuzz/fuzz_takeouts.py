@@ -61,7 +61,7 @@ def _overwrite_with_increments(stack: ExitStack) -> None:
 
 def _newest_echo_is_no_ack(stack: ExitStack) -> None:
     """Only the oldest state that waits is acked, and one that is skipped is an error."""
-    matched = state_echoes.Marks._matched
+    matched = state_echoes.PendingStates._matched
 
     def strictly(self: Any, scope: Any, state: Mapping[str, Any], *, whole: bool) -> list[Any]:
         given, digest = state_echoes._id(state.get("id")), state_echoes._digest(state)
@@ -70,8 +70,10 @@ def _newest_echo_is_no_ack(stack: ExitStack) -> None:
             return self._unknown(state)
         return matched(self, scope, state, whole=whole)
 
-    stack.enter_context(mock.patch.object(state_echoes.Marks, "_matched", strictly))
-    stack.enter_context(mock.patch.object(state_echoes.Marks, "ended_well", lambda self: iter(())))
+    stack.enter_context(mock.patch.object(state_echoes.PendingStates, "_matched", strictly))
+    stack.enter_context(
+        mock.patch.object(state_echoes.PendingStates, "ended_well", lambda self: iter(()))
+    )
 
 
 def _known_number_is_done(stack: ExitStack) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Error
-from penstock.protocols.airbyte.destination_output import Replies
-from penstock.protocols.airbyte.state_echoes import Marks
+from penstock.protocols.airbyte.destination_output import DestinationOutput
+from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.contract import Ack
 
 A, B = StreamId(None, "a"), StreamId("ns", "b")
@@ -27,14 +27,16 @@ def state(of: StreamId, cursor: Any, number: int | None = None) -> dict[str, Any
     return made if number is None else {**made, "id": number}
 
 
-def sent(*cursors: tuple[StreamId, Any], strict: bool = False) -> tuple[Marks, Replies]:
-    marks = Marks(TARGETS, strict=strict)
+def sent(
+    *cursors: tuple[StreamId, Any], strict: bool = False
+) -> tuple[PendingStates, DestinationOutput]:
+    marks = PendingStates(TARGETS, strict=strict)
     for number, (of, cursor) in enumerate(cursors, 1):
         marks.sent(number, of.key, state(of, cursor, number))
-    return marks, Replies(marks)
+    return marks, DestinationOutput(marks)
 
 
-def hear(replies: Replies, *messages: Any, whole: bool = True) -> list[Any]:
+def hear(replies: DestinationOutput, *messages: Any, whole: bool = True) -> list[Any]:
     given = [{"type": "STATE", "state": m} if whole else m for m in messages]
     block = b"".join(json.dumps(m).encode() + b"\n" for m in given)
     return [*replies.take(block), *replies.finish()]
@@ -90,23 +92,23 @@ def test_l1_an_echo_that_comes_twice_is_not_taken_for_a_later_state_that_equals_
 
 
 def test_equal_states_with_no_rows_between_them_are_one() -> None:
-    marks = Marks(TARGETS, strict=False)
+    marks = PendingStates(TARGETS, strict=False)
     for number, rows in enumerate((4, 0, 0, 5), 1):
         message = {**state(A, 1, number), "sourceStats": {"recordCount": float(rows)}}
         marks.sent(number, A.key, message)
-    assert acks(hear(Replies(marks), {**state(A, 1), "sourceStats": None})) == [3]
+    assert acks(hear(DestinationOutput(marks), {**state(A, 1), "sourceStats": None})) == [3]
 
 
 def test_the_order_of_streams_and_empty_namespaces_do_not_matter_in_a_global_state() -> None:
     def entry(name: str, **more: Any) -> dict[str, Any]:
         return {"stream_descriptor": {"name": name, **more}, "stream_state": {"c": name}}
 
-    marks = Marks(TARGETS, strict=False)
+    marks = PendingStates(TARGETS, strict=False)
     for number in (1, 2):
         body = {"shared_state": {"n": number}, "stream_states": [entry("x"), entry("y")]}
         marks.sent(number, "*", {"type": "GLOBAL", "global": body, "id": number})
     back = {"shared_state": {"n": 2}, "stream_states": [entry("y", namespace=""), entry("x")]}
-    assert acks(hear(Replies(marks), {"type": "GLOBAL", "global": back})) == [2]
+    assert acks(hear(DestinationOutput(marks), {"type": "GLOBAL", "global": back})) == [2]
 
 
 def test_a_thousand_faults_are_one_error_and_counted() -> None:
@@ -125,11 +127,11 @@ def test_a_bare_state_without_a_type_is_taken() -> None:
 
 def test_a_bare_state_without_a_type_is_legacy_if_it_is_one_of_ours() -> None:
     """Reference, airbyte §0.1: a missing type means LEGACY."""
-    marks = Marks(TARGETS, strict=False)
+    marks = PendingStates(TARGETS, strict=False)
     for number in (1, 2):
         legacy = {"type": "LEGACY", "data": {"c": number}, "sourceStats": {}, "id": number}
         marks.sent(number, "*", legacy)
-    replies = Replies(marks)
+    replies = DestinationOutput(marks)
     ours: dict[str, Any] = {"data": {"c": 1}, "sourceStats": {"recordCount": 0.0}, "id": 1}
     assert acks(hear(replies, ours, whole=False)) == [1]
     assert acks(hear(replies, {"data": {"c": 2.0}}, whole=False)) == [2]
@@ -162,11 +164,11 @@ def test_no_odd_line_is_an_ack_or_a_crash(line: bytes) -> None:
 
 
 def test_global_with_another_name_and_nothing_else_told() -> None:
-    marks = Marks(TARGETS, strict=False)
+    marks = PendingStates(TARGETS, strict=False)
     body = {"shared_state": {"lsn": 5}, "stream_states": []}
     marks.sent(1, "*", {"type": "GLOBAL", "global": body, "id": 1})
     marks.sent(2, "*", {"type": "GLOBAL", "global": body, "id": 2})
-    replies = Replies(marks)
+    replies = DestinationOutput(marks)
     assert acks(hear(replies, {"global_": body}, whole=False)) == [1]
     assert acks(hear(replies, {"type": "GLOBAL", "global_": {"shared_state": 0}}, whole=False)) == [
         2

@@ -1,7 +1,9 @@
-"""The Airbyte protocol. ``spec.SPEC`` and ``package.PACKAGE`` are all that the layers above use.
+"""Implements the Airbyte protocol: sources and destinations. The layers above use ``spec.SPEC`` and
+``package.PACKAGE`` only.
 
-``messages`` and ``enums`` (the wire), ``source`` (conversation), ``state``, ``schema``; beside
-them what ``source`` is made of: ``probe``, ``record_reader``, ``side_messages``, ``catalog``,
-``stream_config``; and ``destination``: ``outgoing``, ``record_encoder``, ``destination_output``,
-``state_echoes``. ``serve``: what a host of ours hears. ``declarative_wrapper`` runs manifests.
+``messages`` and ``enums`` (the wire), ``source`` and ``destination`` (the roles), ``questions``
+(spec and check of both), ``state``, ``schema``, ``retry``. Used by ``source``: ``probe``,
+``record_reader``, ``side_messages``, ``catalog``, ``stream_config``. Used by ``destination``:
+``outgoing``, ``record_encoder``, ``destination_output``, ``state_echoes``. ``serve``: Penstock as a
+destination of an Airbyte host. ``declarative_wrapper`` runs declarative manifests.
 """

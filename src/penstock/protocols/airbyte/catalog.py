@@ -1,7 +1,8 @@
-"""Airbyte's catalogs to and from the model's. Pure.
+"""Converts Airbyte's catalogs to the engine's ``Catalog``, and builds the configured catalog of a
+read. Pure.
 
-A stream's own object travels through untouched (``Stream.raw``), so that fields nobody here knows
-reach the source again. Not here: which modes are chosen (``stream_config``).
+A stream's own object is kept unchanged (``Stream.raw``), so that unknown fields go back to the
+source. Not here: the choice of modes (``stream_config``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,9 @@ _MODES = {m.value: m for m in (SyncMode.full_refresh, SyncMode.incremental)}
 
 
 def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
-    """An AirbyteCatalog as decoded JSON -> the model's, and what was odd in it. A stream that
-    cannot be read or comes twice is left out. Raises ``SourceError`` where it is no catalog."""
+    """Converts an AirbyteCatalog of decoded JSON. Returns it with events about streams that are
+    left out: malformed ones, and the second of two with one name. Raises ``SourceError`` where it
+    is not a catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -85,8 +87,8 @@ def _configured(stream: ConfiguredStream) -> dict[str, Any]:
 
 
 def _pruned(stream: ConfiguredStream) -> dict[str, Any]:
-    """The source's own stream object; its schema without the properties not selected, but with
-    those that key and cursor begin with."""
+    """The source's own stream object; its schema has the selected properties only, and those that
+    key and cursor begin with."""
     raw = {"name": stream.id.name, "json_schema": stream.stream.json_schema, **stream.stream.raw}
     if stream.id.namespace is not None:
         raw.setdefault("namespace", stream.id.namespace)

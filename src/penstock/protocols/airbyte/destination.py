@@ -1,8 +1,9 @@
-"""An Airbyte destination's conversation: spec, check, write.
+"""Implements the destination role with an Airbyte destination: problems and notes of a plan, and
+the write.
 
-Not here: what is sent (``outgoing``, ``record_encoder``), what comes back (``destination_output``,
-``state_echoes``), threads and limits (``protocols.stdio.write``), ``spec`` and ``check``
-(``questions``). Source: specification, Destination; protocol, Destination;
+Not here: the messages that are sent (``outgoing``, ``record_encoder``), the destination's output
+(``destination_output``, ``state_echoes``), threads and timeouts (``protocols.stdio.write``),
+``spec`` and ``check`` (``questions``). Source: specification, Destination; protocol, Destination;
 reference, airbyte §2.
 """
 
@@ -22,12 +23,12 @@ from penstock.model.catalog import (
 from penstock.model.events import Log, Tick
 from penstock.model.types import DataType, Kind
 from penstock.protocols.airbyte import outgoing, questions
-from penstock.protocols.airbyte.destination_output import Replies
+from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.enums import WireStreamStatus
 from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.retry import with_write_retries
 from penstock.protocols.airbyte.source import DELETED_AT
-from penstock.protocols.airbyte.state_echoes import Marks
+from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.contract import (
     Acks,
     Answer,
@@ -49,7 +50,8 @@ _MODES = "supported_destination_sync_modes"
 
 
 class AirbyteDestination:
-    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
+    """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
+    ``protocols.contract``)."""
 
     told_once = True
 
@@ -101,13 +103,13 @@ class AirbyteDestination:
     def write(
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
-        """See ``DestinationConversation.write``. Limits come as an ``Error`` with its ``code``
-        (``destination.heartbeat``, ``destination.no_exit``, ``destination.timeout``,
-        ``destination.closed_input``, ``destination.ended_early``), states given back unasked as
-        ``destination.state_unknown``. Raises ``DestinationError`` (``destination.new_stream``) for
-        rows of a stream that the catalog lacks."""
+        """See ``DestinationConversation.write``. Exceeded timeouts and an early end come as an
+        ``Error`` with a ``code`` (``destination.heartbeat``, ``destination.no_exit``,
+        ``destination.timeout``, ``destination.closed_input``, ``destination.ended_early``), echoes
+        of states that were not sent as ``destination.state_unknown``. Raises ``DestinationError``
+        (``destination.new_stream``) for rows of a stream that the catalog lacks."""
         names = {s.target: s.id for s in request.streams}
-        marks = Marks(names, strict=request.acks is Acks.strict)
+        marks = PendingStates(names, strict=request.acks is Acks.strict)
         at_end = request.acks is Acks.at_end
         arguments: list[Argument] = [
             "write",
@@ -117,15 +119,15 @@ class AirbyteDestination:
             PrivateFile("catalog.json", msgspec.json.encode(outgoing.catalog(request.streams))),
         ]
         chunks = _Outgoing(request, marks).chunks(feed)
-        hearing = Replies(None if at_end else marks)
-        conversation = converse(runtime, arguments, request.timeouts, request.tick, chunks, hearing)
+        output = DestinationOutput(None if at_end else marks)
+        conversation = converse(runtime, arguments, request.timeouts, request.tick, chunks, output)
         yield from with_write_retries(conversation, request)
 
 
 class _Outgoing:
-    """The feed as bytes. Runs in the thread that feeds."""
+    """Encodes the feed as lines. Runs in the thread that feeds."""
 
-    def __init__(self, request: WriteRequest, marks: Marks) -> None:
+    def __init__(self, request: WriteRequest, marks: PendingStates) -> None:
         self._source, self._marks = request.source_protocol, marks
         self._streams = {s.id: s for s in request.streams}
         self._lines: dict[tuple[StreamId, int], RecordLines] = {}

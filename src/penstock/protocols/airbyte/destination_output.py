@@ -1,8 +1,8 @@
-"""What a destination prints while it is written to: states given back, and asides.
+"""Converts the stdout of a destination into answers: echoes of states into acks, and side messages.
 
-Not here: which state an echo acks (``state_echoes``), when a conversation ends
-(``protocols.stdio.write``). LOG, TRACE and CONTROL are treated as a source's (``side_messages``).
-Source: specification, Destination.
+LOG, TRACE and CONTROL are treated as a source's (``side_messages``). Not here: which states an echo
+acknowledges (``state_echoes``), the end of a write (``protocols.stdio.write``). Source:
+specification, Destination.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.model.events import Control, Counted, Error, Log
 from penstock.protocols.airbyte.enums import MessageType, WireStateType
 from penstock.protocols.airbyte.messages import LineOther
-from penstock.protocols.airbyte.side_messages import Asides
-from penstock.protocols.airbyte.state_echoes import Marks
+from penstock.protocols.airbyte.side_messages import SideMessages
+from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.contract import END, Ack, Answer
 
 _LINE_BYTES = 256 * 1024 * 1024
@@ -26,14 +26,14 @@ _BODIES = ("stream", "global", "global_", "data")
 _TYPES = frozenset(t.value for t in WireStateType)
 
 
-class Replies:
-    """``protocols.stdio.write.Hearing`` of an Airbyte destination. ``marks`` None: states that come
-    back are only counted, and a good end acks everything."""
+class DestinationOutput:
+    """Reads a destination's output (``OutputReader`` of ``protocols.stdio.write``). ``marks`` None:
+    echoes are only counted, and a successful end acknowledges everything."""
 
-    def __init__(self, marks: Marks | None) -> None:
+    def __init__(self, marks: PendingStates | None) -> None:
         self._marks = marks
         self._framer = LineFramer(_LINE_BYTES, role="destination")
-        self._asides = Asides()
+        self._side_messages = SideMessages()
         self.beats = 0
         self.failed = False
 
@@ -54,13 +54,13 @@ class Replies:
             yield from self._marks.ended_well()
 
     def _counted(self) -> Iterator[Answer]:
-        for event in self._asides.counted():
+        for event in self._side_messages.counted():
             if isinstance(event, Counted):
                 yield event
 
     def _item(self, item: Lines | Oversized) -> Iterator[Answer]:
         if isinstance(item, Oversized):
-            self._asides.count("oversized_line")
+            self._side_messages.count("oversized_line")
             return
         for line in bytes(item.data).split(b"\n"):
             if line.strip():
@@ -74,7 +74,7 @@ class Replies:
             if state is not None:
                 yield from self._state(state, whole=False)
             else:
-                yield from self._aside(self._asides.noise(_kind(raw), raw))
+                yield from self._aside(self._side_messages.report(_kind(raw), raw))
             return
         if line.type == MessageType.state:
             try:
@@ -84,23 +84,23 @@ class Replies:
             if isinstance(state, dict):
                 yield from self._state(cast(dict[str, Any], state), whole=True)
                 return
-            yield from self._aside(self._asides.noise("malformed:STATE", raw))
+            yield from self._aside(self._side_messages.report("malformed:STATE", raw))
         elif line.type in _TYPES and (state := _bare(raw)) is not None:
             yield from self._state(state, whole=False)
         else:
-            yield from self._aside(self._asides.other(line, raw))
+            yield from self._aside(self._side_messages.other(line, raw))
 
     def _state(self, state: dict[str, Any], *, whole: bool) -> Iterator[Answer]:
         if self._marks is None:
-            self._asides.count("state_given_back")
+            self._side_messages.count("state_given_back")
             return
         try:
-            # ``data`` alone may be any line of JSON.
-            said = [w for w in ("type", *_BODIES) if state.get(w) is not None]
-            sure = whole or said != ["data"]
+            # An object with ``data`` alone need not be a state.
+            present = [w for w in ("type", *_BODIES) if state.get(w) is not None]
+            sure = whole or present != ["data"]
             answers = list(self._marks.echoed(state, whole=whole, sure=sure))
-        except RecursionError:  # nested beyond what any state of a source was
-            self._asides.count("malformed:STATE")
+        except RecursionError:  # nested more deeply than any state that was sent
+            self._side_messages.count("malformed:STATE")
             return
         for answer in answers:
             if isinstance(answer, Ack):
@@ -116,26 +116,26 @@ class Replies:
             if isinstance(event, Log | Error | Control | Counted):
                 yield event
             else:
-                self._asides.count(f"unexpected:{type(event).__name__}")
+                self._side_messages.count(f"unexpected:{type(event).__name__}")
 
 
 def _bare(raw: bytes) -> dict[str, Any] | None:
-    """A state without its envelope: an object with a state's type, or with nothing but what a
-    state has (reference, airbyte §0.2). No type means LEGACY."""
+    """A state without its envelope: an object with a state's type, or with the fields of a state
+    only (reference, airbyte §0.2); None: it is something else. No type means LEGACY."""
     try:
         data = exact(raw)
     except _FAULTS:
         return None
     if not isinstance(data, dict):
         return None
-    found = cast(dict[str, Any], data)
-    bodies = [b for b in _BODIES if isinstance(found.get(b), dict)]
-    if found.get("type") in _TYPES and bodies:
-        return found
-    shaped = isinstance(found.get("stream"), dict) and "stream_descriptor" in found["stream"]
-    whole = any(isinstance(found.get(g), dict) for g in ("global", "global_"))
+    state = cast(dict[str, Any], data)
+    bodies = [b for b in _BODIES if isinstance(state.get(b), dict)]
+    if state.get("type") in _TYPES and bodies:
+        return state
+    of_stream = isinstance(state.get("stream"), dict) and "stream_descriptor" in state["stream"]
+    shared = any(isinstance(state.get(g), dict) for g in ("global", "global_"))
     legacy = bodies == ["data"]
-    return found if found.get("type") is None and (shaped or whole or legacy) else None
+    return state if state.get("type") is None and (of_stream or shared or legacy) else None
 
 
 def _kind(raw: bytes) -> str:

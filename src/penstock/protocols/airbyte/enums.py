@@ -1,6 +1,6 @@
-"""The words of Airbyte's enumerations, as known today (protocol 0.18).
+"""Declares the values of Airbyte's enumerations (protocol 0.18).
 
-Not here: which fields are strict about them (``messages``).
+Not here: which fields accept other values (``messages``).
 """
 
 from enum import StrEnum

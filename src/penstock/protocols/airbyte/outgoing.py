@@ -1,8 +1,9 @@
-"""What a destination is sent beside records: the configured catalog, states, statuses. Pure.
+"""Builds what a destination is sent beside records: the configured catalog, states, stream
+statuses. Pure.
 
-The catalog describes what really comes: its JSON schemas are made of the row schemas of the parts,
-in the protocol's own types (protocol, Data Types). Not here: records (``record_encoder``), the
-conversation (``destination``), matching what comes back (``state_echoes``).
+The catalog's JSON schemas are those of the rows that are sent: they are made of the row schemas of
+the parts, in the protocol's types (protocol, Data Types). Not here: records (``record_encoder``),
+the write (``destination``), matching echoes (``state_echoes``).
 """
 
 import time
@@ -51,8 +52,8 @@ _DEFINITIONS = ("definitions", "$defs")
 def catalog(streams: Sequence[WriteStream]) -> dict[str, Any]:
     """The ConfiguredAirbyteCatalog of ``write --catalog``, as JSON data.
 
-    ``overwrite`` stays so beside the generations: destinations that know generations replace where
-    the minimum equals the generation, the others know only this word."""
+    ``overwrite`` is kept beside the generations: destinations that know generations replace rows
+    where the minimum equals the generation, the others read only this mode."""
     return {"streams": [_configured(s) for s in streams]}
 
 
@@ -139,20 +140,20 @@ def _annotated(schema: Mapping[str, Any]) -> DataType | None:
     return DataType(Kind.string) if bare else found
 
 
-def _as_sent(fields: Sequence[Field], told: DataType | None) -> tuple[Field, ...]:
-    known = {} if told is None else {f.source: f.type for f in told.fields}
+def _as_sent(fields: Sequence[Field], declared: DataType | None) -> tuple[Field, ...]:
+    known = {} if declared is None else {f.source: f.type for f in declared.fields}
     return tuple(Field(f.name, f.source, _type_sent(f.type, known.get(f.source))) for f in fields)
 
 
-def _type_sent(given: DataType, told: DataType | None) -> DataType:
+def _type_sent(given: DataType, declared: DataType | None) -> DataType:
     match given.kind:
-        case Kind.time_tz if told != given:
+        case Kind.time_tz if declared != given:
             return DataType(Kind.string)
         case Kind.array if given.item is not None:
-            item = _type_sent(given.item, None if told is None else told.item)
+            item = _type_sent(given.item, None if declared is None else declared.item)
             return DataType(Kind.array, item=item)
         case Kind.struct:
-            return DataType(Kind.struct, fields=_as_sent(given.fields, told))
+            return DataType(Kind.struct, fields=_as_sent(given.fields, declared))
         case _:
             return given
 

@@ -1,4 +1,4 @@
-"""The protocol's roles, as the layers above ask for them."""
+"""Assembles the roles of the protocol into ``PACKAGE``, for the layers above."""
 
 from collections.abc import Callable
 

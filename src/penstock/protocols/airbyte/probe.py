@@ -1,7 +1,8 @@
-"""One question to an Airbyte connector that answers once: spec, check, discover.
+"""Runs a command of an Airbyte connector that answers once (spec, check, discover), and finds the
+answer in its output.
 
-Not here: limits and the exit (``protocols.stdio.probe``), what other lines mean
-(``side_messages``), which commands there are (``source``).
+Not here: timeouts and the exit (``protocols.stdio.probe``), other messages (``side_messages``), the
+commands (``questions``, ``source``).
 """
 
 import time
@@ -13,15 +14,15 @@ from penstock.codec.framing import LineFramer
 from penstock.errors import Role
 from penstock.model.events import Error, Event
 from penstock.protocols.airbyte.messages import ABSENT, LineOther
-from penstock.protocols.airbyte.side_messages import Asides
+from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.stdio import probe
 from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
 from penstock.runtimes.contract import Argument, Runtime, Timeouts
 
 
 class Answer(probe.Answer):
-    """What a command that answers once said. ``body``: the JSON of its answer, None: there was
-    none. ``error``: the last TRACE ERROR."""
+    """The answer of a command. ``body``: its JSON; None: there was none. ``error``: the last TRACE
+    ERROR."""
 
     body: bytes | None = None
     error: Error | None = None
@@ -44,10 +45,10 @@ def ask(
     log: Callable[[Event], None],
     role: Role,
 ) -> Answer:
-    """Run a command and take the first message of the type ``expected``; everything else it says
-    goes to ``log``. One that answered is given ``Timeouts.stop`` seconds to end."""
+    """Runs a command and takes its first message of the type ``expected``; its other messages go to
+    ``log``. After the answer the connector has ``Timeouts.stop`` seconds to end."""
     answer = Answer()
-    asides = Asides()
+    side_messages = SideMessages()
     framer = LineFramer(ANSWER_BYTES, role=role)
     with runtime.open(arguments, timeouts) as channel:
 
@@ -55,7 +56,7 @@ def ask(
             answered = float("inf")
             for items in blocks(channel, framer, watch, timeouts.stop):
                 for raw in raw_lines(items):
-                    for event in _heard(raw, expected, answer, asides):
+                    for event in _heard(raw, expected, answer, side_messages):
                         log(event)
                 if answer.body is not None:
                     answered = min(answered, time.monotonic())
@@ -64,26 +65,28 @@ def ask(
             return True
 
         probe.ask(channel, timeouts, listen, answer, role)
-    for event in asides.counted():
+    for event in side_messages.counted():
         log(event)
     return answer
 
 
-def _heard(raw: bytes, expected: str, answer: Answer, asides: Asides) -> Iterator[Event]:
-    """Take a line into ``answer``, or give the events it is."""
+def _heard(
+    raw: bytes, expected: str, answer: Answer, side_messages: SideMessages
+) -> Iterator[Event]:
+    """Takes a line into ``answer``, or yields the events of any other line."""
     if not raw.strip():
         return
     try:
         line = _ANSWER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        yield from asides.noise("text_line", raw)
+        yield from side_messages.report("text_line", raw)
         return
     if line.type.upper() == expected and answer.body is None:
         body = {"SPEC": line.spec, "CATALOG": line.catalog}.get(expected, line.connection_status)
         if body is not ABSENT:
             answer.body = bytes(body)
             return
-    for event in asides.other(line, raw):
+    for event in side_messages.other(line, raw):
         if isinstance(event, Error):
             answer.error = event
         yield event

@@ -1,7 +1,8 @@
-"""What an Airbyte connector is asked in either role: its spec, a check, and why it gave no answer.
+"""Implements ``spec`` and ``check``, which are the same for sources and destinations, and builds
+the error of a command without an answer.
 
-Not here: running a command for its answer (``probe``), what only one role does (``source``,
-``destination``). Source: specification; protocol, Common Interface.
+Not here: running a command (``probe``), what only one role does (``source``, ``destination``).
+Source: specification; protocol, Common Interface.
 """
 
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ _HINTS = {
 
 
 def spec(role: Role, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
-    """Raises the role's error."""
+    """Runs ``spec``. Raises the role's error."""
     answer = ask(runtime, ["spec"], timeouts, MessageType.spec, log, role)
     if answer.body is None:
         no_answer(role, "spec", MessageType.spec, answer)
@@ -58,8 +59,8 @@ def spec(role: Role, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> Co
 def check(
     role: Role, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
 ) -> CheckResult:
-    """A status counts whatever the exit code; FAILED with exit 0 is a failure. Raises the role's
-    error."""
+    """Runs ``check``. The status decides, whatever the exit code: FAILED with exit code 0 is a
+    failure. Raises the role's error where there is no status."""
     arguments = ["check", *config_file(config)]
     answer = ask(runtime, arguments, timeouts, MessageType.connection_status, log, role)
     if answer.body is None:
@@ -85,7 +86,8 @@ def _decoded(role: Role, kind: type[wire_struct.W], body: bytes, command: str) -
 
 
 def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoReturn:
-    """Raises the role's error, in the connector's words where it gave any."""
+    """Raises the role's error for a command without an answer, with the connector's own message
+    where it gave one."""
     if answer.error is not None:
         kind = answer.error.failure_type
         raise error_class(role)(

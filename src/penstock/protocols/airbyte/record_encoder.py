@@ -1,7 +1,7 @@
-"""RECORD messages out of the rows of a part.
+"""Encodes the rows of parts as RECORD messages.
 
-Apart from its neighbours because it needs PyArrow, which whoever only asks a destination (``spec``,
-``check``, ``plan``) does without. Not here: how values look (``codec.json_lines_encoder``).
+A module of its own because it needs PyArrow, which ``spec``, ``check`` and ``plan`` must not load.
+Not here: the JSON of values (``codec.json_lines_encoder``).
 """
 
 import json
@@ -18,7 +18,7 @@ from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason, MessageTy
 
 
 class RecordLines:
-    """RECORD lines of one stream under one schema."""
+    """Encodes the rows of one stream under one schema."""
 
     def __init__(self, target: StreamId, schema: RowSchema) -> None:
         named = {"stream": target.name}
@@ -37,7 +37,7 @@ class RecordLines:
         self._encoder = LineEncoder(schema, template)
 
     def encode(self, batch: Any) -> Any:
-        """``batch``: a pyarrow.RecordBatch as it stands in a part."""
+        """The lines of a ``pyarrow.RecordBatch`` of a part."""
         return self._encoder.encode(_in_known_words(batch))
 
 
@@ -46,8 +46,9 @@ _REASONS = [r.value for r in ChangeReason]
 
 
 def _in_known_words(batch: Any) -> Any:
-    """What this protocol has no word for says that a value did not fit its type: destinations of
-    the connector kit end at a change that they do not know, whoever made it."""
+    """Replaces changes and reasons that this protocol does not have by NULLED and
+    DESTINATION_TYPECAST_ERROR, since destinations of the connector kit fail at a change that they
+    do not know."""
     index = batch.schema.get_field_index(CHANGES)
     lists = batch.column(index)
     entries = lists.flatten()

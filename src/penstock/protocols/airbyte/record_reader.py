@@ -1,11 +1,11 @@
-"""The read path: chunks of whole lines from a source's stdout -> events, in the order they came.
+"""Converts chunks of whole lines of a source's stdout into events, in the order they were sent.
 
-A chunk of nothing but plain records costs no Python step per record; one whose every line is one
-good message is decoded in one call; any other chunk line by line. An ``emitted_at`` that says no
-time is the time of arrival.
-Records are grouped per stream until a state or status of their scope, or the end of a block.
-Not here: framing (``codec.framing``), typed columns (``codec.decode``), timeouts and the process
-(``protocols.stdio.read``), logs and noise (``side_messages``).
+A chunk of plain records only costs no Python step per record; one whose every line is one good
+message is decoded in one call; any other chunk line by line. An ``emitted_at`` that is not a time
+is replaced by the time of arrival. Records are grouped by stream until a state or status of their
+scope, or the end of a block. Not here: framing (``codec.framing``), typed columns
+(``codec.decode``), timeouts and the process (``protocols.stdio.read``), other messages and unparsed
+output (``side_messages``).
 """
 
 import re
@@ -44,8 +44,8 @@ from penstock.protocols.airbyte.messages import (
     PlainLine,
     PlainRecord,
 )
-from penstock.protocols.airbyte.side_messages import Asides
-from penstock.protocols.airbyte.state import records_told, scope_of
+from penstock.protocols.airbyte.side_messages import SideMessages
+from penstock.protocols.airbyte.state import record_count, scope_of
 from penstock.protocols.stdio.json_lines import (
     FAULTS,
     OPEN,
@@ -65,7 +65,7 @@ _CHANGES = msgspec.json.Decoder(list[LineChange])
 _STREAM_OF = attrgetter("stream", "namespace")
 _RECORD: str = MessageType.record.value
 
-# A line that holds either is never taken for text: it holds, or held, a record.
+# A line that matches is never taken for plain text: it is, or was meant as, a RECORD.
 _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
 
 
@@ -81,25 +81,26 @@ class _Group:
         self.changes: dict[int, bytes] = {}
 
 
-class Sorter:
-    """One read's lines -> events. ``beats`` grows whenever a RECORD or a STATE came."""
+class AirbyteReader:
+    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``beats`` grows with
+    every RECORD and STATE."""
 
     def __init__(self, configured: Iterable[StreamId]) -> None:
         self.beats = 0
         self._configured = frozenset(configured)
-        self._asides = Asides()
-        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet given
+        self._side_messages = SideMessages()
+        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
         # good chunks since the last flush
         self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
         self._half = False
-        self._came: dict[StreamId, int] = {}  # records since the last state that covers them
+        self._received: dict[StreamId, int] = {}  # records since the last state that covers them
         self._state_type: StateType | None = None
         self._mixed = False
-        self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it told?
+        self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it reported?
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
-        """Whole lines, each with its newline; ``terminated`` False: the output ended inside the
-        last one. Records may be held back until :meth:`flush`."""
+        """Converts complete lines, each with its newline; ``terminated`` False: the output ended
+        inside the last one. Records may be buffered until :meth:`flush`."""
         if self._plain(data):
             return
         try:
@@ -118,27 +119,28 @@ class Sorter:
             yield from self._line(whole[-1])
 
     def flush(self) -> Iterator[Event]:
-        """Everything held back: the records of every stream, then what was counted."""
+        """Yields everything that is buffered: the records of every stream, then the counts."""
         yield from self._flush_all()
         self._seen.clear()
-        yield from self._asides.counted()
+        yield from self._side_messages.counted()
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
-        """A line that was too long to be framed: ``head`` is its beginning, ``file`` all of it."""
+        """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
+        all of it."""
         if _RECORD_MARK.search(head):
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
-            refused = self._refused(self._told(head), reason, head)
+            refused = self._refused(self._stream_named(head), reason, head)
             yield refused if file is None else replace(refused, spool=str(file), size=size)
         else:
             if file is not None:
                 file.unlink(missing_ok=True)
-            yield from self._asides.noise("oversized_line", head)
+            yield from self._side_messages.report("oversized_line", head)
 
     # -- good lines
 
     def _plain(self, data: bytes) -> bool:
-        """Take a chunk of plain records whole; False: it has something else, nothing was taken."""
+        """Takes a chunk of plain records; False: it has other lines, and nothing was taken."""
         try:
             lines = _PLAIN.decode_lines(data)
         except FAULTS:
@@ -158,7 +160,7 @@ class Sorter:
         return True
 
     def _gather(self, records: list[PlainRecord]) -> None:
-        """Records of one stream."""
+        """Adds records of one stream to its group."""
         group = self._group(records[0].stream, records[0].namespace)
         group.bodies += [r.data for r in records]
         group.times += [r.emitted_at for r in records]
@@ -170,7 +172,7 @@ class Sorter:
         for line in lines:
             record = line.record
             if record is None or line.type != _RECORD:
-                name = None  # its group may be given away
+                name = None  # its group may be yielded by then
                 if line.type == _RECORD:
                     raw = self._origin(lambda one, wanted=line: one is wanted)
                     yield from self._reject(raw, "record is missing", None)
@@ -188,16 +190,18 @@ class Sorter:
                 at = self._emitted(at)
             group.times.append(at)
 
-    def _emitted(self, told: object) -> int:
-        """Epoch milliseconds of an ``emitted_at`` that is no whole number of them: a float or a
-        text of digits as such a number, else the time of arrival, counted."""
+    def _emitted(self, value: object) -> int:
+        """The epoch milliseconds of an ``emitted_at`` that is not an integer in range: of a float
+        or a text of digits its number, else the time of arrival, which is counted."""
         try:
-            at = int(float(told)) if isinstance(told, float | str) else LAST_MILLIS + 1
+            at = int(float(value)) if isinstance(value, float | str) else LAST_MILLIS + 1
         except (ValueError, OverflowError):
             at = LAST_MILLIS + 1
         if FIRST_MILLIS <= at <= LAST_MILLIS:
             return at
-        self._asides.count("emitted_at_missing" if told is None else "emitted_at_unreadable")
+        self._side_messages.count(
+            "emitted_at_missing" if value is None else "emitted_at_unreadable"
+        )
         return time.time_ns() // 1_000_000
 
     def _group(self, name: str, namespace: str | None) -> _Group:
@@ -217,7 +221,7 @@ class Sorter:
             if text not in (b"null", b"[]") and _CHANGES.decode(text):
                 group.changes[len(group.bodies)] = text
         except FAULTS:
-            self._asides.count("malformed:meta")
+            self._side_messages.count("malformed:meta")
 
     def _flush_all(self) -> Iterator[Event]:
         groups, self._open = self._open, {}
@@ -235,7 +239,7 @@ class Sorter:
             return
         if not group.bodies:
             return
-        self._came[group.stream] = self._came.get(group.stream, 0) + len(group.bodies)
+        self._received[group.stream] = self._received.get(group.stream, 0) + len(group.bodies)
         packed = Packed.of(group.bodies)
         if packed.first_bytes() != {OPEN}:
             yield from self._reject_non_objects(group)
@@ -245,13 +249,13 @@ class Sorter:
         yield Batch(group.stream, packed, group.times, group.changes, packed.size)
 
     def _pass_over(self, stream: StreamId, count: int) -> None:
-        self._asides.count(f"stream_not_configured:{stream}", count)
+        self._side_messages.count(f"stream_not_configured:{stream}", count)
         self._passed.setdefault(stream, False)
 
     def _passed_over(self) -> Iterator[Event]:
-        """Before a state that speaks for all streams, and so for these; one of a stream that is
-        not configured is not saved."""
-        for stream in [s for s, told in self._passed.items() if not told]:
+        """Reports streams that are not configured and had records, before a state that covers all
+        streams. (The state of a single stream that is not configured is not saved.)"""
+        for stream in [s for s, reported in self._passed.items() if not reported]:
             self._passed[stream] = True
             yield Passed(stream)
 
@@ -263,13 +267,13 @@ class Sorter:
                 reason = "record of the wrong shape: data is not an object"
                 raw = self._origin(lambda one, wanted=body: _body(one) is wanted)
                 yield Reject(group.stream, reason, raw or bytes(body))
-        place = {old: new for new, old in enumerate(keep)}
+        index = {old: new for new, old in enumerate(keep)}
         group.bodies = [group.bodies[i] for i in keep]
         group.times = [group.times[i] for i in keep]
-        group.changes = {place[i]: c for i, c in group.changes.items() if i in place}
+        group.changes = {index[i]: c for i, c in group.changes.items() if i in index}
 
     def _origin(self, wanted: Callable[[Line | PlainLine], bool]) -> bytes:
-        """The bytes of a line of a good chunk, which has one message a line."""
+        """The bytes of a line of a chunk that was decoded in one call."""
         for lines, data in self._seen:
             for index, line in enumerate(lines):
                 if wanted(line):
@@ -283,10 +287,10 @@ class Sorter:
             self.beats += 1
             yield from self._state(line.state)
             return
-        for event in self._asides.other(line, raw):
+        for event in self._side_messages.other(line, raw):
             if isinstance(event, StreamStatus):
                 if event.stream not in self._configured:
-                    self._asides.count(f"status_not_configured:{event.stream}")
+                    self._side_messages.count(f"status_not_configured:{event.stream}")
                     continue
                 yield from self._flush(event.stream)
             elif not isinstance(event, Log):
@@ -298,11 +302,11 @@ class Sorter:
             text = bytes(raw).decode()
             scope = scope_of(text)
         except (ValueError, RecursionError) as e:
-            self._asides.count("malformed:STATE")
+            self._side_messages.count("malformed:STATE")
             yield Log("ERROR", f"a STATE message that cannot be read is not saved: {e}")
             return
         if scope.stream is not None and scope.stream not in self._configured:
-            self._asides.count(f"state_not_configured:{scope.stream}")
+            self._side_messages.count(f"state_not_configured:{scope.stream}")
             return
         before = self._state_type
         if before not in (None, StateType.legacy, scope.type):
@@ -318,19 +322,21 @@ class Sorter:
         yield State(scope, text)
 
     def _miscounted(self, stream: StreamId | None, text: str) -> Iterator[Event]:
-        """Protocol 0.18, AirbyteStateStats: did all come that the source counts?"""
-        came = sum(self._came.values()) if stream is None else self._came.get(stream, 0)
+        """Compares the records since the last state with the number that the source gives (protocol
+        0.18, AirbyteStateStats)."""
+        received = sum(self._received.values()) if stream is None else self._received.get(stream, 0)
         if stream is None:
-            self._came.clear()
+            self._received.clear()
         else:
-            self._came[stream] = 0
-        told = records_told(text)
-        if told is not None and told != came:
-            yield Miscounted(stream, told, came)
+            self._received[stream] = 0
+        sent = record_count(text)
+        if sent is not None and sent != received:
+            yield Miscounted(stream, sent, received)
 
     def _mixed_types(self, before: StateType | None, scope: StateScope) -> Iterator[Event]:
-        """The first one is an error; the others are counted. None of them is a State."""
-        self._asides.count(f"mixed_state:{scope.type.value}")
+        """Reports a state of a second type: the first one as an error, the others as counts. None
+        of them is saved."""
+        self._side_messages.count(f"mixed_state:{scope.type.value}")
         if not self._mixed:
             self._mixed = True
             yield from self._flush_all()
@@ -358,10 +364,10 @@ class Sorter:
             yield from self._take((line,))
 
     def _odd(self, raw: bytes, fault: str) -> Iterator[Event]:
-        """A line that is no good message: noise, another message with a stray ``record``, a record
-        with NaN, or a reject."""
+        """Converts a line that cannot be decoded: unparsed output, another message with a stray
+        ``record``, a RECORD with NaN, or a reject."""
         if not raw.strip():
-            self._asides.count("blank_line")
+            self._side_messages.count("blank_line")
             return
         try:
             other = _OTHER.decode(raw)
@@ -376,7 +382,7 @@ class Sorter:
     def _no_message(self, raw: bytes, fault: str) -> Iterator[Event]:
         if not _RECORD_MARK.search(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
-            yield from self._asides.noise(kind, raw)
+            yield from self._side_messages.report(kind, raw)
             return
         record = _with_python_values(raw)
         if record is not None and record.record is not None:
@@ -385,30 +391,30 @@ class Sorter:
         self.beats += 1
         cut = "the output ended inside it: " if self._half else ""
         reason = f"a line that holds a RECORD and is not exactly one message: {cut}{fault}"
-        yield self._refused(self._told(raw), reason, raw)
+        yield self._refused(self._stream_named(raw), reason, raw)
 
     def _reject(self, raw: bytes, fault: str, stream: StreamId | None) -> Iterator[Event]:
         self.beats += 1
-        stream = stream or self._told(raw)
+        stream = stream or self._stream_named(raw)
         if stream is not None and stream not in self._configured:
             self._pass_over(stream, 1)
         else:
             yield self._refused(stream, f"record of the wrong shape: {fault}", raw)
 
     def _refused(self, stream: StreamId | None, reason: str, raw: bytes) -> Reject:
-        """A line that is, or was, one record."""
+        """The reject of a line that is, or was meant as, one record; it counts as received."""
         if stream is not None:
-            self._came[stream] = self._came.get(stream, 0) + 1
+            self._received[stream] = self._received.get(stream, 0) + 1
         return Reject(stream, reason, raw)
 
-    def _told(self, raw: bytes) -> StreamId | None:
-        """The stream of a broken record, where only one configured stream can be meant."""
+    def _stream_named(self, raw: bytes) -> StreamId | None:
+        """The configured stream of a broken record; None where it is not the only candidate."""
         return the_one(streams_named(raw), self._configured)
 
 
 def _one_a_line(data: bytes, messages: int) -> bool:
-    """Is every line exactly one of ``messages`` objects (as
-    ``protocols.stdio.json_lines.one_a_line``)? Without a copy of each line."""
+    """Whether each line is exactly one object, as ``protocols.stdio.json_lines.one_a_line``,
+    without a copy of each line."""
     begins, find, at = [0], data.find, 0
     while at := find(b"\n", at) + 1:
         begins.append(at)
@@ -422,8 +428,8 @@ def _body(line: Line | PlainLine) -> msgspec.Raw | None:
 
 
 def _with_python_values(raw: bytes) -> Line | None:
-    """A RECORD whose data holds what only Python calls JSON: decoded around it, its body as it
-    came. None where that is not all that is wrong with the line."""
+    """Decodes a RECORD with values that only Python's ``json`` reads (NaN): its body stays as it
+    was sent. None where the line has any other defect."""
     cover = masked(raw)
     if cover is None:
         return None

@@ -1,12 +1,11 @@
-"""Which failures of a connector may pass, and after how long it may be tried again.
+"""Decides which failures of a connector are retried, and after what delay.
 
-``transient_error`` may (protocol 0.18, AirbyteErrorTraceMessage). ``config_error`` does not pass by
-itself. Nor is ``system_error``, which is also what an error without a type is, tried again in the
-same run: it is what a connector says of a fault of its own, where it does not know that the fault
-may pass. Waits grow as the platform's do (reference, airbyte §2: 10 s, 30 s, 90 s); a source that
-told when its quota is reset is left alone until then. A destination that is begun again is sent
-what it did not ack. Neighbours: ``engine.worker.lane_failures``,
-``engine.deliver.connector_delivery``.
+Only ``transient_error`` is retried (protocol 0.18, AirbyteErrorTraceMessage). Not ``config_error``,
+which does not pass by itself; nor ``system_error``, which is also the type of an error without one:
+the connector does not know that the fault may pass. Delays grow as the platform's do (reference,
+airbyte §2: 10 s, 30 s, 90 s); a source that reported when its quota is reset is not retried before.
+A destination that is started again is sent what it did not ack. Not here: starting again
+(``engine.worker.lane_failures``, ``engine.deliver.connector_delivery``).
 """
 
 import random
@@ -21,11 +20,11 @@ from penstock.protocols.contract import Answer, ReadRequest, WriteRequest
 _FACTOR = 3
 _LONGEST = 270.0
 _LONGEST_QUOTA = 3600.0
-"""However late a quota is reset: every wait has a bound."""
+"""Bounds the wait for a quota's reset: every wait has a bound (L11)."""
 
 
 def with_retries(events: Iterator[Event], request: ReadRequest) -> Iterator[Event]:
-    """The same events; failures that may pass have their ``retry``."""
+    """Yields the events of a source; sets ``retry`` of errors that are retried."""
     resets: dict[StreamId, float] = {}
     for event in events:
         if isinstance(event, StreamStatus) and event.limited is not None:
@@ -42,8 +41,8 @@ def with_retries(events: Iterator[Event], request: ReadRequest) -> Iterator[Even
 
 
 def with_write_retries(answers: Iterator[Answer], request: WriteRequest) -> Iterator[Answer]:
-    """The same answers of a destination; failures that may pass have their ``retry``. That it
-    ended in the middle of its input, after such a failure, is no other failure."""
+    """Yields the answers of a destination; sets ``retry`` of errors that are retried. An early end
+    after such an error is retried too."""
     wait: float | None = None
     for answer in answers:
         if isinstance(answer, Error) and request.attempt < request.attempts:
@@ -56,13 +55,13 @@ def with_write_retries(answers: Iterator[Answer], request: WriteRequest) -> Iter
 
 
 def delay(backoff: float, tried: int, spread: float) -> float:
-    """Seconds after the ``tried``-th attempt (from 1), with up to a quarter more. ``spread``: a
-    number from 0 to 1 that the caller draws."""
+    """Seconds to wait after the ``tried``-th attempt (from 1), with up to a quarter more.
+    ``spread``: a random number from 0 to 1."""
     return min(backoff * _FACTOR ** min(tried - 1, 16), max(backoff, _LONGEST)) * (1 + spread / 4)
 
 
 def _tried(request: ReadRequest, stream: StreamId | None) -> int:
-    """How often, this attempt included."""
-    known = request.tries
-    most = max(known.values(), default=0) if stream is None else known.get(stream, 0)
-    return most + 1
+    """The number of attempts, this one included."""
+    tries = request.tries
+    before = max(tries.values(), default=0) if stream is None else tries.get(stream, 0)
+    return before + 1

@@ -1,6 +1,6 @@
-"""Airbyte's dialect of JSON Schema: what ``airbyte_type`` adds to the generic reader.
+"""Reads the types of Airbyte's dialect of JSON Schema: the annotation ``airbyte_type``.
 
-Not here: everything that plain JSON Schema says (``codec.json_schema``). Source: protocol, Data
+Not here: plain JSON Schema (``codec.json_schema``). Source: protocol, Data
 Types (the supported-data-types table). A date-time without annotation is with time zone.
 """
 
@@ -13,8 +13,8 @@ from penstock.model.types import DataType, Kind
 _TEXT = frozenset({"string"})
 _NUMERIC = frozenset({"string", "number", "integer"})
 
-# airbyte_type -> the JSON types it may stand on, and what it makes of them. Big numbers came as
-# strings in older connectors; nine digits after the point, for want of any bound in the schema.
+# airbyte_type -> the JSON types that it may annotate, and the column type. Older connectors send
+# big numbers as strings. The scale of big numbers is 9, since the schema gives none.
 _TYPES: dict[str, tuple[frozenset[str], DataType]] = {
     "timestamp_with_timezone": (_TEXT, DataType(Kind.timestamp)),
     "timestamp_without_timezone": (_TEXT, DataType(Kind.timestamp_ntz)),
@@ -27,8 +27,8 @@ _TYPES: dict[str, tuple[frozenset[str], DataType]] = {
 
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
-    """The hook for ``codec.json_schema``: the type where ``airbyte_type`` decides it. An annotation
-    on another JSON type than its own, or on a union, decides nothing."""
+    """The column type of an annotated schema; None: the annotation is missing, or on a JSON type or
+    a union that it does not fit. The hook of ``codec.json_schema``."""
     word = schema.get("airbyte_type")
     rule = _TYPES.get(word) if isinstance(word, str) else None
     if rule is None:
@@ -39,7 +39,7 @@ def annotated(schema: Mapping[str, Any]) -> DataType | None:
 
 
 class AirbyteSchema:
-    """``SchemaRole`` of ``protocols.contract``."""
+    """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
     def data_type(self, schema: Any) -> DataType:
         return json_schema.data_type(schema, annotated)

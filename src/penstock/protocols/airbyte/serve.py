@@ -1,6 +1,7 @@
-"""What an Airbyte host hears where Penstock is its destination, and the catalog that it gives.
+"""Builds the messages of Penstock where it is the destination of an Airbyte host, and decodes the
+configured catalog that the host gives.
 
-Neighbours: ``cli.serve`` prints these lines; records and states are read as a source's are
+Not here: printing (``cli.serve``); reading records and states, as those of a source
 (``record_reader``). Source: protocol, Destination; specification, Destination.
 """
 
@@ -23,7 +24,7 @@ from penstock.protocols.airbyte.catalog import catalog_of
 from penstock.protocols.airbyte.enums import FailureType
 
 STATE = '{"type":"STATE","state":{}}'
-"""A line of stdout, with ``{}`` where the state goes."""
+"""The template of a state's line on stdout; ``{}`` is replaced by the state."""
 
 _PASSES = (
     "destination.conflict",
@@ -48,21 +49,21 @@ def spec(config_schema: dict[str, Any]) -> str:
 
 
 def status(fault: str | None) -> str:
-    """``fault``: why it would not work, or None."""
-    told = {"status": "SUCCEEDED"} if fault is None else {"status": "FAILED", "message": fault}
-    return _line("CONNECTION_STATUS", "connectionStatus", told)
+    """The CONNECTION_STATUS message. ``fault``: why a write would fail; None: it would succeed."""
+    body = {"status": "SUCCEEDED"} if fault is None else {"status": "FAILED", "message": fault}
+    return _line("CONNECTION_STATUS", "connectionStatus", body)
 
 
 def failed(message: str, hint: str | None, code: str, exit_code: int) -> str:
-    """A write that failed; ``code``, ``exit_code``: of the fault."""
+    """The TRACE ERROR message of a failed write. ``code``, ``exit_code``: of the error."""
     kind = failure_type(code, exit_code)
-    told = {"message": f"{message}; {hint}" if hint else message, "failure_type": kind.value}
+    error = {"message": f"{message}; {hint}" if hint else message, "failure_type": kind.value}
     now = time.time() * 1000
-    return _line("TRACE", "trace", {"type": "ERROR", "emitted_at": now, "error": told})
+    return _line("TRACE", "trace", {"type": "ERROR", "emitted_at": now, "error": error})
 
 
 def failure_type(code: str, exit_code: int) -> FailureType:
-    """Whom a host should blame for a fault of ours: who configured us, nobody, or us."""
+    """The failure type of an error of Penstock: transient, of its configuration, or its own."""
     if code in _PASSES or exit_code == Cancelled.exit_code:
         return FailureType.transient_error
     if code in _CONFIGURED or exit_code in (ConfigError.exit_code, SchemaError.exit_code):
@@ -89,8 +90,8 @@ class _Configured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
-    """A ConfiguredAirbyteCatalog; see :func:`refreshes` for its generations. Its streams are
-    what their source was asked for, no matter what the source offers. Raises ``ConfigError``."""
+    """Decodes a ConfiguredAirbyteCatalog; see :func:`refreshes` for its generations. Its modes are
+    taken as they are, whatever the streams in it offer. Raises ``ConfigError``."""
     try:
         entries = msgspec.json.decode(raw, type=_Configured).streams
         streams = tuple(_configured(entry) for entry in entries)
@@ -129,8 +130,8 @@ def _configured(entry: _Entry) -> ConfiguredStream:
 
 
 def refreshes(streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
-    """The generation of each stream whose older rows go: one that truncates has a
-    ``minimum_generation_id`` that equals its ``generation_id``, whatever its mode says."""
+    """The generation of each stream whose older rows are replaced: ``minimum_generation_id`` equals
+    ``generation_id``, whatever its mode."""
     return {
         s.id: s.generation_id
         for s in streams

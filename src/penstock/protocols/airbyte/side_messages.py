@@ -1,8 +1,8 @@
-"""What a connector says beside its answer: logs, traces, control messages, and noise.
+"""Converts the side messages of a connector into events: LOG, TRACE, CONTROL, and unparsed output.
 
-Every command may emit these (protocol, Interface Invariants), so ``record_reader`` (read) and
-``probe`` (spec, check, discover) share this module. Nothing here is ever fatal. Not here:
-RECORD and STATE.
+Every command may emit these (protocol, Interface Invariants), so that ``record_reader`` (read),
+``destination_output`` (write) and ``probe`` (spec, check, discover) share this module. No such
+message is fatal. Not here: RECORD and STATE.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,15 +35,15 @@ from penstock.protocols.airbyte.messages import (
     StreamStatusReason,
 )
 from penstock.protocols.stdio import wire_struct
-from penstock.protocols.stdio.unparsed import Noise
+from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 _LEVELS = frozenset(LogLevel)
 _STATUSES = {s.value: s for s in Status}
 
 
-class Asides(Noise):
-    """Turns every line that is no answer into events; counts what is not taken (protocol,
-    AirbyteLogMessage: what is no message is treated as a log)."""
+class SideMessages(UnparsedOutput):
+    """Converts lines into events, and counts those that give none. A line that is not a message is
+    logged (protocol, AirbyteLogMessage)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,21 +54,22 @@ class Asides(Noise):
         }
 
     def other(self, line: LineOther, raw: bytes | None = None) -> Iterator[Event]:
-        """LOG, TRACE, CONTROL; anything else is counted: ``unexpected_type:X`` where the protocol
-        knows it, ``unknown_type:X`` where not (specification, The Airbyte Protocol)."""
+        """Converts LOG, TRACE and CONTROL; any other message is counted: as ``unexpected_type:X``
+        where the protocol has the type, else as ``unknown_type:X`` (specification, The Airbyte
+        Protocol)."""
         handler = self._handlers.get(line.type)
         if handler is not None:
             yield from handler(line)
             return
         known = line.type in MessageType.__members__.values()
         what = f"{'unexpected' if known else 'unknown'}_type:{line.type[:64]}"
-        yield from self.noise(what, raw if raw is not None else line.type.encode())
+        yield from self.report(what, raw if raw is not None else line.type.encode())
 
     def _log(self, line: LineOther) -> Iterator[Event]:
         try:
             log = wire_struct.decode(AirbyteLogMessage, line.log)
         except wire_struct.WireError:
-            yield from self.noise("malformed:LOG", line.log)
+            yield from self.report("malformed:LOG", line.log)
             return
         level = log.level if log.level in _LEVELS else LogLevel.info.value
         yield Log(level, log.message, log.stack_trace)
@@ -77,7 +78,7 @@ class Asides(Noise):
         try:
             trace = wire_struct.decode(AirbyteTraceMessage, line.trace)
         except wire_struct.WireError:
-            yield from self.noise("malformed:TRACE", line.trace)
+            yield from self.report("malformed:TRACE", line.trace)
             return
         if trace.type == TraceType.error and (error := trace.error) is not None:
             raw = wire_struct.plain(error)
@@ -95,7 +96,7 @@ class Asides(Noise):
         elif trace.type == TraceType.analytics and trace.analytics is not None:
             self.count(f"analytics:{trace.analytics.type[:64]}")
         else:
-            yield from self.noise(f"unknown_trace:{trace.type[:64]}", line.trace)
+            yield from self.report(f"unknown_trace:{trace.type[:64]}", line.trace)
 
     def _control(self, line: LineOther) -> Iterator[Event]:
         try:
@@ -110,7 +111,7 @@ class Asides(Noise):
 
 
 def _limited(reasons: Iterable[StreamStatusReason]) -> Limited | None:
-    """The last reset that it told of, where it is rate limited."""
+    """The latest quota reset of the reasons, where the stream is rate limited; else None."""
     limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
     resets = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
     return Limited(max(resets, default=None)) if limits else None

@@ -1,8 +1,8 @@
-"""An Airbyte source's conversation: discover, configure, read; spec and check by ``questions``.
+"""Implements the source role with an Airbyte source: discover, configure, read.
 
-Written against a runtime, so that the same code talks to a process, a container or a recording.
-Not here: the lines of a read (``record_reader``), time limits (``protocols.stdio.read``), rules for
-modes (``stream_config``). Source: specification, Source; protocol, Common Interface and Source.
+Not here: spec and check (``questions``), the lines of a read (``record_reader``), timeouts
+(``protocols.stdio.read``), the choice of modes (``stream_config``). Source: specification, Source;
+protocol, Common Interface and Source.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from penstock.protocols.airbyte import questions
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.enums import MessageType
 from penstock.protocols.airbyte.probe import ask
-from penstock.protocols.airbyte.record_reader import Sorter
+from penstock.protocols.airbyte.record_reader import AirbyteReader
 from penstock.protocols.airbyte.retry import with_retries
 from penstock.protocols.airbyte.state import state_file
 from penstock.protocols.airbyte.stream_config import configure
@@ -29,11 +29,11 @@ from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 DELETED_AT = "_ab_cdc_deleted_at"
 SECRET_WORD = "airbyte_secret"
-"""The annotation that marks a property of a config as secret."""
+"""The keyword that marks a property of a configuration as secret."""
 
 
 class AirbyteSource:
-    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
+    """Reads from a source (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         return questions.spec("source", runtime, timeouts, log)
@@ -46,7 +46,8 @@ class AirbyteSource:
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
-        """A catalog of a discover that failed is not taken: it may lack streams."""
+        """Runs ``discover``. The catalog of one that failed is not used, since it may lack streams.
+        Raises ``SourceError``."""
         arguments = ["discover", *questions.config_file(config)]
         answer = ask(runtime, arguments, timeouts, MessageType.catalog, log, "source")
         if answer.body is None or answer.code not in (0, None):
@@ -57,7 +58,7 @@ class AirbyteSource:
         return catalog
 
     def catalog_of(self, raw: Any) -> Catalog:
-        """An AirbyteCatalog, or the CATALOG message that holds one."""
+        """Converts an AirbyteCatalog, or a CATALOG message with one. Raises ``ConfigError``."""
         inner = raw.get("catalog") if isinstance(raw, dict) else None
         try:
             return catalog_of(raw if inner is None else inner)[0]
@@ -72,7 +73,7 @@ class AirbyteSource:
         return configure(stream, wish, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
-        """See ``SourceConversation.read``. A limit of ``timeouts`` comes as an ``Error`` with its
+        """See ``SourceConversation.read``. An exceeded timeout comes as an ``Error`` with a
         ``code`` (``source.heartbeat``, ``source.start_timeout``, ``source.timeout``,
         ``source.no_exit``)."""
         catalog = msgspec.json.encode(configured_catalog(request.streams))
@@ -85,8 +86,8 @@ class AirbyteSource:
         state = state_file(request.states)
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
-        sorter = Sorter(s.id for s in request.streams)
+        reader = AirbyteReader(s.id for s in request.streams)
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
-        events = read(runtime, arguments, request.timeouts, sorter, framer, request.tick)
+        events = read(runtime, arguments, request.timeouts, reader, framer, request.tick)
         with closing(events):
             yield from with_retries(events, request)

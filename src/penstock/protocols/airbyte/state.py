@@ -1,8 +1,8 @@
-"""What Airbyte's states mean: scopes, merging, resets, and the forms they are kept and given in.
+"""Parses, merges, resets and describes Airbyte's states, and builds the content of ``--state``.
 
-Pure functions over saved states; a saved blob is the source's own AirbyteStateMessage, byte for
-byte (L1), and is rewritten only where a user or a new sync resets a part of a GLOBAL state. Not
-here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
+Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
+byte (L1); it is rewritten only to remove a part of a GLOBAL state, for a reset or a full refresh.
+Not here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
 Checkpointing and AirbyteStateMessage V1/V2.
 """
 
@@ -34,8 +34,8 @@ def _absent(raw: msgspec.Raw) -> bool:
 
 
 def scope_of(blob: str) -> StateScope:
-    """What a state message speaks for. No discriminator means LEGACY, but where there is no
-    ``data`` either, the one body that is there tells. Raises ``ValueError``."""
+    """The scope of a state message. One without a discriminator is LEGACY; but without ``data``
+    too, its only body decides. Raises ``ValueError``."""
     try:
         head = _HEAD.decode(blob)
     except msgspec.DecodeError as e:
@@ -59,8 +59,9 @@ def scope_of(blob: str) -> StateScope:
     raise ValueError(f"a state of unknown type {kind!r}")
 
 
-def records_told(blob: str) -> int | None:
-    """How many records came since the state before it, as its source counts them."""
+def record_count(blob: str) -> int | None:
+    """The number of records since the previous state, as the source counts them; None: it does
+    not."""
     try:
         stats = _STATS.decode(blob).source_stats
     except msgspec.DecodeError:
@@ -71,7 +72,7 @@ def records_told(blob: str) -> int | None:
 
 def state_file(states: Sequence[SavedState]) -> bytes | None:
     """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
-    blob under LEGACY; None: nothing to give."""
+    blob for LEGACY; None: there is no state."""
     given = [s for s in states if not _is_null(s)]
     if not given:
         return None
@@ -81,7 +82,7 @@ def state_file(states: Sequence[SavedState]) -> bytes | None:
 
 
 def _typed(state: SavedState) -> bytes:
-    """The blob; where its source wrote ``state_type`` or nothing, with ``type`` beside it."""
+    """The blob, with ``type`` added where the source did not write it."""
     if _HEAD.decode(state.blob).type is not None:
         return state.blob.encode()
     message = exact(state.blob)
@@ -90,7 +91,7 @@ def _typed(state: SavedState) -> bytes:
 
 
 def _is_null(state: SavedState) -> bool:
-    """True for a state that resets its whole scope."""
+    """Whether the state is null, which resets its whole scope."""
     head = _HEAD.decode(state.blob)
     if state.scope.type is StateType.stream:
         return head.stream is None or _absent(head.stream.stream_state)
@@ -104,15 +105,15 @@ def _may_follow(saved: StateType, new: StateType) -> bool:
 
 
 class AirbyteState:
-    """``StateRole`` of ``protocols.contract``."""
+    """Handles saved states (``StateRole`` of ``protocols.contract``)."""
 
     def export(self, states: Sequence[SavedState]) -> Any:
         text = state_file(states)
         return None if text is None else msgspec.json.decode(text)
 
     def parse(self, raw: Any) -> list[SavedState]:
-        """Accepts a list of state messages, wrapped AirbyteMessages, one of either, a V1 message,
-        a bare LEGACY blob, and nothing (null, ``[]``, ``{}``)."""
+        """Accepts a list of state messages or of AirbyteMessages with them, a single one, a V1
+        message, a bare LEGACY blob, and no state (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
         items = [_unwrapped(i) for i in items if i not in (None, {})]
         if len(items) > 1 and any(_type_of(i) is not StateType.stream for i in items):
@@ -125,8 +126,9 @@ class AirbyteState:
         return self.merge([], found)
 
     def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
-        """STREAM replaces per stream, GLOBAL and LEGACY as a whole; a null state takes its scope
-        away. LEGACY may become anything, STREAM and GLOBAL only themselves."""
+        """Merges new states into saved ones: STREAM by stream, GLOBAL and LEGACY as a whole; a null
+        state removes its scope. LEGACY may be followed by any type, STREAM and GLOBAL by themselves
+        only: else raises ``StateError``."""
         merged = {s.scope: s for s in saved}
         kind = next((s.scope.type for s in saved), None)
         for state in new:
@@ -148,7 +150,8 @@ class AirbyteState:
         return list(merged.values())
 
     def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
-        """STREAM: its state goes; GLOBAL: its entry becomes null, ``shared_state`` stays."""
+        """Removes one stream: STREAM: its state; GLOBAL: its entry becomes null, ``shared_state``
+        stays. Raises ``StateError`` for LEGACY."""
         if any(s.scope.type is StateType.legacy for s in states):
             raise StateError(
                 f"the state of {stream} alone cannot be reset: a LEGACY state is one blob whose"
@@ -168,14 +171,15 @@ class AirbyteState:
         return self
 
     def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
-        """LEGACY never does; GLOBAL where it has an entry for any stream, or nothing else."""
+        """Whether single streams can be removed: never of LEGACY, unless it is empty; of GLOBAL
+        where it has entries of streams, or no shared state."""
         return not streams or all(map(_splits, states))
 
     def without(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
-        """As platforms reset: of GLOBAL the entries become null, and the shared state goes with the
-        last of them; LEGACY goes whole."""
+        """Removes streams as Airbyte's platform does: entries of GLOBAL become null, and the shared
+        state is removed with the last of them; LEGACY is removed whole."""
         if not streams:
             return list(states)
         gone = frozenset(streams)
@@ -191,8 +195,9 @@ class AirbyteState:
     def within(
         self, states: Sequence[SavedState], streams: Collection[StreamId]
     ) -> list[SavedState]:
-        """The shared part of GLOBAL is the position in a log: who is not read while it moves on has
-        no entry afterwards, and is read from the start."""
+        """Keeps only these streams' entries of a GLOBAL state with a shared part. The shared part
+        is a position in a log: a stream that is not read while it advances must be read from the
+        start afterwards."""
         others = {
             StreamId.of(name.get("namespace"), name["name"])
             for state in states
@@ -238,14 +243,14 @@ def _splits(state: SavedState) -> bool:
 
 
 def _shares(state: SavedState) -> bool:
-    """Does a GLOBAL state say something of all streams?"""
+    """Whether a GLOBAL state has a shared part."""
     return exact(state.blob)["global"].get("shared_state") not in (None, {})
 
 
 def _entries(state: SavedState) -> list[Any]:
-    """What a GLOBAL state says of streams, where it is not null."""
-    found = exact(state.blob)["global"].get("stream_states") or ()
-    return [e for e in found if e.get("stream_state") is not None]
+    """The entries of streams in a GLOBAL state that are not null."""
+    entries = exact(state.blob)["global"].get("stream_states") or ()
+    return [e for e in entries if e.get("stream_state") is not None]
 
 
 def _nulled(state: SavedState, gone: frozenset[StreamId]) -> SavedState:
@@ -300,6 +305,6 @@ def _saved(item: Any, index: int) -> SavedState:
 
 
 def _is_v1(message: dict[str, Any]) -> bool:
-    """A LEGACY message rather than a bare blob that happens to be an object."""
+    """Whether this is a LEGACY message, not a bare blob that is an object."""
     typed = (message.get("type") or message.get("state_type")) == StateType.legacy
     return typed or ("data" in message and message.keys() <= {"data", "sourceStats"})

@@ -1,17 +1,18 @@
-"""States that a destination was sent, matched with those it gives back.
+"""Matches the states that a destination echoes with those it was sent (L1).
 
-An echo says that everything before its state is durable (specification, Destination, Output): it
-acks its state and every one sent before it in its scope, a stream's or all. Many destinations
-buffer, and give back only the newest state of what they have written; one that is missing before it
-means nothing then.
+An echo means that everything before its state is durable (specification, Destination, Output): it
+acks its state and every earlier one of its scope, a stream's or the shared one. Many destinations
+buffer, and echo only the newest state of what they have written, so that a missing earlier echo
+means nothing.
 
-What matches, in this order: our ``id`` in the state; the same content (the state itself, without
-nulls and whatever stands beside it); else, unless ``strict``, the oldest state of that scope that
-is not acked, where what came is surely a state: it was changed on the way. Of several states of the
-same content the oldest is meant, for acking a later one too early costs rows, while holding back
-costs only that rows are sent again; ``sourceStats`` that came back tell them apart, and states with
-no rows in between are one. What is left of them at a good end is acked where the last one that was
-given back equals the last one sent. Not here: how lines become states (``destination_output``).
+An echo is matched, in this order: by the ``id`` that Penstock put into the state; by equal content
+(the state itself, without nulls and the fields beside it); else, unless ``strict``, with the oldest
+pending state of its scope, where the echo certainly is a state: it was changed by the destination.
+Of several states of equal content the oldest is taken, since acking a later one too early would
+lose rows, while acking too little only sends rows again; ``sourceStats`` in the echo tell them
+apart, and states with no rows between them count as one. After a successful end the rest is acked
+where the last echo equals the last state sent. Not here: finding states in lines
+(``destination_output``).
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from penstock.model.state import StateType
 from penstock.protocols.contract import GUESSED_ACK, NEWEST_ACK, Ack, Answer
 
 _SHARED = "*"
-_REMEMBERED = 1000  # states of a scope that are acked: an echo of one of them is a late one
+_REMEMBERED = 1000  # acked states of a scope, so that a late echo of one is recognised
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Scope:
-    """``heard``: content of the last echo that had no id of ours."""
+    """The states of one scope. ``heard``: the content of the last echo without an id."""
 
     pending: deque[_Sent] = field(default_factory=deque[_Sent])
     acked: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=_REMEMBERED))
@@ -51,7 +52,7 @@ class _Scope:
     heard: bytes | None = None
 
     def ack(self, place: int) -> Ack:
-        """Of the pending state at ``place``, and those before it."""
+        """Acks the pending state at an index, and those before it."""
         for _ in range(place + 1):
             sent = self.pending.popleft()
             self.acked.append(sent.digest)
@@ -59,19 +60,20 @@ class _Scope:
         return Ack(self.last)
 
 
-class Marks:
-    """``names``: target name to stream. ``sent`` belongs to the thread that feeds, the rest to
-    the one that hears. Memory: some hundred bytes for each state that is not acked."""
+class PendingStates:
+    """Tracks the states of one write. ``names``: from target name to stream. ``sent`` is called by
+    the thread that feeds, the rest by the one that reads stdout. Memory: some hundred bytes for
+    each pending state."""
 
     def __init__(self, names: Mapping[StreamId, StreamId], *, strict: bool) -> None:
         self._names, self._strict = names, strict
         self._lock = threading.Lock()
         self._scopes: dict[str, _Scope] = {}
-        self._told = False
+        self._unknown_reported = False
 
     def sent(self, seq: int, scope: str, message: Mapping[str, Any]) -> None:
-        """``scope``: a ``StateScope.key``. Before the message is written, or its echo could be
-        first."""
+        """Adds a state. ``scope``: a ``StateScope.key``. Called before the message is written, so
+        that its echo cannot come first."""
         with self._lock:
             entry = _Sent(seq, _digest(message), _rows(message))
             self._scopes.setdefault(scope, _Scope()).pending.append(entry)
@@ -79,8 +81,8 @@ class Marks:
     def echoed(
         self, state: Mapping[str, Any], *, whole: bool, sure: bool = True
     ) -> Iterator[Answer]:
-        """``whole``: it came as a STATE message; else it was a bare state. Not ``sure``: it may be
-        no state at all, and is one only where one was sent that equals it."""
+        """Answers an echo. ``whole``: it was a STATE message, else a bare state. ``sure`` False: it
+        may not be a state at all, and is taken for one only where an equal one was sent."""
         if not whole and self._strict:
             yield Counted("bare_state")
             return
@@ -93,8 +95,8 @@ class Marks:
         yield from answers
 
     def ended_well(self) -> Iterator[Answer]:
-        """Exit code 0 after all of its input: where the last state that was given back of a scope
-        equals the last one sent, it is that one, and not an earlier one of the same content."""
+        """Answers exit code 0 after the whole input: where the last echo of a scope equals the last
+        state sent, it was an echo of that one, not of an earlier one of the same content."""
         with self._lock:
             for scope in self._scopes.values() if not self._strict else ():
                 if scope.pending and scope.heard == scope.pending[-1].digest:
@@ -121,11 +123,12 @@ class Marks:
         return [*([Counted(GUESSED_ACK)] if guessed else []), scope.ack(place)]
 
     def _unknown(self, state: Mapping[str, Any]) -> list[Answer]:
-        """The first one is an error, the others are counted."""
+        """Reports an echo of a state that was not sent: the first as an error, the others as
+        counts."""
         counted: list[Answer] = [Counted("unknown_state")]
-        if self._told:
+        if self._unknown_reported:
             return counted
-        self._told = True
+        self._unknown_reported = True
         of = state.get("stream") or {}
         name = of.get("stream_descriptor") if isinstance(of, dict) else None
         label = f" of {msgspec.json.encode(name).decode()[:200]}" if name else ""
@@ -139,7 +142,7 @@ class Marks:
         return [*counted, unknown]
 
     def _scope(self, state: Mapping[str, Any]) -> str | None:
-        """None: a stream that nobody sent a state of."""
+        """The key of an echo's scope; None: a stream of which no state was sent."""
         kind = state.get("type")
         stream = state.get("stream")
         if kind not in (StateType.global_, StateType.legacy) and isinstance(stream, dict):
@@ -158,8 +161,8 @@ def _was_sent(scope: _Scope, digest: bytes) -> bool:
 
 
 def _alike(pending: deque[_Sent], digest: bytes, rows: int | None) -> int | None:
-    """The place of the oldest state of this content, of those that cover so many rows where there
-    is one; or of the last in a row with it that no rows came before."""
+    """The index of the oldest pending state of this content, of those with as many rows where there
+    is one; then of the last of the states after it with equal content and no rows between them."""
     place: int | None = None
     for at, sent in enumerate(pending):
         if sent.digest == digest and (place is None or sent.rows == rows):
@@ -187,7 +190,7 @@ def _id(value: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Without nulls, and with numbers in one form."""
+    """The value without nulls, and with numbers in one form, for comparison."""
     if isinstance(value, dict):
         given = cast(dict[str, Any], value)
         return {k: _plain(v) for k, v in given.items() if v is not None}
@@ -201,7 +204,7 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(state: Mapping[str, Any]) -> bytes:
-    """Of what the source wrote: not of its envelope, nor of what others added beside it."""
+    """The digest of the content that the source wrote, without its envelope and added fields."""
     text = msgspec.json.encode(_content(state), order="sorted")
     return hashlib.blake2b(text, digest_size=16).digest()
 
@@ -221,7 +224,7 @@ def _content(state: Mapping[str, Any]) -> list[Any]:
 
 
 def _entry(given: Any) -> list[Any]:
-    """A stream's entry in a GLOBAL state."""
+    """The comparable form of a stream's entry in a GLOBAL state."""
     entry = cast(dict[str, Any], given) if isinstance(given, dict) else {"stream_state": given}
     of = entry.get("stream_descriptor")
     name = cast(dict[str, Any], of) if isinstance(of, dict) else {}

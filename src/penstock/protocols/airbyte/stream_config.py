@@ -1,6 +1,6 @@
-"""Which modes, cursor and key a stream is synced with: the protocol's rules and the user's wishes.
+"""Configures one stream: its modes, cursor and key, by the protocol's rules and the pipeline.
 
-Pure. Not here: generations and full lists of streams (``engine.plan.streams``). Sources: protocol,
+Pure. Not here: generations and the choice of streams (``engine.plan.streams``). Sources: protocol,
 "Logic for resolving the Cursor Field", ConfiguredAirbyteStream, Source and Destination Sync Modes.
 """
 
@@ -28,11 +28,11 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
-    """The configured stream. ``deleted_at``: the property that marks deletes, kept under
+    """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
     sync_mode = _sync_mode(stream, wish)
-    known = stream.source_defined_primary_key or wish.primary_key
-    target = target_of(stream, wish, sync_mode, known)
+    key = stream.source_defined_primary_key or wish.primary_key
+    target = target_of(stream, wish, sync_mode, key)
     return configured(
         stream,
         wish,
@@ -46,9 +46,9 @@ def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredSt
 
 
 def resolve_cursor(stream: Stream, sync_mode: SyncMode, wished: FieldPath | None) -> FieldPath:
-    """The cursor's path. Five outcomes: not needed (full_refresh: empty), source-defined (cannot be
-    overridden; empty where the source names no field of the schema), the user's, the source's
-    default, and none of them: ``ConfigError``."""
+    """Resolves the cursor's path: empty for full_refresh; source-defined, which cannot be
+    overridden (empty where it names no field of the schema); the user's; the source's default.
+    Raises ``ConfigError`` where there is none of these."""
     default = stream.default_cursor_field
     if sync_mode is SyncMode.full_refresh:
         return ()

@@ -1,4 +1,5 @@
-"""A connector's configuration against the JSON Schema that it published, and the secrets in it. Not
-here: JSON Schema of records, which ``codec.json_schema`` turns into types. Runs in the driver.
-Neighbours: ``connectors`` and ``config`` ask before a connector is started.
+"""Validates a connector's configuration against the JSON Schema that the connector publishes, and
+finds the secrets in it. Runs in the driver. Not here: the JSON Schema of records, which
+``codec.json_schema`` converts to types. Neighbours: ``connectors`` and ``config`` call it before a
+connector is started.
 """

@@ -1,8 +1,8 @@
-"""Secrets inside an address or a connection string: ``?token=...``, ``;Password=...``,
+"""Finds secrets inside an address or a connection string: ``?token=...``, ``;Password=...``,
 ``user:password@``.
 
-A schema marks whole values, and an address is seldom marked. Knows no protocol. Neighbour:
-``config_check``, which looks at every text of a configuration.
+Needed because a schema marks whole values as secret, and addresses are seldom marked. Not here:
+marked values (``config_check``, which calls this for every text of a configuration).
 """
 
 import re
@@ -23,12 +23,12 @@ _LONGEST = 64 << 10
 
 
 def address_secrets(text: str) -> Iterator[str]:
-    """Each as it stands, and decoded."""
+    """Yields each secret as it is written, and percent-decoded."""
     if ("=" not in text and "@" not in text) or len(text) > _LONGEST:
         return
-    for found in _PARAMETER.finditer(text):
-        name, value = unquote_plus(found[1]).strip(), found[2]
+    for match in _PARAMETER.finditer(text):
+        name, value = unquote_plus(match[1]).strip(), match[2]
         if _SECRET.search(name) or (_MAYBE.match(name) and len(value) >= _LEAST):
             yield from dict.fromkeys((value, unquote_plus(value)))
-    for found in _USER.finditer(text):
-        yield from dict.fromkeys((found[1], unquote(found[1])))
+    for match in _USER.finditer(text):
+        yield from dict.fromkeys((match[1], unquote(match[1])))

@@ -1,9 +1,10 @@
-"""A connector's config against the JSON Schema it published, before the connector is asked.
+"""Validates a connector's configuration against the JSON Schema it publishes, before the connector
+is started, and collects the secrets in it.
 
-Knows no protocol: the word that marks secrets is a parameter. No value of a secret property ever
-comes into a message (L10). Neighbours: ``connectors`` and ``cli`` call it; ``protocols/*`` say the
-word. Sources: protocol, Actor Specification (draft-07); "oneOf with a const discriminator" is how
-connectors write alternatives.
+The keyword that marks secrets is a parameter, which ``protocols/*`` set. No value of a secret
+property gets into a message (L10). Neighbours: ``connectors`` and ``cli`` call it. Sources: Airbyte
+protocol, Actor Specification (draft-07); connectors write alternatives as ``oneOf`` with a
+``const`` discriminator.
 """
 
 import re
@@ -26,10 +27,10 @@ Path = tuple[str | int, ...]
 
 
 def validate_config(spec: ConnectorSpec, config: dict[str, Any], secret_word: str) -> list[str]:
-    """Raises ``ConfigError`` with every fault in ``problems``, each with its path from ``config``
-    (``config.credentials.0.port``). Returns notes: keys that the schema does not name, which is no
-    fault, as most schemas are open; why nothing was validated where the published schema is none
-    itself, which is the connector's fault and not the user's."""
+    """Validates a configuration. Raises ``ConfigError`` with every fault in ``problems``, each with
+    its path (``config.credentials.0.port``). Returns notes: keys that the schema does not name,
+    which is not a fault, as most schemas are open; or that nothing was validated, where the
+    published schema itself is invalid, which is the connector's fault and not the user's."""
     schema = spec.config_schema
     try:
         validator = jsonschema_rs.Draft7Validator(
@@ -53,16 +54,17 @@ def validate_config(spec: ConnectorSpec, config: dict[str, Any], secret_word: st
 
 
 def secret_values(schema: Any, config: Any, secret_word: str) -> list[str]:
-    """Every text that must be masked: values whose property the schema marks, in any branch of
-    oneOf, anyOf and allOf, behind any ``$ref``, in arrays; numbers as text, of an object or array
-    everything inside; and what addresses hold (``address_secrets``), marked or not. Longest first,
-    none empty."""
-    found = _Secrets(schema, config, secret_word).texts
-    return sorted(found, key=lambda text: (-len(text), text))
+    """Collects every text that must be masked: values of properties that the schema marks, in any
+    branch of oneOf, anyOf and allOf, behind any ``$ref``, in arrays; numbers as text; every value
+    inside a marked object or array; and the secrets in addresses (``address_secrets``), marked or
+    not. Longest first, none empty."""
+    texts = _Secrets(schema, config, secret_word).texts
+    return sorted(texts, key=lambda text: (-len(text), text))
 
 
 def _may_match(pattern: str, name: str) -> bool:
-    """What cannot be read here may mean any name: rather one secret too many."""
+    """Whether the pattern matches. One that Python cannot compile counts as a match, so that no
+    secret is missed."""
     try:
         return re.search(pattern, name) is not None
     except re.error:
@@ -74,7 +76,7 @@ def _no_remote(uri: str) -> NoReturn:
 
 
 class _Secrets:
-    """Where the config holds secrets, and which."""
+    """The paths and the texts of the secrets in a configuration."""
 
     def __init__(self, schema: Any, config: Any, word: str) -> None:
         self._root, self._word = schema, word
@@ -84,8 +86,8 @@ class _Secrets:
         self.texts.update(s for text in _texts(config) for s in address_secrets(text))
 
     def hides(self, path: Path, value: Any) -> bool:
-        """True where the value must not be shown: it is, or lies in, or equals a secret, or is an
-        address with one."""
+        """Whether the value must not be shown: it is a secret, lies in one, equals one, or is an
+        address that contains one."""
         within = any(path[:n] in self._paths for n in range(len(path) + 1))
         return within or any(
             t in self.texts or any(True for _ in address_secrets(t)) for t in _texts(value)
@@ -127,7 +129,7 @@ def _items(here: list[dict[str, Any]]) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text that a value would be printed as."""
+    """Yields every scalar in a value as the text that it is printed as."""
     if isinstance(value, bool) or value is None or value == "":
         return
     if isinstance(value, dict):
@@ -140,12 +142,13 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-# -- keys that nobody reads
+# -- keys that the schema does not name
 
 
 class _Names:
-    """What a schema says of the keys of an object, in whichever branch. ``known``: the schemas of
-    each; ``open``: it says that others are welcome; ``patterns``: others that it means."""
+    """The keys that a schema names for an object, in all branches. ``known``: the schemas of each;
+    ``open``: ``additionalProperties`` is true somewhere; ``typed``: it is a schema somewhere;
+    ``patterns``: of ``patternProperties``."""
 
     def __init__(self, root: Any, nodes: list[Any]) -> None:
         self.known: dict[str, list[Any]] = {}
@@ -161,8 +164,9 @@ class _Names:
 
 
 def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
-    """A note for each key of the config that its schema does not name. Where the schema says that
-    others are welcome, only what looks like a slip of a key that is not there."""
+    """Yields a note for each key of the configuration that the schema does not name. Where the
+    schema allows other keys, only for keys that look like a misspelling of a key that is
+    missing."""
 
     def walk(nodes: list[Any], value: Any, path: Path) -> Iterator[str]:
         if len(path) > _DEPTH:
@@ -194,7 +198,8 @@ def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
 
 
 def _problems(error: Any, secrets: _Secrets) -> Iterator[str]:
-    """One line a fault; alternatives are resolved to the one the user means."""
+    """Yields one line for each fault. Of alternatives (oneOf, anyOf) only the one that the user
+    means is reported."""
     kind = error.kind.name
     if kind in ("oneOf", "anyOf"):
         contexts = getattr(error.kind, "context", None)
@@ -220,28 +225,29 @@ def _problems(error: Any, secrets: _Secrets) -> Iterator[str]:
 
 
 def _alternatives(error: Any, contexts: list[list[Any]], secrets: _Secrets) -> Iterator[str]:
-    """The faults of the branch whose discriminator fits; where none fits, what it may be; where
-    there is no discriminator, those of the branch with the fewest."""
+    """Yields the faults of the branch whose discriminator matches; where none matches, the allowed
+    values of the discriminator; where there is no discriminator, the faults of the branch with the
+    fewest."""
     path: Path = tuple(error.instance_path)
-    marks = [[e for e in branch if _discriminates(e, path)] for branch in contexts]
-    fitting = [b for b, m in zip(contexts, marks, strict=True) if not m]
-    if any(marks) and not fitting:
-        wrong = marks[0][0]
-        words = [str(w) for m in marks for e in m for w in _expected(e)]
-        place = tuple(wrong.instance_path)
-        got = _got(place, wrong.instance, secrets)
+    mismatches = [[e for e in branch if _discriminates(e, path)] for branch in contexts]
+    matching = [b for b, m in zip(contexts, mismatches, strict=True) if not m]
+    if any(mismatches) and not matching:
+        wrong = mismatches[0][0]
+        words = [str(w) for m in mismatches for e in m for w in _expected(e)]
+        discriminator = tuple(wrong.instance_path)
+        got = _got(discriminator, wrong.instance, secrets)
         hint = did_you_mean.hint(str(wrong.instance), words)
-        yield f"{_where(place)}: not one of the alternatives{got}; {hint}"
+        yield f"{_where(discriminator)}: not one of the alternatives{got}; {hint}"
         return
-    best = min(fitting or contexts, key=len)
+    best = min(matching or contexts, key=len)
     for inner in best:
         yield from _problems(inner, secrets)
-    if not any(marks) and len(contexts) > 1:
+    if not any(mismatches) and len(contexts) > 1:
         yield f"{_where(path)}: fits none of {len(contexts)} alternatives (the nearest is shown)"
 
 
 def _discriminates(error: Any, path: Path) -> bool:
-    """A fixed word one level below the alternatives: that is how they are told apart."""
+    """Whether the error is at a discriminator: a constant one level below the alternatives."""
     if len(tuple(error.instance_path)) != len(path) + 1:
         return False
     return error.kind.name == "const" or (error.kind.name == "enum" and len(_expected(error)) == 1)
@@ -254,7 +260,7 @@ def _expected(error: Any) -> list[Any]:
 
 
 def _got(path: Path, value: Any, secrets: _Secrets) -> str:
-    """The value in brackets where it may be shown and says something."""
+    """The value in brackets; empty for a secret, an object or an array."""
     if isinstance(value, dict | list) or secrets.hides(path, value):
         return ""
     text = repr(value)

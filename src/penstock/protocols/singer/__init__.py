@@ -1,9 +1,9 @@
-"""The Singer protocol. ``spec.SPEC`` and ``package.PACKAGE`` are all that the layers above use.
+"""Implements the Singer protocol: taps and targets. The layers above use ``spec.SPEC`` and
+``package.PACKAGE`` only.
 
-``messages`` (the wire), ``source`` and ``destination`` (conversations), ``state``, ``schema``;
-beside them what ``source`` is made of: ``command_line``, ``probe``, ``config_writeback``,
-``record_reader``, ``line_decoding``, ``stream_names``, ``batch_files``, ``time_extracted``,
-``catalog``, ``catalog_metadata``, ``stream_config``; and ``destination``: ``probe`` too,
-``outgoing_schema``, ``outgoing``, ``target_output``, ``state_echoes``. ``serve``: what a host of
-ours hears.
+``messages`` (the wire), ``source`` and ``destination`` (the roles), ``state``, ``schema``. Used by
+``source``: ``command_line``, ``probe``, ``config_writeback``, ``record_reader``, ``line_decoding``,
+``stream_names``, ``batch_files``, ``time_extracted``, ``catalog``, ``catalog_metadata``,
+``stream_config``. Used by ``destination``: ``probe`` too, ``outgoing_schema``, ``outgoing``,
+``target_output``, ``state_echoes``. ``serve``: Penstock as a target of a Singer runner.
 """

@@ -1,9 +1,10 @@
-"""The files of a BATCH message -> bodies, block by block, for the same decoder as records.
+"""Reads the files of a BATCH message and yields the JSON bodies of their rows, block by block.
 
-``jsonl`` (gzip or not) is read as it stands; rows of ``parquet`` become JSON by column: bytes are
-base64, names are the file's own. Memory is bounded by a block. Files are never deleted: nobody says
-whose they are. Source: the Singer SDK's BATCH message (``encoding`` and ``manifest``; a preview, no
-part of the specification).
+``jsonl`` (gzip or not) is read as it stands; rows of ``parquet`` are converted to JSON by column:
+bytes become base64, names are the file's own. Memory is bounded by a block. Files are never
+deleted, since the message does not say who owns them. Not here: decoding bodies (``codec.decode``,
+as for records). Source: the Singer SDK's BATCH message (``encoding`` and ``manifest``; a preview,
+not part of the specification).
 """
 
 import glob
@@ -28,13 +29,13 @@ _LOCAL = re.compile(r"file:(?://(?:localhost(?=/))?|(?=/))", re.IGNORECASE)  # R
 
 
 class BatchError(Exception):
-    """A batch whose rows cannot all be read: says which file, and why."""
+    """Raised for a batch of which not all rows can be read; names the file and the reason."""
 
 
 @dataclass(slots=True)
 class Faulty:
-    """A row that is no object: its bytes, or their beginning where all of them are in ``spool``, of
-    ``size`` bytes."""
+    """A row that is not an object. ``raw``: its bytes; or their beginning, where ``spool`` is a
+    file with all of them, of ``size`` bytes."""
 
     reason: str
     raw: bytes
@@ -45,7 +46,7 @@ class Faulty:
 def read_batch(
     encoding: Any, manifest: Any, max_record_bytes: int, spool_folder: str | None
 ) -> Iterator[Sequence[Any] | Faulty]:
-    """JSON objects, some thousands at a time, in the order of the files. Raises
+    """Yields JSON objects, some thousands at a time, in the order of the files. Raises
     :class:`BatchError`."""
     words = cast(dict[str, Any], encoding) if isinstance(encoding, dict) else {}
     form, packing = words.get("format"), words.get("compression")
@@ -141,7 +142,8 @@ def _object(
     own: Sequence[Any],
     depth: int,
 ) -> str:
-    """The SQL of an object. By position: DuckDB renames what differs only in case."""
+    """The SQL expression of a JSON object. Fields are taken by position, since DuckDB renames
+    columns that differ only in case."""
     parts: list[str] = []
     for value, kind, name, inner in zip(values, types, names, own, strict=True):
         key = name.replace("'", "''")
@@ -150,8 +152,8 @@ def _object(
 
 
 def _value(value: str, kind: Any, own: Any, depth: int) -> str:
-    """The SQL of what is a JSON value for ``value``: itself where DuckDB's own JSON would do.
-    ``own``: its type as the file tells it."""
+    """The SQL expression of the JSON value of ``value``; ``value`` itself where DuckDB's own JSON
+    is right. ``own``: its type in the file's schema."""
     own = getattr(own, "storage_type", own)
     item = f"x{depth}"
     match kind.id:
@@ -188,7 +190,7 @@ def _value(value: str, kind: Any, own: Any, depth: int) -> str:
 
 
 def _bodies(column: Any) -> Sequence[Any]:
-    """Slices of the column's own bytes."""
+    """The texts of a column as slices of its buffer, without a copy."""
     import pyarrow as pa
 
     column = column.cast(pa.large_string())

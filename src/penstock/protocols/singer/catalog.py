@@ -1,9 +1,10 @@
-"""Singer's catalogs to and from the model's. Pure.
+"""Converts Singer's catalogs to the engine's ``Catalog``, and builds the catalog that a read is
+given. Pure.
 
-A stream is named by its ``tap_stream_id``: it is the key of bookmarks and unique, while ``stream``
-is what messages call it and may come twice. There is no namespace: Singer has none, and taps that
-read databases put the schema into the identity. An entry travels through untouched (``Stream.raw``)
-and reaches the tap again with its selection written in. Not here: which modes are chosen
+A stream is named by its ``tap_stream_id``, which is unique and the key of bookmarks; ``stream`` is
+its name in messages and may occur twice. There is no namespace: Singer has none, and taps that read
+databases put the schema into the identity. An entry is kept unchanged (``Stream.raw``) and goes
+back to the tap with its selection written into it. Not here: the choice of modes
 (``stream_config``), names in messages (``stream_names``).
 """
 
@@ -37,8 +38,9 @@ _DEPTH = 64
 
 
 def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
-    """A catalog as decoded JSON -> the model's, and what was odd in it. An entry that cannot be
-    read or comes twice is left out. Raises ``SourceError`` where it is no catalog."""
+    """Converts a catalog of decoded JSON. Returns it with events about entries that are left out:
+    those without a name, and the second of two with one name. Raises ``SourceError`` where it is
+    not a catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -90,7 +92,7 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
 
 
 def _said(entry: dict[str, Any]) -> bool | None:
-    """Whether the stream is selected, where its entry says so in any way."""
+    """Whether the stream's entry selects or deselects it; None: it does neither."""
     metadata, schema = Metadata(entry), entry.get("schema")
     if metadata.inclusion(ROOT, schema) == Inclusion.unsupported:
         return False
@@ -100,13 +102,13 @@ def _said(entry: dict[str, Any]) -> bool | None:
 
 
 def forced(stream: Stream) -> SyncMode | None:
-    """The mode that the tap insists on."""
+    """The sync mode that the tap requires (``forced-replication-method``); None: any."""
     root = Metadata(stream.raw).of(ROOT)
     return _MODES.get(text(root.get("forced-replication-method")) or "")
 
 
 def preset(stream: Stream) -> SyncMode | None:
-    """The mode that the catalog already names."""
+    """The sync mode that the catalog sets, by the tap or by whoever edited it; None: none."""
     root = Metadata(stream.raw).of(ROOT)
     method = text(root.get("replication-method")) or text(stream.raw.get("replication_method"))
     return forced(stream) or _MODES.get(method or "")
@@ -117,7 +119,8 @@ def valid_cursors(stream: Stream) -> tuple[str, ...]:
 
 
 def reads_tables(stream: Stream) -> bool:
-    """True of a tap that reads a database: it needs to be told its replication key."""
+    """Whether the stream is a database table: the tap then needs a replication key in its
+    catalog."""
     return any(key in Metadata(stream.raw).of(ROOT) for key in _DATABASE)
 
 
@@ -135,8 +138,8 @@ def _default_cursor(
 def _sync_modes(
     entry: dict[str, Any], root: dict[str, Any], cursor: FieldPath | None
 ) -> tuple[SyncMode, ...]:
-    """Every stream can be read anew, without its bookmark. Beside that: what the tap insists on;
-    where it insists on nothing, incremental, and cdc where a database is read."""
+    """The sync modes of a stream: full refresh always, by leaving out its bookmark; and the one
+    that the tap requires, else incremental, and cdc where a database is read."""
     only = _MODES.get(text(root.get("forced-replication-method")) or "")
     if only is not None:
         return tuple(dict.fromkeys([SyncMode.full_refresh, only]))
@@ -148,36 +151,36 @@ def _sync_modes(
 
 
 def offered(schema: dict[str, Any], metadata: Metadata) -> dict[str, Any]:
-    """The schema without what never comes: unsupported fields, nested ones that are deselected. Its
-    marks of selection are left out too: they are no part of a schema."""
+    """The schema without fields that the tap never sends: unsupported ones, and nested ones that
+    are deselected. The legacy keywords of selection are removed too."""
     return cast(dict[str, Any], _offered(schema, metadata, ROOT, 0))
 
 
 def _offered(node: Any, metadata: Metadata, crumb: Breadcrumb, depth: int) -> Any:
     if not isinstance(node, dict) or depth > _DEPTH:
         return node
-    here = {
+    schema = {
         k: v for k, v in cast(dict[str, Any], node).items() if k not in ("selected", "inclusion")
     }
-    properties = here.get("properties")
+    properties = schema.get("properties")
     if isinstance(properties, dict):
         kept: dict[str, Any] = {}
         for name, inner in cast(dict[str, Any], properties).items():
-            place = (*crumb, "properties", name)
-            comes = metadata.inclusion(place, inner) != Inclusion.unsupported
+            field = (*crumb, "properties", name)
+            sent = metadata.inclusion(field, inner) != Inclusion.unsupported
             if crumb:
-                comes = metadata.selected(place, inner, True)
-            if comes:
-                kept[name] = _offered(inner, metadata, place, depth + 1)
-        here["properties"] = kept
-    if isinstance(here.get("items"), dict):
-        here["items"] = _offered(here["items"], metadata, (*crumb, "items"), depth + 1)
-    return here
+                sent = metadata.selected(field, inner, True)
+            if sent:
+                kept[name] = _offered(inner, metadata, field, depth + 1)
+        schema["properties"] = kept
+    if isinstance(schema.get("items"), dict):
+        schema["items"] = _offered(schema["items"], metadata, (*crumb, "items"), depth + 1)
+    return schema
 
 
 def default_columns(stream: Stream) -> tuple[str, ...] | None:
-    """The top-level properties that the catalog does not deselect, those among them that only
-    messages tell of; None: all that are offered."""
+    """The top-level properties that the catalog does not deselect; None: all of them, those
+    included that only a SCHEMA message announces."""
     metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
     known = cast(dict[str, Any], stream.json_schema.get("properties") or {})
     left_out = {
@@ -211,7 +214,7 @@ def _entry(stream: Stream) -> dict[str, Any]:
 
 def _deselected(stream: Stream) -> dict[str, Any]:
     entry = _entry(stream)
-    _mark(entry, ROOT, {"selected": False})
+    _set_metadata(entry, ROOT, {"selected": False})
     entry["selected"] = False
     if isinstance(entry["schema"], dict):
         entry["schema"]["selected"] = False
@@ -233,7 +236,7 @@ def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
     key = [path[0] for path in configured.primary_key if len(path) == 1]
     if key and len(key) == len(configured.primary_key) and not own:  # Singer's keys are top-level
         root["view-key-properties"] = entry["key_properties"] = key
-    _mark(entry, ROOT, root)
+    _set_metadata(entry, ROOT, root)
     schema = entry["schema"]
     if legacy and isinstance(schema, dict):
         schema["selected"] = True
@@ -262,10 +265,10 @@ def _select(
     legacy: bool,
     within: Sequence[FieldPath] = (),
 ) -> None:
-    """Say of a field and of everything in it whether it is selected. ``within``: paths from it to
-    the only parts that are wanted, besides those that always come; none: what the catalog says."""
+    """Writes the selection of a field and of every field in it. ``within``: paths from the field to
+    the only parts that are wanted, beside automatic ones; empty: what the catalog selects."""
     on = on and metadata.inclusion(crumb, node) != Inclusion.unsupported
-    _mark(entry, crumb, {"selected": on})
+    _set_metadata(entry, crumb, {"selected": on})
     inside: list[tuple[Breadcrumb, Any, bool, list[FieldPath]]] = []
     for inner, name, schema in children(node, crumb):
         below = [path[1:] for path in within if path[0] == name]
@@ -280,13 +283,13 @@ def _select(
 
 
 def _is_legacy(entry: dict[str, Any]) -> bool:
-    """True of an entry whose selection stands inside its schema, or nowhere yet."""
+    """Whether an entry has its selection inside its schema, or nowhere yet."""
     schema = entry.get("schema")
-    marks = isinstance(schema, dict) and not schema.keys().isdisjoint({"selected", "inclusion"})
-    return marks or not entry.get("metadata")
+    inside = isinstance(schema, dict) and not schema.keys().isdisjoint({"selected", "inclusion"})
+    return inside or not entry.get("metadata")
 
 
-def _mark(entry: dict[str, Any], crumb: Breadcrumb, words: dict[str, Any]) -> None:
+def _set_metadata(entry: dict[str, Any], crumb: Breadcrumb, words: dict[str, Any]) -> None:
     given = entry.get("metadata")
     items = cast(list[Any], given) if isinstance(given, list) else []
     entry["metadata"] = items

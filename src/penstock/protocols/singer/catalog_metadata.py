@@ -1,8 +1,8 @@
-"""A catalog entry's metadata and legacy marks: what is included, what is selected.
+"""Reads a catalog entry's metadata, and its legacy form inside the schema: inclusion and selection.
 
-Pure. A breadcrumb is a list, because names hold dots and spaces; it is never joined. Neighbours:
-``catalog`` reads and writes entries with it. Source: the discovery and field selection guides of
-singer-io's getting-started documents, and the rule that the Singer SDK and Meltano agree on.
+Pure. A breadcrumb stays a tuple, because names contain dots and spaces. Neighbours: ``catalog``
+reads and writes entries with it. Source: the discovery and field selection guides of singer-io's
+getting-started documents, and the rule that the Singer SDK and Meltano agree on.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,20 @@ _DEPTH = 64
 
 
 def boolean(value: Any) -> bool | None:
-    """True, False, and the words for them that the documents' own example has; else None."""
+    """A boolean, also as the text ``true`` or ``false``, as the documents' example has it; else
+    None."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
 
 
 def text(value: Any) -> str | None:
-    """A text with something in it: real taps write ``""`` for "not set"."""
+    """A text that is not empty, else None: real taps write ``""`` for "not set"."""
     return value if isinstance(value, str) and value else None
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """A list of texts, or one text in the place of such a list."""
+    """The texts of a list, or of a single text given in place of a list."""
     if isinstance(value, str):
         return (value,) if value else ()
     given = cast(list[Any], value) if isinstance(value, list) else []
@@ -37,7 +38,8 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 class Metadata:
-    """By breadcrumb; of two entries with one breadcrumb the later keys win."""
+    """The metadata of a catalog entry by breadcrumb. Of two items with one breadcrumb the later
+    keys win."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self._by: dict[Breadcrumb, dict[str, Any]] = {}
@@ -55,13 +57,13 @@ class Metadata:
         return text(self.of(crumb).get("inclusion")) or text(_word(node, "inclusion"))
 
     def said(self, crumb: Breadcrumb, node: Any) -> bool | None:
-        """``selected``, here or as the legacy mark inside the schema; None: nothing is said."""
+        """``selected``, of the metadata or inside the schema (legacy); None: it is not set."""
         found = boolean(self.of(crumb).get("selected"))
         return boolean(_word(node, "selected")) if found is None else found
 
     def selected(self, crumb: Breadcrumb, node: Any, parent: bool) -> bool:
-        """Of a field whose parent is selected or not: unsupported never, automatic always, then
-        what is said, the tap's default, the parent."""
+        """Whether a field is selected. ``parent``: whether its parent is. Unsupported: never;
+        automatic: always; else ``selected``, the tap's default, the parent, in this order."""
         inclusion = self.inclusion(crumb, node)
         if not parent or inclusion == Inclusion.unsupported:
             return False
@@ -74,7 +76,7 @@ class Metadata:
 
 
 def item_of(item: Any) -> tuple[Breadcrumb, dict[str, Any]] | None:
-    """(breadcrumb, words) of an element of a metadata list; None for what is none."""
+    """(breadcrumb, metadata) of an item of a metadata list; None for anything else."""
     if not isinstance(item, dict):
         return None
     given = cast(dict[str, Any], item)
@@ -85,16 +87,17 @@ def item_of(item: Any) -> tuple[Breadcrumb, dict[str, Any]] | None:
 
 
 def children(node: Any, crumb: Breadcrumb, depth: int = 0) -> Iterator[tuple[Breadcrumb, str, Any]]:
-    """(breadcrumb, name, schema) of the properties of an object, or of the objects in an array."""
+    """Yields (breadcrumb, name, schema) of the properties of an object, or of the objects in an
+    array."""
     if not isinstance(node, dict) or depth > _DEPTH:
         return
-    here = cast(dict[str, Any], node)
-    properties = here.get("properties")
+    schema = cast(dict[str, Any], node)
+    properties = schema.get("properties")
     for name, inner in cast(
         dict[str, Any], properties if isinstance(properties, dict) else {}
     ).items():
         yield (*crumb, "properties", name), name, inner
-    yield from children(here.get("items"), (*crumb, "items"), depth + 1)
+    yield from children(schema.get("items"), (*crumb, "items"), depth + 1)
 
 
 def _word(node: Any, key: str) -> Any:

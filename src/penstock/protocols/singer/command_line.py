@@ -1,9 +1,11 @@
-"""How a tap is started: which options it takes, and what it says of them.
+"""Builds the command-line arguments of taps and targets, and parses what ``--about``, ``--help``
+and stderr say. Pure.
 
-The catalog's option is known (``--about``'s capabilities, ``--help``, the user's own word) or found
-by trying, for the specification has only ``--catalog`` and older taps read ``--properties``. Pure.
-Neighbours: ``source`` starts taps, ``probe`` runs what answers once. Sources: specification,
-Synopsis; singer-python's ``parse_args``; the Singer SDK's ``--about``.
+The option of the catalog is known (``--about``'s capabilities, ``--help``, the pipeline's
+``catalog_argument``) or several are tried in turn, since the specification has only ``--catalog``
+and older taps read ``--properties``. Neighbours: ``source`` starts taps, ``probe`` runs commands
+that answer once. Sources: specification, Synopsis; singer-python's ``parse_args``; the Singer SDK's
+``--about``.
 """
 
 import re
@@ -31,14 +33,15 @@ _ANYTHING = "penstock-anything"
 
 
 def config_file(config: dict[str, Any]) -> list[Argument]:
-    """The tap may write into its config (specification, Config)."""
+    """The arguments of the configuration: a private file, which the tap may change (specification,
+    Config)."""
     content = msgspec.json.encode(config)
     return ["--config", PrivateFile(CONFIG, content, writable=True)]
 
 
 def catalog_options(abilities: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The options to give the catalog under, each a set to be given at once; several: to be tried
-    in this order. A tap that lists both reads only one of them, so it gets both."""
+    """The options of the catalog: sets of options that are given together, to be tried in this
+    order. A tap that lists both options reads only one of them, so it gets both."""
     match abilities.get(CATALOG_ARGUMENT):
         case "catalog":
             return [(_CATALOG,)]
@@ -70,32 +73,34 @@ def refused(options: Iterable[str], words: str) -> bool:
 
 
 def about_of(text: bytes) -> About | None:
-    """What ``--about`` printed; None where that is not what it printed."""
+    """Decodes the output of ``--about``; None where it is something else."""
     start = text.find(b"{")
     try:
-        found = msgspec.json.decode(text[max(start, 0) :], type=About)
+        about = msgspec.json.decode(text[max(start, 0) :], type=About)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if found.settings or found.capabilities else None
+    return about if about.settings or about.capabilities else None
 
 
 def abilities_of(about: About) -> dict[str, Any]:
-    """``capabilities``: words; the tap's own version and its SDK's where it says them."""
-    known = {"version": about.version, "sdk_version": about.sdk_version}
+    """The abilities of a spec: ``capabilities``, and the versions of the tap and of its SDK where
+    it gives them."""
+    versions = {"version": about.version, "sdk_version": about.sdk_version}
     words = [w for w in about.capabilities if isinstance(w, str)]
-    return {CAPABILITIES: words, **{k: v for k, v in known.items() if v is not None}}
+    return {CAPABILITIES: words, **{k: v for k, v in versions.items() if v is not None}}
 
 
 def abilities_of_help(text: str) -> dict[str, Any]:
-    """The options that a usage text names; empty where it is none."""
+    """The abilities that a usage text names as options; empty where it is not a usage text."""
     if "--config" not in text:
         return {}
     return {CAPABILITIES: [o for o in _OPTIONS if re.search(rf"--{o}\b", text)]}
 
 
 def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
-    """The schema with one word for secrets: what is ``writeOnly`` is secret too, and what is called
-    like one, marked or not, declared or not: few taps mark theirs. It allows what it allowed."""
+    """Adds the keyword for secrets to a schema: to ``writeOnly`` properties, and to every property
+    whose name is that of a secret, declared or not, since few taps mark their secrets. The schema
+    allows the same configurations as before."""
     schema = cast(dict[str, Any], _marked(settings, 0))
     given = schema.get("allOf", [])
     branches = cast(list[Any], given) if isinstance(given, list) else [given]
@@ -105,12 +110,12 @@ def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown_schema() -> dict[str, Any]:
-    """Of a tap that publishes none: anything is allowed."""
+    """The schema of a connector that publishes none: it allows anything."""
     return config_schema({"type": "object"})
 
 
 def _named_like_secrets() -> dict[str, Any]:
-    """A schema of anything, in which what is called like a secret is one, however deep."""
+    """A schema that allows anything and marks properties named like a secret, at any depth."""
     inner = {"$ref": f"#/{_ANYTHING}"}
     return {
         "patternProperties": {_SECRET_NAMES: {SECRET_WORD: True}},
@@ -126,10 +131,10 @@ def _marked(node: Any, depth: int) -> Any:
         return [_marked(n, depth + 1) for n in cast(list[Any], node)]
     if not isinstance(node, dict):
         return node
-    here = {k: _marked(v, depth + 1) for k, v in cast(dict[str, Any], node).items()}
-    if here.get("writeOnly") is True:
-        here[SECRET_WORD] = True
-    return here
+    schema = {k: _marked(v, depth + 1) for k, v in cast(dict[str, Any], node).items()}
+    if schema.get("writeOnly") is True:
+        schema[SECRET_WORD] = True
+    return schema
 
 
 _PREFIXED = re.compile(
@@ -142,9 +147,9 @@ _EXCEPTION_LINES = 4
 
 
 def last_words(stderr: str) -> str | None:
-    """The error to show: the last line that is marked CRITICAL or FATAL, which is the convention
-    (getting-started, BEST_PRACTICES; logs as text, as key=value and as JSON are read), else the
-    exception that ended the tap."""
+    """Extracts the error to show from stderr: the last line of level CRITICAL or FATAL, which is
+    the convention (getting-started, BEST_PRACTICES; logs as text, key=value and JSON are read),
+    else the exception of the last traceback; None: neither."""
     lines = stderr.splitlines()
     for line in reversed(lines):
         if line.startswith("{"):
@@ -159,12 +164,11 @@ def last_words(stderr: str) -> str | None:
 
 
 def _exception(lines: list[str]) -> str | None:
-    """What Python says at the end of the last traceback."""
+    """The exception at the end of the last traceback; None: there is none."""
     at = next((i for i in range(len(lines) - 1, -1, -1) if _RAISED.match(lines[i])), None)
     if at is None:
         return None
-    said = [line.strip() for line in lines[at : at + _EXCEPTION_LINES] if line.strip()]
-    return " ".join(said)
+    return " ".join(x.strip() for x in lines[at : at + _EXCEPTION_LINES] if x.strip())
 
 
 def _of_json(line: str) -> str | None:

@@ -1,8 +1,9 @@
-"""What a tap changed in its config: read back while it runs, and when it has ended.
+"""Reads back the changes that a tap makes to its configuration file, while it runs and when it
+ends.
 
-A tap that renews a token writes it into the file it was given (specification, Config); what is not
-read back is lost, and with it the access. Its content is never logged. Neighbours: ``command_line``
-gives the tap its own copy; whoever reads the ``Control`` event keeps it.
+A tap that renews a token writes it into the file it was given (specification, Config); a token that
+is not read back is lost, and with it the access. The content is never logged. Not here: giving the
+tap its copy (``command_line``), saving the change (the engine, by the ``Control`` event).
 """
 
 from typing import Any, cast
@@ -14,28 +15,28 @@ from penstock.runtimes.contract import ByteChannel
 
 
 class WriteBack:
-    """The config as it was given, and as it was last seen."""
+    """Compares a tap's configuration file with its last known content."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._given = config
         self._seen = msgspec.json.encode(config)
-        self._known = msgspec.json.decode(self._seen)
+        self._last = msgspec.json.decode(self._seen)
 
     def changed(self, channel: ByteChannel) -> dict[str, Any] | None:
-        """The whole config where it is another than when last seen; keys that the tap left out keep
-        their value. A file that is half written is looked at again later."""
+        """The whole configuration where it changed since the last call, else None. Keys that the
+        tap left out keep their value. A file that is half written is read again by a later call."""
         content = channel.private(CONFIG)
         if content is None or content == self._seen:
             return None
         try:
-            found = msgspec.json.decode(content)
+            written = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        if not isinstance(found, dict):
+        if not isinstance(written, dict):
             return None
         self._seen = content
-        whole = {**self._given, **cast(dict[str, Any], found)}
-        if whole == self._known:
+        config = {**self._given, **cast(dict[str, Any], written)}
+        if config == self._last:
             return None
-        self._known = whole
-        return whole
+        self._last = config
+        return config

@@ -1,8 +1,8 @@
-"""A Singer target's conversation: spec, check, write.
+"""Implements the destination role with a Singer target: spec, check, write.
 
-Not here: what is sent (``outgoing``), what comes back (``target_output``, ``state_echoes``),
-threads and limits (``protocols.stdio.write``), questions (``probe``). Source: specification,
-Targets; reference §0, §1.1, §1.8.
+Not here: the lines that are sent (``outgoing``), the target's output (``target_output``,
+``state_echoes``), threads and timeouts (``protocols.stdio.write``), commands that answer once
+(``probe``). Source: specification, Targets; reference §0, §1.1, §1.8.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,24 +40,26 @@ from penstock.protocols.singer.outgoing_schema import DECIMAL_FORMAT
 from penstock.protocols.singer.probe import ask
 from penstock.protocols.singer.source import DELETED_AT
 from penstock.protocols.singer.state_echoes import marks_for
-from penstock.protocols.singer.target_output import Replies
+from penstock.protocols.singer.target_output import TargetOutput
 from penstock.protocols.stdio.write import converse
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
 PROTOCOL = "singer"
 ACTIVATE_VERSION = "activate-version"
-"""The capability, in the words of ``--about``."""
+"""The capability's name in ``--about``."""
 _LAST_LINES = 3
 _SHOWN = 2000  # characters
 
 
 class SingerTarget:
-    """``DestinationRole`` and ``DestinationConversation`` of ``protocols.contract``."""
+    """Writes to a target (``DestinationRole`` and ``DestinationConversation`` of
+    ``protocols.contract``)."""
 
     told_once = False
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
-        """A target that does not know ``--about`` takes any configuration."""
+        """The spec by ``--about``; a target that does not know the option takes any
+        configuration."""
         said = _about(runtime, timeouts)
         if said is None:
             log(Log("INFO", "the target does not describe itself (--about): any config is taken"))
@@ -71,8 +73,9 @@ class SingerTarget:
     def check(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
-        """A run without input, which writes nothing: it proves that the target starts and takes
-        its configuration, and that it reaches its database only where it asks for it at once."""
+        """Runs the target without input, which writes nothing. A success proves that it starts and
+        takes its configuration, but not that it reaches its database, unless it connects at
+        once."""
         said = ask(runtime, _arguments(config), timeouts, role="destination")
         if said.code == 0:
             text = "it starts and takes its configuration; whether it can write, rows will show"
@@ -112,9 +115,9 @@ class SingerTarget:
         self, runtime: Runtime, request: WriteRequest, feed: Iterator[Feed]
     ) -> Iterator[Answer]:
         """See ``DestinationConversation.write``. A failure comes as an ``Error`` with a ``code``:
-        ``destination.exited`` in the target's last words, or those of ``protocols.stdio.write``.
-        Exit code 0 after the whole input acks everything where nothing is left unacked, or where
-        ``acks`` is ``at_end``."""
+        ``destination.exited`` with the target's last lines, or one of ``protocols.stdio.write``.
+        Exit code 0 after the whole input acknowledges everything where every state was echoed, or
+        where ``acks`` is ``at_end``."""
         at_end = request.acks is Acks.at_end
         outgoing: Outgoing
 
@@ -124,32 +127,32 @@ class SingerTarget:
             strict=request.acks is Acks.strict,
         )
         outgoing = Outgoing(request.streams, marks, lambda: _takes_versions(runtime, request))
-        hearing = Replies(None if at_end else marks)
+        output = TargetOutput(None if at_end else marks)
         arguments = _arguments(request.config)
         chunks = outgoing.chunks(feed)
-        answers = converse(runtime, arguments, request.timeouts, request.tick, chunks, hearing)
+        answers = converse(runtime, arguments, request.timeouts, request.tick, chunks, output)
         yield from _with_the_cause(answers)
 
 
 def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
-    told = request.options.get("activate_version")
-    if told is not None:
-        return told == "always"
+    option = request.options.get("activate_version")
+    if option is not None:
+        return option == "always"
     said = _about(runtime, request.timeouts)
     return said is not None and ACTIVATE_VERSION in said.capabilities
 
 
 def _about(runtime: Runtime, timeouts: Timeouts) -> About | None:
-    """None: it does not say."""
+    """The target's ``--about``; None: it has none."""
     said = ask(runtime, ["--about", "--format=json"], timeouts, role="destination")
     return about_of(said.text) if said.code == 0 else None
 
 
 def _last_words(stderr_tail: str) -> str:
-    """What a program said of its end: the line it marked so, else its last ones."""
+    """The end of stderr to show: its CRITICAL line or exception, else its last lines."""
     lines = [line for line in stderr_tail.splitlines() if line.strip()]
-    told = last_words(stderr_tail) or "\n".join(lines[-_LAST_LINES:])
-    return told[-_SHOWN:]
+    words = last_words(stderr_tail) or "\n".join(lines[-_LAST_LINES:])
+    return words[-_SHOWN:]
 
 
 def _arguments(config: dict[str, Any]) -> list[Argument]:
@@ -157,7 +160,8 @@ def _arguments(config: dict[str, Any]) -> list[Argument]:
 
 
 def _with_the_cause(answers: Iterator[Answer]) -> Iterator[Answer]:
-    """The answers, and before the exit why it failed, where that was not said."""
+    """Yields the answers; before a failed exit without an ``Error`` also an ``Error`` that says
+    why."""
     failed = False
     for answer in answers:
         failed = failed or isinstance(answer, Error)

@@ -1,6 +1,7 @@
-"""A line on its own -> an envelope, where it is one in any way.
+"""Decodes a single line as a message, tolerating what only Python's ``json`` writes.
 
-Pure. Neighbours: ``record_reader`` decodes whole chunks, and comes here for what no chunk could be.
+Pure. Not here: whole chunks (``record_reader``, which calls this for a chunk that it cannot decode
+in one call).
 """
 
 import msgspec
@@ -12,7 +13,8 @@ LINE = msgspec.json.Decoder(Line)
 
 
 def text_of(raw: msgspec.Raw) -> str | None:
-    """None: not UTF-8, which the envelope does not ask for."""
+    """The text of a raw JSON value; None where it is not UTF-8, which decoding a message does not
+    check."""
     try:
         return bytes(raw).decode()
     except UnicodeDecodeError:
@@ -20,6 +22,7 @@ def text_of(raw: msgspec.Raw) -> str | None:
 
 
 def decoded(raw: bytes) -> Line | None:
+    """Decodes a line; None where it is not a message. White space before it is allowed."""
     if not raw.startswith(b"{"):
         raw = raw.lstrip()
         if not raw.startswith(b"{"):
@@ -31,8 +34,8 @@ def decoded(raw: bytes) -> Line | None:
 
 
 def with_python_values(raw: bytes) -> Line | None:
-    """A RECORD that holds what only Python calls JSON: decoded around it, its body as it came. None
-    where that is not all that is wrong with the line."""
+    """Decodes a RECORD with values that only Python's ``json`` reads (NaN): its body stays as it
+    was sent. None where the line has any other defect."""
     cover = masked(raw)
     line = None if cover is None else decoded(cover)
     if cover is None or line is None or word(line.type) != MessageType.record:

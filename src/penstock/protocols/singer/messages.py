@@ -1,8 +1,8 @@
-"""Singer's wire structs: the messages of specification 0.3.0 and the two that practice added.
+"""Declares Singer's wire structs: the messages of specification 0.3.0, ACTIVATE_VERSION and BATCH.
 
-Nothing else lives here: what messages mean is ``record_reader``' and ``state``'s business. Shapes
-are loose on purpose: a field of a wrong type must not make a whole line unreadable. Types of
-messages are case-insensitive (specification, Output), so they are compared through :func:`word`.
+Field types are loose on purpose: a field of a wrong type must not make a whole line unreadable.
+Types of messages are case-insensitive (specification, Output), so they are compared through
+:func:`word`. Not here: the meaning of messages (``record_reader``, ``state``).
 """
 
 from enum import StrEnum
@@ -35,7 +35,7 @@ ABSENT = msgspec.Raw(b"null")  # the default of every Raw field: compare by iden
 
 
 class Line(msgspec.Struct, gc=False):
-    """Any message as far as a RECORD needs it: ``record`` stays bytes, a slice of its chunk.
+    """Any message, with the fields of a RECORD: ``record`` stays bytes, a slice of its chunk.
     ``time_extracted``: RFC 3339 text."""
 
     type: str
@@ -46,7 +46,7 @@ class Line(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """A message that is no RECORD. ``schema``: JSON Schema; ``value``: a state, exactly as sent;
+    """Any message but a RECORD. ``schema``: JSON Schema; ``value``: a state, exactly as sent;
     ``encoding`` and ``manifest``: of a BATCH."""
 
     type: str
@@ -61,7 +61,7 @@ class Message(msgspec.Struct, gc=False):
 
 
 class About(msgspec.Struct):
-    """What ``--about --format=json`` prints. ``settings``: JSON Schema of the config."""
+    """The output of ``--about --format=json``. ``settings``: JSON Schema of the configuration."""
 
     capabilities: list[Any] = []
     settings: dict[str, Any] = {}
@@ -71,4 +71,5 @@ class About(msgspec.Struct):
 
 
 def word(type_: str) -> str:
+    """A message's type in the spelling of :class:`MessageType`."""
     return type_.upper()

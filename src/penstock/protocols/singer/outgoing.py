@@ -1,8 +1,9 @@
-"""What a Singer target is sent: SCHEMA, RECORD, STATE and ACTIVATE_VERSION lines.
+"""Encodes the feed of a write as the lines that a Singer target reads: SCHEMA, RECORD, STATE and
+ACTIVATE_VERSION.
 
-Types are in upper case only, and there are no others: targets refuse or silently skip the rest
-(reference §0.1). Runs in the thread that feeds. Not here: which state an echo stands for
-(``state_echoes``), the schema's dialect (``outgoing_schema``), threads (``protocols.stdio.write``).
+Types are in upper case, and no others are sent: targets refuse or silently skip the rest (reference
+§0.1). Runs in the thread that feeds. Not here: which state an echo acknowledges (``state_echoes``),
+the schema's dialect (``outgoing_schema``), threads (``protocols.stdio.write``).
 """
 
 import json
@@ -19,7 +20,7 @@ from penstock.model.types import Field, RowSchema
 from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
 from penstock.protocols.singer.outgoing_schema import json_schema
 from penstock.protocols.singer.source import DELETED_AT
-from penstock.protocols.singer.state_echoes import Marks
+from penstock.protocols.singer.state_echoes import PendingStates
 from penstock.protocols.stdio.write import Chunk
 
 if TYPE_CHECKING:
@@ -31,31 +32,35 @@ CHUNK_BYTES = 8 << 20  # of columns; their text is about as large
 
 
 def name_of(target: StreamId) -> str:
-    """A stream's name in messages. Singer has no namespaces; targets that write tables take what
-    stands before the last ``-`` for the schema."""
+    """A stream's name in messages. Singer has no namespaces; targets that write tables use the part
+    before the last ``-`` as the database schema."""
     return target.name if target.namespace is None else f"{target.namespace}-{target.name}"
 
 
 def key_properties(stream: WriteStream) -> list[str]:
-    """None where rows are to be appended: a target merges rows of the same key."""
+    """The key of a stream's SCHEMA; empty where rows are to be appended, since a target merges rows
+    of the same key."""
     if stream.configured.destination_sync_mode is DestinationSyncMode.append:
         return []
     return [path[0] for path in stream.configured.primary_key if path]
 
 
 def with_deletions(stream: WriteStream, schema: RowSchema) -> RowSchema:
-    """Targets that merge rows delete by ``_sdc_deleted_at`` in the record (reference §1.7), and
-    some drop it where they are not set to: an Airbyte source's mark goes under both names."""
-    known = {f.source: f for f in schema.fields}
-    mark = known.get(AIRBYTES_DELETED_AT)
+    """The schema with ``_sdc_deleted_at`` beside an Airbyte source's own column of deletes, where
+    rows are merged. Targets that merge delete by that property (reference §1.7); some drop it where
+    they are not configured to delete, so that the original column stays too."""
+    fields = {f.source: f for f in schema.fields}
+    deleted_at = fields.get(AIRBYTES_DELETED_AT)
     merges = stream.configured.destination_sync_mode is DestinationSyncMode.append_dedup
-    if mark is None or DELETED_AT in known or not merges:
+    if deleted_at is None or DELETED_AT in fields or not merges:
         return schema
-    return RowSchema((*schema.fields, Field(mark.name, DELETED_AT, mark.type)), schema.version)
+    renamed = Field(deleted_at.name, DELETED_AT, deleted_at.type)
+    return RowSchema((*schema.fields, renamed), schema.version)
 
 
 def version_of(stream: ConfiguredStream) -> int | None:
-    """The version that its records belong to: the generation, where one replaces those before."""
+    """The version of a stream's records: its generation, where that replaces the older ones; else
+    None."""
     generation, oldest = stream.generation_id, stream.minimum_generation_id
     if generation is None:
         return None
@@ -64,11 +69,11 @@ def version_of(stream: ConfiguredStream) -> int | None:
 
 
 class Outgoing:
-    """The feed as chunks of lines. ``versions``: does the target follow ACTIVATE_VERSION? Asked
-    once, and only where a stream has a version."""
+    """Encodes the feed as chunks of lines. ``versions``: whether the target supports
+    ACTIVATE_VERSION; called once at most, and only where a stream has a version."""
 
     def __init__(
-        self, streams: tuple[WriteStream, ...], marks: Marks, versions: Callable[[], bool]
+        self, streams: tuple[WriteStream, ...], marks: PendingStates, versions: Callable[[], bool]
     ) -> None:
         self._marks, self._versions = marks, cache(versions)
         self._streams = {s.id: s for s in streams}

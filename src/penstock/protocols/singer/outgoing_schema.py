@@ -1,8 +1,8 @@
-"""Our row schemas in the JSON Schema that Singer targets take (reference §1.6).
+"""Converts row schemas to the JSON Schema that Singer targets take (reference §1.6).
 
 Draft 4 to 7: plain types with "null", formats, ``contentEncoding``; no ``$ref``, no boolean
-schemas, nothing that a strict target would reject a value for. Neighbours: ``outgoing`` sends it,
-``schema`` reads the schemas of taps, and reads this one back as the same types.
+schemas, no keyword for which a strict target would reject a value. Neighbours: ``outgoing`` sends
+it; ``schema`` reads the schemas of taps, and reads this one back as the same types.
 """
 
 from collections.abc import Collection
@@ -31,8 +31,8 @@ _PLAIN: dict[Kind, dict[str, Any]] = {
 
 
 def json_schema(schema: RowSchema, required: Collection[str] = ()) -> dict[str, Any]:
-    """Of a stream's records, by the properties' original names. ``required``: those that are never
-    null."""
+    """The JSON Schema of a stream's records, by the properties' original names. ``required``:
+    properties that are never null."""
     properties = _properties(schema.fields)
     for name in properties.keys() & {*required}:
         types = [t for t in properties[name]["type"] if t != "null"]

@@ -1,9 +1,9 @@
-"""One question to a tap or target that answers once, with all of its stdout: about, help,
-discovery, a start.
+"""Runs a command of a tap or target that answers once, and reads the answer from its stdout:
+``--about``, ``--help``, discovery, a start without input.
 
-Not here: limits and the exit (``protocols.stdio.probe``), which questions there are (``source``,
-``destination``). Every wait is bounded (L11). Source: reference §1.1; ``--about`` is the Singer
-SDK's, older programs refuse it.
+Every wait is bounded (L11). Not here: timeouts and the exit (``protocols.stdio.probe``), the choice
+of commands (``source``, ``destination``). Source: reference §1.1; ``--about`` is the Singer SDK's,
+older programs refuse it.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +27,15 @@ _TARGET_SECONDS = 120.0  # a program that imports half the world before it says 
 
 
 class Answer(probe.Answer):
-    """``text``: its stdout. ``speaks``: it began to send messages, and was stopped."""
+    """The answer of a command. ``text``: its stdout. ``speaks``: it began to send messages, and was
+    stopped."""
 
     text: bytes = b""
     speaks: bool = False
 
     @property
     def words(self) -> str:
-        """Why it failed, in its own words where it has any."""
+        """Why it failed, from its stderr where that says something."""
         if self.timed_out is not None:
             return str(self.timed_out)
         said = last_words(self.stderr_tail)
@@ -45,7 +46,7 @@ class Answer(probe.Answer):
 
 
 def _unheard(event: Event) -> None:
-    """There is nobody to tell."""
+    """Drops an event."""
 
 
 def ask(
@@ -56,9 +57,9 @@ def ask(
     config: WriteBack | None = None,
     role: Role = "source",
 ) -> Answer:
-    """Run a tap to its end, or until it sends messages; a target with an input that is at its end,
-    at most ``Timeouts.start`` seconds and no longer than :data:`_TARGET_SECONDS`. ``config``: hears
-    of what it changed in it. Raises the role's error where it cannot be started."""
+    """Runs a tap to its end, or until it sends messages; a target with empty input, for at most
+    ``Timeouts.start`` seconds and :data:`_TARGET_SECONDS`. ``config``: its changes go to ``log`` as
+    a ``Control`` event. Raises the role's error where it cannot be started."""
     answer, limits = Answer(), timeouts
     if role == "destination":
         bound = min(timeouts.start, _TARGET_SECONDS)
@@ -88,7 +89,7 @@ def ask(
 
 
 def document(answer: Answer, log: Callable[[Event], None]) -> dict[str, object] | None:
-    """The JSON object that the answer is; what stands before it is noise."""
+    """Decodes the JSON object of an answer; None: there is none. Text before it is logged."""
     text = answer.text
     start = 0
     while start >= 0:
@@ -110,7 +111,7 @@ def document(answer: Answer, log: Callable[[Event], None]) -> dict[str, object] 
 
 
 def _speaks(text: bytes) -> bool:
-    """Is one of its first lines a message?"""
+    """Whether one of the first lines is a message."""
     for line in text.split(b"\n")[:-1][:50]:
         try:
             if word(_LINE.decode(line).type) in _TYPES:

@@ -1,12 +1,12 @@
-"""The read path: chunks of whole lines from a tap's stdout -> events, in the order they came.
+"""Converts chunks of whole lines of a tap's stdout into events, in the order they were sent.
 
 A chunk whose every line is one good message is decoded in one call, and a run of records of one
-stream is taken with no Python step for each; in any other chunk the good lines between two bad ones
-are such a run. Records are grouped per stream until a state, a message of their stream, or the end
-of a block. What came and cannot be had ends the read (``GivenUp``): a later state would say that
-it was taken (L1, L8). Not here: framing (``codec.framing``), typed columns (``codec.decode``), the
-process (``protocols.stdio.read``), whose messages they are (``stream_names``), files
-(``batch_files``).
+stream is taken without a Python step for each; in any other chunk the good lines between two bad
+ones are decoded one by one and taken as such a run. Records are grouped by stream until a state, a
+message of their stream, or the end of a block. Records that were sent and cannot be read end the
+read (``GivenUp``), since a later state would cover them (L1, L8). Not here: framing
+(``codec.framing``), typed columns (``codec.decode``), the process (``protocols.stdio.read``), the
+stream of a message (``stream_names``), files (``batch_files``).
 """
 
 import re
@@ -37,7 +37,12 @@ from penstock.protocols.singer.batch_files import BatchError, Faulty, read_batch
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
 from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageType, word
 from penstock.protocols.singer.state import SCOPE
-from penstock.protocols.singer.stream_names import Ambiguous, Names, Told, strangers
+from penstock.protocols.singer.stream_names import (
+    Ambiguous,
+    KnownSchema,
+    StreamNames,
+    missing_properties,
+)
 from penstock.protocols.singer.time_extracted import millis
 from penstock.protocols.stdio.json_lines import (
     FAULTS,
@@ -51,14 +56,14 @@ from penstock.protocols.stdio.json_lines import (
     the_one,
 )
 from penstock.protocols.stdio.read import GivenUp
-from penstock.protocols.stdio.unparsed import Noise
+from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 _MESSAGE = msgspec.json.Decoder(Message)
 _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
 
 _NAMED = 5  # streams in a message
-# A line that holds any of these is never taken for text: it holds, or held, records.
+# A line that matches is never taken for plain text: it is, or was meant as, a message with records.
 _RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"(?:RECORD|BATCH)")|"record"\s*:\s*\{')
 
 
@@ -72,24 +77,24 @@ class _Group:
         self.times: list[Any] = []
 
 
-class Sorter:
-    """One read's lines -> events: ``protocols.stdio.read.Reader``."""
+class SingerReader:
+    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``)."""
 
     def __init__(self, request: ReadRequest) -> None:
         self.beats = 0
         self._request = request
-        self._noise = Noise()
-        self._names = Names(request.streams, request.unchosen, open_=request.open)
+        self._unparsed = UnparsedOutput()
+        self._names = StreamNames(request.streams, request.unchosen, open_=request.open)
         self._configured = {s.id: s for s in request.streams}
-        self._told: dict[StreamId, Told] = {}
+        self._schemas: dict[StreamId, KnownSchema] = {}
         self._open: dict[tuple[StreamId, int | None], _Group] = {}
         self._warned: set[str] = set()
         self._half = False
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
         self._activated: set[StreamId] = set()
         self._heard: set[StreamId] = set()
-        self._strange: set[str] = set()  # names of records that the catalog does not have
-        self._passed: set[str] = set()  # names of records that are no configured stream's
+        self._strange: set[str] = set()  # names of records that are not in the catalog
+        self._passed: set[str] = set()  # names of records of streams that are not configured
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         raws = split(data)
@@ -102,21 +107,21 @@ class Sorter:
             return
         self._half = not terminated
         good: list[Line] = []
-        their: list[bytes] = []
+        good_raws: list[bytes] = []
         for raw in raws:
             line = decoded(raw)
             if line is not None:
                 good.append(line)
-                their.append(raw)
+                good_raws.append(raw)
                 continue
-            yield from self._take(good, their)
-            good, their = [], []
-            yield from self._odd(raw)
-        yield from self._take(good, their)
+            yield from self._take(good, good_raws)
+            good, good_raws = [], []
+            yield from self._bad_line(raw)
+        yield from self._take(good, good_raws)
 
     def flush(self) -> Iterator[Event]:
         yield from self._flush_all()
-        yield from self._noise.counted()
+        yield from self._unparsed.counted()
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
         if _RECORD_MARK.search(head):
@@ -127,12 +132,12 @@ class Sorter:
         else:
             if file is not None:
                 file.unlink(missing_ok=True)
-            yield from self._noise.noise("oversized_line", head)
+            yield from self._unparsed.report("oversized_line", head)
 
     def finished(self) -> Iterator[Event]:
-        """Streams that were whole although the tap failed: read anew, and the last that came of
-        them is the activation of the version that their records have (L6, L7). Exit code 0 needs
-        no such word."""
+        """Yields a COMPLETE status for streams that were complete although the tap failed: full
+        refresh, and their last message activated the version of their records (L6, L7). Not needed
+        after exit code 0."""
         for stream in self._activated:
             configured = self._configured.get(stream)
             if configured is not None and configured.sync_mode is SyncMode.full_refresh:
@@ -143,13 +148,14 @@ class Sorter:
     def _take(self, lines: Sequence[Line], raws: Sequence[bytes]) -> Iterator[Event]:
         at = 0
         for (kind, name, version), run in groupby(lines, _KIND):
-            found = list(run)
+            lines_of_run = list(run)
+            end = at + len(lines_of_run)
             if word(kind) == MessageType.record:
-                yield from self._records(name, version, found, raws[at : at + len(found)])
+                yield from self._records(name, version, lines_of_run, raws[at:end])
             else:
-                for raw in raws[at : at + len(found)]:
+                for raw in raws[at:end]:
                     yield from self._other(raw)
-            at += len(found)
+            at = end
 
     def _records(
         self, name: Any, version: Any, run: Sequence[Line], raws: Sequence[bytes]
@@ -185,14 +191,14 @@ class Sorter:
             group = self._open[(stream, number)] = _Group()
             self._latest[stream] = number
             self._activated.discard(stream)
-        yield from broken  # of a stream that is announced by now: it counts them
+        yield from broken  # after the announcement of their stream, so that it counts them
         group.bodies += bodies
         group.times += map(_TIME_OF, run)
 
     def unheard(self) -> None:
-        """After exit code 0. Raises ``GivenUp`` where nothing at all came of a stream, while
-        records came that belong to none: then the names are not understood, and it would not be
-        true that the stream is empty (L6)."""
+        """Checks a read after exit code 0. Raises ``GivenUp`` where a stream sent nothing at all
+        while records came that belong to no stream of the catalog: the names are then not
+        understood, and the stream must not be taken for empty (L6)."""
         silent = sorted(s.name for s in self._configured if s not in self._heard)
         if silent and self._strange:
             text = f"nothing came of {', '.join(silent[:_NAMED])}, but records of "
@@ -200,31 +206,31 @@ class Sorter:
             raise GivenUp("source.unknown_streams", text)
 
     def _stream(self, name: Any, count: int) -> Generator[Event, None, StreamId | None]:
-        """Whose it is; None, and counted, where it is no configured stream's."""
+        """The stream of a message; None, and counted, where it is not configured."""
         if not isinstance(name, str) or not name:
             return None
         try:
-            found = self._names.of(name)
+            stream = self._names.of(name)
         except Ambiguous as e:
             yield from self._flush_all()
             text = f"{e}: the tap's names are not unique"
             raise GivenUp("source.ambiguous_stream", text) from e
-        if found is None:
-            self._noise.count(f"stream_not_configured:{name[:64]}", count)
+        if stream is None:
+            self._unparsed.count(f"stream_not_configured:{name[:64]}", count)
         else:
-            self._heard.add(found)
-        return found
+            self._heard.add(stream)
+        return stream
 
     def _pass_over(self, name: str) -> Iterator[Event]:
-        """Taps that do not look at ``selected`` send such records; the state that follows tells of
-        them as of others."""
+        """Reports records of a stream that is not configured. Taps that ignore ``selected`` send
+        them, and their states cover them."""
         if name in self._passed:
             return
         self._passed.add(name)
-        meant = self._names.unchosen(name)
-        if not meant:
+        candidates = self._names.unchosen(name)
+        if not candidates:
             self._strange.add(name[:64])
-        for stream in meant or (StreamId(None, name),):
+        for stream in candidates or (StreamId(None, name),):
             yield Passed(stream)
 
     def _version(self, version: Any) -> int | None:
@@ -233,11 +239,11 @@ class Sorter:
         try:
             return int(version)
         except (TypeError, ValueError, OverflowError):
-            self._noise.count("malformed:version")
+            self._unparsed.count("malformed:version")
             return None
 
     def _announced(self, stream: StreamId) -> Iterator[Event]:
-        event = self._held(stream).schemaless(stream)
+        event = self._schema_of(stream).schemaless(stream)
         if event is None:
             return
         if self._request.refuses:
@@ -245,11 +251,11 @@ class Sorter:
             raise GivenUp("source.record_before_schema", text, stream)
         yield event
 
-    def _held(self, stream: StreamId) -> Told:
-        told = self._told.get(stream)
-        if told is None:
-            told = self._told[stream] = Told(self._configured.get(stream))
-        return told
+    def _schema_of(self, stream: StreamId) -> KnownSchema:
+        schema = self._schemas.get(stream)
+        if schema is None:
+            schema = self._schemas[stream] = KnownSchema(self._configured.get(stream))
+        return schema
 
     def _flush_all(self) -> Iterator[Event]:
         groups, self._open = self._open, {}
@@ -277,13 +283,13 @@ class Sorter:
                 yield from self._batch(message)
             case _:
                 name = message.type[:64]
-                self._noise.count(f"unknown_type:{name}")
+                self._unparsed.count(f"unknown_type:{name}")
                 yield from self._once(f"messages of type {name!r} are not known and are skipped")
 
     def _state(self, message: Message) -> Iterator[Event]:
         blob = text_of(message.value)
         if message.value is ABSENT or blob is None:
-            self._noise.count("malformed:STATE")
+            self._unparsed.count("malformed:STATE")
             yield Log("ERROR", "a STATE message without a value that can be read is not saved")
             return
         yield from self._flush_all()
@@ -298,19 +304,19 @@ class Sorter:
             what = "a SCHEMA without a stream" if nameless else f"the SCHEMA of {message.stream!r}"
             raise GivenUp("source.bad_schema", f"{what} is no JSON Schema of a stream")
         if not isinstance(schema, dict | bool):
-            self._noise.count("malformed:SCHEMA")
+            self._unparsed.count("malformed:SCHEMA")
             yield Log("ERROR", f"a SCHEMA of {message.stream!r} is no JSON Schema; it is ignored")
             return
         if stream is None:
             return
-        keys, marks = message.key_properties, message.bookmark_properties
+        keys, cursors = message.key_properties, message.bookmark_properties
         if keys is None:
             yield from self._once(f"stream {stream}: its SCHEMA has no key_properties")
-        for what, names in (("key", keys), ("bookmark", marks)):
-            for name in strangers(schema, names):
+        for what, names in (("key", keys), ("bookmark", cursors)):
+            for name in missing_properties(schema, names):
                 text = f"stream {stream}: the {what} {name!r} is no property of its schema"
                 yield from self._once(text)
-        event = self._held(stream).tell(stream, schema, keys, marks)
+        event = self._schema_of(stream).update(stream, schema, keys, cursors)
         self._activated.discard(stream)
         if event is not None:
             yield from self._flush(stream)
@@ -320,7 +326,7 @@ class Sorter:
         stream = yield from self._stream(message.stream, 1)
         version = self._version(message.version)
         if version is None:
-            self._noise.count("malformed:ACTIVATE_VERSION")
+            self._unparsed.count("malformed:ACTIVATE_VERSION")
             yield Log("ERROR", f"an ACTIVATE_VERSION of {message.stream!r} names no version")
         elif stream is not None:
             yield from self._flush(stream)
@@ -342,14 +348,12 @@ class Sorter:
         now = int(time.time() * 1000)
         limit, folder = self._request.max_record_bytes, self._request.spool_folder
         try:
-            for found in read_batch(message.encoding, message.manifest, limit, folder):
-                if isinstance(found, Faulty):
-                    yield Reject(
-                        stream, found.reason, found.raw, spool=found.spool, size=found.size
-                    )
+            for rows in read_batch(message.encoding, message.manifest, limit, folder):
+                if isinstance(rows, Faulty):
+                    yield Reject(stream, rows.reason, rows.raw, spool=rows.spool, size=rows.size)
                 else:
-                    size = sum(map(len, found))
-                    yield Batch(stream, found, [now] * len(found), {}, size, version)
+                    size = sum(map(len, rows))
+                    yield Batch(stream, rows, [now] * len(rows), {}, size, version)
         except BatchError as e:
             text = f"stream {stream}: a batch cannot be read: {e}"
             raise GivenUp("source.batch_unreadable", text, stream) from e
@@ -361,10 +365,11 @@ class Sorter:
 
     # -- bad lines
 
-    def _odd(self, raw: bytes) -> Iterator[Event]:
-        """A line that is no message: noise, a message with NaN, or a reject."""
+    def _bad_line(self, raw: bytes) -> Iterator[Event]:
+        """Converts a line that is not a message: unparsed output, a message with NaN, or a
+        reject."""
         if not raw.strip():
-            self._noise.count("blank_line")
+            self._unparsed.count("blank_line")
             return
         if not _RECORD_MARK.search(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
@@ -372,7 +377,7 @@ class Sorter:
             if cover is not None and decoded(cover) is not None:
                 yield from self._covered(cover)
             else:
-                yield from self._noise.noise(kind, raw)
+                yield from self._unparsed.report(kind, raw)
             return
         record = with_python_values(raw)
         if record is not None:
@@ -384,16 +389,17 @@ class Sorter:
         yield Reject(self._meant(raw), reason, raw)
 
     def _covered(self, cover: bytes) -> Iterator[Event]:
-        """NaN in a SCHEMA bounds nothing that we keep; a state with it cannot be kept as JSON."""
+        """Converts a message with NaN that is not a RECORD. A state cannot be kept, since it is not
+        JSON; a SCHEMA can be read without the value."""
         if word(LINE.decode(cover).type) == MessageType.state:
-            self._noise.count("malformed:STATE")
+            self._unparsed.count("malformed:STATE")
             yield Log("ERROR", "a STATE message with a number that JSON does not have is not saved")
         else:
             yield from self._other(cover)
 
     def _meant(self, raw: bytes) -> StreamId | None:
-        """The stream of a broken record, where only one can be meant."""
-        return the_one(streams_named(raw), {*self._configured, *self._told})
+        """The stream of a broken record; None where it is not the only candidate."""
+        return the_one(streams_named(raw), {*self._configured, *self._schemas})
 
 
 def _batch(stream: StreamId, version: int | None, group: _Group) -> Batch:

@@ -1,6 +1,6 @@
-"""Singer's dialect of JSON Schema: decimals that are written as text.
+"""Reads the types of Singer's dialect of JSON Schema: decimals that are written as text.
 
-Not here: everything that plain JSON Schema says, draft-4 habits included (``codec.json_schema``).
+Not here: plain JSON Schema, draft 4's differences included (``codec.json_schema``).
 Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
 ``precision`` and ``scale`` beside it.
 """
@@ -18,7 +18,8 @@ _SCALE = 18  # where nothing is said: half of the digits
 
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
-    """The hook for ``codec.json_schema``."""
+    """The decimal type of an annotated schema; None: it is not annotated. The hook of
+    ``codec.json_schema``."""
     if schema.get("format") not in _FORMATS:
         return None
     given = schema.get("type", "string")
@@ -37,7 +38,7 @@ def _digits(schema: Mapping[str, Any], word: str) -> int | None:
 
 
 class SingerSchema:
-    """``SchemaRole`` of ``protocols.contract``."""
+    """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
     def data_type(self, schema: Any) -> DataType:
         return json_schema.data_type(schema, annotated)

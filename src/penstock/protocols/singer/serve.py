@@ -1,17 +1,17 @@
-"""What a Singer runner hears where Penstock is its target.
+"""Builds the output of Penstock where it is the target of a Singer runner: states and ``--about``.
 
-Neighbour: ``cli.serve`` prints it; records and states are read as a tap's are (``record_reader``).
-Source: the Singer SDK's ``--about``.
+Not here: printing (``cli.serve``); reading records and states, as those of a tap
+(``record_reader``). Source: the Singer SDK's ``--about``.
 """
 
 from typing import Any
 
 STATE = "{}"
-"""A line of stdout, with ``{}`` where the state goes."""
+"""The template of a state's line on stdout; ``{}`` is replaced by the state."""
 
 
 def about(version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
-    """What a runner asks with ``--about --format=json``."""
+    """The answer to ``--about --format=json``."""
     return {
         "name": "penstock",
         "description": "Writes Parquet and Delta tables through Spark",

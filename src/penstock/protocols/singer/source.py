@@ -1,10 +1,9 @@
-"""A Singer tap's conversation: spec, check, discover, configure, read.
+"""Implements the source role with a Singer tap: spec, check, discover, configure, read.
 
-Written against a runtime, so that the same code talks to a process, a container or a recording.
-Not here: the lines of a read (``record_reader``), time limits (``protocols.stdio.read``), options
-(``command_line``), rules for modes (``stream_config``). A tap reports no status: exit code 0 says
-that all its streams are complete (L6), and an exit after we stopped it says nothing, whatever its
-code. Source: specification; the practice of taps where it disagrees.
+A tap reports no stream status: exit code 0 means that all its streams are complete (L6); the exit
+code of a tap that was stopped means nothing. Not here: the lines of a read (``record_reader``),
+timeouts (``protocols.stdio.read``), options (``command_line``), the choice of modes
+(``stream_config``). Source: specification; the practice of taps where it disagrees.
 """
 
 from collections.abc import Generator, Iterator
@@ -32,7 +31,7 @@ from penstock.protocols.singer.command_line import (
 )
 from penstock.protocols.singer.config_writeback import WriteBack
 from penstock.protocols.singer.probe import Answer, ask, document
-from penstock.protocols.singer.record_reader import Sorter
+from penstock.protocols.singer.record_reader import SingerReader
 from penstock.protocols.singer.state import state_file
 from penstock.protocols.singer.stream_config import configure
 from penstock.protocols.stdio.read import read
@@ -41,17 +40,17 @@ from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runti
 PROTOCOL = "singer"
 DELETED_AT = "_sdc_deleted_at"
 
-_SHORT = 60.0  # seconds for what a tap says of itself, and for its first words in a check
+_SHORT = 60.0  # seconds for `--about` and `--help`, and for the first message in a check
 _DISCOVER = "--discover"
-_USAGE = 200  # events of a usage text on stdout
+_USAGE = 200  # the most events that a usage text on stdout gives
 
 
 class SingerSource:
-    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``."""
+    """Reads from a tap (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
 
     def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
-        """By ``--about``, which the Singer SDK has; else a schema that allows anything, and the
-        options that ``--help`` names."""
+        """The spec by ``--about``, which the Singer SDK has; else a schema that allows anything,
+        with the options that ``--help`` names."""
         brief = _at_most(timeouts, _SHORT)
         said = ask(runtime, ["--about", "--format=json"], brief, log)
         about = about_of(said.text) if said.code == 0 else None
@@ -69,7 +68,7 @@ class SingerSource:
     def check(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> CheckResult:
-        """Its discovery succeeds; a tap without one starts and sends a message, or ends well."""
+        """Runs discovery. A tap without one is started: it must send a message or exit with 0."""
         answer = _discovery(runtime, config, timeouts, log)
         if not answer.speaks and _has_none(answer):
             brief = _at_most(timeouts, _SHORT)
@@ -80,8 +79,8 @@ class SingerSource:
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
-        """An open catalog where the tap has no discovery. A catalog of a discovery that failed is
-        not taken: it may lack streams."""
+        """The catalog; an open one where the tap has no discovery. The output of a discovery that
+        failed is not used, since it may lack streams. Raises ``SourceError``."""
         answer = _discovery(runtime, config, timeouts, log)
         if answer.speaks or _has_none(answer):
             return Catalog((), open=True)
@@ -101,7 +100,7 @@ class SingerSource:
         return catalog
 
     def catalog_of(self, raw: Any) -> Catalog:
-        """The content of a catalog file."""
+        """Converts the content of a catalog file. Raises ``ConfigError``."""
         try:
             return catalog_of(raw)[0]
         except SourceError as e:
@@ -113,8 +112,7 @@ class SingerSource:
         return configure(stream, wish, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
-        """See ``SourceConversation.read``; limits come as Airbyte's do. Raises ``ConfigError``
-        where nothing is selected."""
+        """See ``SourceConversation.read``. Raises ``ConfigError`` where no stream is selected."""
         if not request.streams and not request.open:
             raise ConfigError(
                 "no stream is selected: the tap would send nothing and end with exit code 0",
@@ -138,7 +136,7 @@ class SingerSource:
         state = state_file(request.states)
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
-        sorter = Sorter(request)
+        reader = SingerReader(request)
         config = WriteBack(request.config)
 
         def beside(channel: ByteChannel, exited: Exited | None) -> Iterator[Event]:
@@ -146,37 +144,37 @@ class SingerSource:
             if changed is not None:
                 yield Control(changed)
             if exited is not None and exited.code == 0:
-                sorter.unheard()
+                reader.unheard()
             elif exited is not None:
-                yield from sorter.finished()
+                yield from reader.finished()
                 yield from _complaint(exited)
 
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
-        yield from read(runtime, arguments, request.timeouts, sorter, framer, request.tick, beside)
+        yield from read(runtime, arguments, request.timeouts, reader, framer, request.tick, beside)
 
 
 def _unless_refused(
     events: Iterator[Event], options: tuple[str, ...]
 ) -> Generator[Event, None, Exited | None]:
-    """A read's events; nothing but ticks, and its exit as the answer, where the tap ended at once
-    because it does not know its options."""
-    held: list[Event] = []
+    """Yields the events of a read and returns None. Where the tap ended at once because it does not
+    know its options, yields ticks only and returns its exit."""
+    buffered: list[Event] = []
     for event in events:
         if isinstance(event, Tick):
             yield event
             continue
-        held.append(event)
+        buffered.append(event)
         if isinstance(event, Exited) and event.code and refused(options, event.stderr_tail):
             return event
-        if not isinstance(event, Error | Log | Counted) or len(held) > _USAGE:
+        if not isinstance(event, Error | Log | Counted) or len(buffered) > _USAGE:
             break
-    yield from held
+    yield from buffered
     yield from events
     return None
 
 
 def _complaint(exited: Exited) -> Iterator[Event]:
-    """The error that a failed tap itself points at."""
+    """The error that a failed tap reports on stderr, if any."""
     said = last_words(exited.stderr_tail)
     if said is not None and exited.code is not None:
         how = f"signal {-exited.code}" if exited.code < 0 else f"exit code {exited.code}"
@@ -191,7 +189,7 @@ def _discovery(
 
 
 def _has_none(answer: Answer) -> bool:
-    """True of a tap that does not know ``--discover``."""
+    """Whether the tap failed because it does not know ``--discover``."""
     return bool(answer.code) and refused((_DISCOVER,), answer.stderr_tail)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the protocol before anything of it is loaded."""
+"""Describes the protocol to the layers above, without loading any of it (``ProtocolSpec``)."""
 
 from typing import Annotated, Literal
 

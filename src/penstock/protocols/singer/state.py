@@ -1,11 +1,13 @@
-"""What Singer's state means: one opaque blob, of which only ``bookmarks`` has a known shape.
+"""Parses, merges, resets and describes Singer's state: one opaque blob, of which only ``bookmarks``
+has a known form.
 
-Pure functions over saved states; a saved blob is the value of the tap's own STATE message, byte for
-byte (L1), and is rewritten only where a user or a new sync takes a stream's bookmark away. Numbers
-keep all their digits. Not here: when a state may be saved (``engine``), where (``state``). Sources:
+Pure functions over saved states. A saved blob is the value of the tap's own STATE message, byte for
+byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh.
+Numbers keep all their digits. A state is split by bookmarks whose stream is known, never by
+guessing. Not here: when a state may be saved (``engine``), where (``state``). Sources:
 specification, State and STATE Message; the conventions of singer-python's bookmarks (``bookmarks``
-by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that call their streams
-otherwise in them. A state is split by bookmarks whose stream is known, never by guessing.
+by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that use other names for
+their streams.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,18 +26,18 @@ SCOPE = StateScope(StateType.legacy)
 _BY_STREAM = ("bookmarks", "activate_versions")
 _CURRENT = "currently_syncing"
 _POINTER = "currently_"
-"""How keys begin that only say what a tap is at."""
+"""The prefix of keys that only say which stream the tap is at."""
 
 
 def state_file(states: Sequence[SavedState]) -> bytes | None:
-    """The content of ``--state``; None: nothing to give."""
+    """The content of ``--state``; None: there is no state."""
     blob = states[-1].blob if states else "null"
     return None if blob == "null" else blob.encode()
 
 
 class SingerState:
-    """``StateRole`` of ``protocols.contract``. ``names``: of each stream of the source, those that
-    the tap may call it by beside its tap_stream_id."""
+    """Handles saved states (``StateRole`` of ``protocols.contract``). ``names``: for each stream of
+    the source, the names that its state may use beside the tap_stream_id."""
 
     def __init__(self, names: Mapping[StreamId, Collection[str]] | None = None) -> None:
         self._names = dict(names or {})
@@ -45,9 +47,9 @@ class SingerState:
         return None if text is None else msgspec.json.decode(text)
 
     def parse(self, raw: Any) -> list[SavedState]:
-        """Accepts the bare value, a STATE message, what Meltano keeps (``singer_state``, or
-        ``completed`` and ``partial``, of which the first counts), a list of one, and nothing (null,
-        ``[]``, ``{}``)."""
+        """Accepts the bare value, a STATE message, Meltano's form (``singer_state``, or
+        ``completed`` and ``partial``, of which the first counts), a list of one, and no state
+        (null, ``[]``, ``{}``)."""
         if isinstance(raw, list):
             items = cast(list[Any], raw)
             if len(items) > 1:
@@ -63,12 +65,13 @@ class SingerState:
         return [SavedState(SCOPE, exact_text(value).decode())]
 
     def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
-        """The last one is the state; null is none."""
+        """The last state; none where that is null."""
         states = [*saved, *new]
         return [states[-1]] if states and states[-1].blob != "null" else []
 
     def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
-        """Raises ``StateError`` where the blob has no bookmark that is the stream's for certain."""
+        """Removes a stream's bookmark. Raises ``StateError`` where it is not certain which
+        bookmarks are the stream's."""
         if not self.splits(states, (stream,)):
             raise StateError(
                 f"the state of {stream} alone cannot be reset: only the tap knows which part of"
@@ -87,8 +90,8 @@ class SingerState:
         return SingerState({**self._names, **names})
 
     def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
-        """True where all of these streams have bookmarks of their own, or where whatever else the
-        state holds is known to be other streams'."""
+        """Whether these streams can be removed from the states: each has its own bookmark, or all
+        that a state has is known to be other streams'."""
         gone = frozenset(s.name for s in streams)
         owners = _Owners(self._names, streams)
         return not gone or all(_splits(exact(s.blob), gone, owners) for s in states)
@@ -112,7 +115,7 @@ class SingerState:
         return list(states)
 
     def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
-        """As PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
+        """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
         (``activate_versions``)."""
         owners = _Owners(self._names, (stream,))
         return any(
@@ -123,7 +126,8 @@ class SingerState:
         )
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
-        """``shared``: everything beside the bookmarks, the whole blob where it has none."""
+        """The states for the user. ``shared``: everything beside the bookmarks; the whole blob
+        where it has none."""
         streams: list[dict[str, Any]] = []
         shared: Any = None
         for state in states[-1:]:
@@ -143,8 +147,8 @@ def _bookmarks(value: Any) -> dict[str, Any] | None:
 
 
 class _Owners:
-    """Whose a name in a state is: a stream's own name before others', letters as they are before
-    their case is passed over. ``asked``: streams that are known by their own names at least."""
+    """Maps a name in a state to the streams that it may be of: by a stream's own name, else by its
+    other names, else without regard to case. ``asked``: streams that have their own names only."""
 
     def __init__(
         self, names: Mapping[StreamId, Collection[str]], asked: Collection[StreamId]
@@ -159,30 +163,31 @@ class _Owners:
                 _add(self._folded, name.casefold(), stream.name)
 
     def of(self, name: str) -> frozenset[str]:
-        """Names of streams; empty: nobody's that is known."""
-        found = self._own.get(name) or self._others.get(name)
-        return found or self._folded.get(name.casefold(), frozenset())
+        """The names of the streams; empty: no known stream."""
+        owners = self._own.get(name) or self._others.get(name)
+        return owners or self._folded.get(name.casefold(), frozenset())
 
     def all_in(self, gone: frozenset[str]) -> bool:
-        """No other stream is known."""
+        """Whether no other stream than these is known."""
         return self._own.keys() <= gone
 
 
-def _add(known: dict[str, frozenset[str]], name: str, stream: str) -> None:
-    known[name] = known.get(name, frozenset()) | {stream}
+def _add(owners: dict[str, frozenset[str]], name: str, stream: str) -> None:
+    owners[name] = owners.get(name, frozenset()) | {stream}
 
 
 def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(part, name, mark) of everything that a state keeps by stream."""
+    """Yields (part, name, bookmark) of everything that a state has by stream."""
     for part in _BY_STREAM if isinstance(value, dict) else ():
-        marks = value.get(part)
-        if isinstance(marks, dict):
-            for name, mark in cast(dict[str, Any], marks).items():
-                yield part, name, mark
+        bookmarks = value.get(part)
+        if isinstance(bookmarks, dict):
+            for name, bookmark in cast(dict[str, Any], bookmarks).items():
+                yield part, name, bookmark
 
 
 def _speaks_for_none(state: SavedState) -> bool:
-    """It holds nothing by stream, and something beside that: a position of them all."""
+    """Whether a state has nothing by stream, but something beside that: a position shared by
+    all."""
     value = exact(state.blob)
     marked = any(_says(mark) for *_, mark in _by_stream(value))
     return isinstance(value, dict) and not marked and _says_beside(cast(dict[str, Any], value))
@@ -198,6 +203,7 @@ def _version(mark: Any) -> Any:
 
 
 def _says(value: Any) -> bool:
+    """Whether a part of a state has content."""
     return value not in (None, {}, [], "")
 
 
@@ -219,20 +225,21 @@ def _splits(value: Any, gone: frozenset[str], owners: _Owners) -> bool:
 
 
 def _without(state: SavedState, gone: frozenset[str], owners: _Owners) -> SavedState:
-    """Without these streams' bookmarks and versions; the same object where there are none."""
+    """The state without these streams' bookmarks and versions; the same object where it has
+    none."""
     value = exact(state.blob)
     if not isinstance(value, dict):
         return state
-    found = cast(dict[str, Any], value)
-    theirs = [(part, name) for part, name, _ in _by_stream(found) if owners.of(name) & gone]
-    for part, name in theirs:
-        del found[part][name]
-    current = found.get(_CURRENT)
-    changed = bool(theirs)
+    blob = cast(dict[str, Any], value)
+    removed = [(part, name) for part, name, _ in _by_stream(blob) if owners.of(name) & gone]
+    for part, name in removed:
+        del blob[part][name]
+    current = blob.get(_CURRENT)
+    changed = bool(removed)
     if isinstance(current, str) and owners.of(current) & gone:
-        found[_CURRENT] = None
+        blob[_CURRENT] = None
         changed = True
-    return SavedState(state.scope, exact_text(found).decode()) if changed else state
+    return SavedState(state.scope, exact_text(blob).decode()) if changed else state
 
 
 def _unwrapped(raw: Any) -> Any:

@@ -1,23 +1,24 @@
-"""Which state a target's echo stands for (L1).
+"""Decides which sent states a target's echo acknowledges (L1).
 
-A target prints bare state values. Some print the last one they were given, whole; some put a value
-together from the bookmarks of the streams that they have flushed. What is matched is what was sent:
+A target prints bare state values. Some print the last one they were given, whole; some compose a
+value of the bookmarks of the streams that they have flushed. An echo is compared with what was
+sent:
 
-* From a Singer tap, the tap's own values (:class:`OwnValues`). An echo acks the newest pending
-  value that it equals; where it equals none, the newest one whose bookmarks it all repeats.
-  A value that was sent several times with rows in between is taken for the first of them: it may
-  be that one's echo. An empty value, which targets print unasked, acks nothing. (A merging target
-  proves nothing of a stream that the value has no bookmark for; such a stream the tap reads anew.)
-* From another protocol, values of ours (:class:`OurValues`), with a number for each stream that
-  grows; so a target that merges bookmarks acks each stream by itself.
+* From a Singer tap, the tap's own values (:class:`TapStates`). An echo acks the newest pending
+value that it equals; where it equals none, the newest one whose bookmarks it all repeats. A value
+that was sent several times with rows in between is taken for the first of them: it may be that
+one's echo. An empty value, which targets print unasked, acks nothing. (A merging target proves
+nothing of a stream that the value has no bookmark for; such a stream the tap reads anew.) * From
+another protocol, values that Penstock makes (:class:`NumberedStates`), with a growing number for
+each stream; so a target that merges bookmarks acks each stream by itself.
 
-At the end, what no echo could name, rows that no state followed or a value that was sent before, is
-closed by one more STATE: the last value with the property ``penstock_end``. It says nothing that
-the last value did not say, so its echo acks that value as any echo of it does; rows that no state
-covers count as written only where the target also read all of its input and exited with 0.
+At the end of the input, rows that no state followed, or a value that was sent before, could not be
+named by any echo. One more STATE is then sent: the last value with the property ``penstock_end``.
+Its echo acks the last value as any echo of it does; rows that no state covers count as written only
+where the target also read all of its input and exited with 0.
 
-Pure bookkeeping under one lock: the thread that feeds marks, the one that hears matches.
-Neighbours: ``outgoing`` sends, ``target_output`` hears.
+Bookkeeping under one lock: the thread that feeds adds states, the one that reads stdout matches
+echoes. Neighbours: ``outgoing`` sends, ``target_output`` reads.
 """
 
 import threading
@@ -34,59 +35,63 @@ CLOSING = "penstock_end"
 _SHARED = "penstock"  # the bookmark of a shared state before any rows
 
 
-class Marks(Protocol):
-    """Texts are JSON values for a STATE message. ``guessed``: how many echoes were acks though no
-    such value was sent."""
+class PendingStates(Protocol):
+    """Tracks the states that a target was sent and has not acknowledged. Texts are JSON values of
+    STATE messages. ``guessed``: how many echoes were taken for acks although no equal value was
+    sent."""
 
     guessed: int
 
     def fed(self, stream: StreamId) -> None:
-        """Rows of this stream are about to be written."""
+        """Notes that rows of this stream are about to be written."""
         ...
 
     def mark(self, mark: StateMark) -> str:
-        """The value to send for it. From here on it is pending."""
+        """Adds a state, which is pending from now on. Returns the value to send for it."""
         ...
 
     def closing(self) -> str | None:
-        """The value to send at the end of the input; None: the last one sent will do."""
+        """The value to send at the end of the input; None: an echo of the last one is enough."""
         ...
 
     def echo(self, value: Any) -> list[int] | None:
-        """The numbers of the marks it acks, those that are implied left out; None where it
-        repeats nothing that was sent. ``value``: as ``exact_json.exact`` reads it."""
+        """The numbers of the states that an echo acknowledges, without earlier ones that they
+        imply; None where it repeats nothing that was sent. ``value``: of ``exact_json.exact``."""
         ...
 
     def complete(self) -> bool:
-        """True once the target gave back a state that was sent after all else."""
+        """Whether the target has echoed a state that was sent after everything else."""
         ...
 
 
 def marks_for(
     source_protocol: str, names: Callable[[StreamId], str], *, strict: bool = False
-) -> Marks:
-    """``names``: of a stream in messages. ``strict``: only an equal value is an echo."""
+) -> PendingStates:
+    """The tracker for states of a source of this protocol. ``names``: gives a stream's name in
+    messages. ``strict``: only an equal value is an echo."""
     if source_protocol == "singer":
-        return OwnValues(strict=strict)
-    return OurValues(names, strict=strict)
+        return TapStates(strict=strict)
+    return NumberedStates(names, strict=strict)
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentValue:
     seq: int
     value: Any
-    rows: bool  # came between the one before and this one
+    rows: bool  # were fed between the previous state and this one
     bookmarks: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class OwnValues:
+class TapStates:
+    """Sends the states of a Singer tap as they are, and matches echoes by value."""
+
     def __init__(self, *, strict: bool) -> None:
         self.guessed = 0
         self._strict = strict
         self._lock = threading.Lock()
-        self._sent: list[_Sent] = []  # the last that was acked, if any, and those after it
-        self._acked = 0  # of those: 0 or 1
-        self._rows = False  # since the last mark
+        self._sent: list[_SentValue] = []  # the last that was acked, if any, and those after it
+        self._acked = 0  # how many of those are acked: 0 or 1
+        self._rows = False  # were fed since the last state
         self._token = ""
         self._closed = False
 
@@ -97,7 +102,7 @@ class OwnValues:
     def mark(self, mark: StateMark) -> str:
         value = exact(mark.state.blob)
         with self._lock:
-            self._sent.append(_Sent(mark.seq, value, self._rows, _bookmarks(value)))
+            self._sent.append(_SentValue(mark.seq, value, self._rows, _bookmarks(value)))
             self._rows = False
         return one_line(mark.state.blob)
 
@@ -107,8 +112,8 @@ class OwnValues:
                 return None
             self._token = uuid.uuid4().hex
             last = self._sent[-1].value if self._sent else None
-            known = cast(dict[str, Any], last) if isinstance(last, dict) else {}
-            return exact_text({**known, CLOSING: self._token}).decode()
+            base = cast(dict[str, Any], last) if isinstance(last, dict) else {}
+            return exact_text({**base, CLOSING: self._token}).decode()
 
     def echo(self, value: Any) -> list[int] | None:
         with self._lock:
@@ -116,13 +121,13 @@ class OwnValues:
                 self._closed = True
                 pending = len(self._sent) > self._acked
                 return self._ack(len(self._sent) - 1) if pending else []
-            found = self._find(value)
-            if found is None:
+            index = self._find(value)
+            if index is None:
                 return None
-            if found < self._acked:
+            if index < self._acked:
                 return []
-            self.guessed += self._sent[found].value != value
-            return self._ack(found)
+            self.guessed += self._sent[index].value != value
+            return self._ack(index)
 
     def complete(self) -> bool:
         with self._lock:
@@ -135,7 +140,7 @@ class OwnValues:
         return bool(last.value) and self._find(last.value) == len(self._sent) - 1
 
     def _find(self, value: Any) -> int | None:
-        """The place of the mark that an echo stands for."""
+        """The index of the sent state that an echo acknowledges; None: there is none."""
         if _is_empty(value):
             return None
         equal = next((i for i, s in enumerate(self._sent) if s.value == value), None)
@@ -151,7 +156,7 @@ class OwnValues:
         first = next(i for i, s in enumerate(self._sent) if s.bookmarks == newest)
         return self._last_alike(first, lambda s: s.bookmarks)
 
-    def _last_alike(self, place: int, what: Callable[[_Sent], Any]) -> int:
+    def _last_alike(self, place: int, what: Callable[[_SentValue], Any]) -> int:
         """The last of the marks from ``place`` on that say the same, with no rows in between."""
         while place + 1 < len(self._sent):
             after = self._sent[place + 1]
@@ -166,17 +171,18 @@ class OwnValues:
         return [self._sent[0].seq]
 
 
-class OurValues:
-    """``{"bookmarks": {stream: {"seq": n, "run": id}}}``: everything of that stream before the mark
-    ``n`` is covered. ``run`` tells the echo of an earlier push from one of this."""
+class NumberedStates:
+    """Sends values that Penstock makes: ``{"bookmarks": {stream: {"seq": n, "run": id}}}`` covers
+    everything of that stream before the state number ``n``. ``run``: tells echoes of this write
+    from those of an earlier one."""
 
     def __init__(self, names: Callable[[StreamId], str], *, strict: bool) -> None:
-        self.guessed = 0  # what it sends has a number
+        self.guessed = 0  # always: every value has a number
         self._names, self._strict = names, strict
         self._lock = threading.Lock()
         self._run = uuid.uuid4().hex[:12]
         self._seqs: dict[str, int] = {}
-        self._dirty: set[str] = set()  # names with rows that no mark covers
+        self._dirty: set[str] = set()  # names with rows that no state covers
         self._pending: list[tuple[int, str, dict[str, int], dict[str, int]]] = []
         self._token = ""
         self._closed = False
@@ -244,7 +250,7 @@ class OurValues:
 
 
 def one_line(text: str) -> str:
-    """A JSON text on one line: a line break in it can only be white space."""
+    """Puts a JSON text on one line: a line break in it can only be white space."""
     return text.replace("\n", " ").replace("\r", " ")
 
 

@@ -1,8 +1,9 @@
-"""Which mode, cursor, key and columns a stream is synced with: metadata's rules, the user's wishes.
+"""Configures one stream: its sync mode, cursor, key and columns, from the tap's metadata and the
+pipeline.
 
-Pure. Not here: what is written into the tap's catalog (``catalog``), full lists of streams
-(``engine.plan.streams``). A stream can always be read anew: its bookmark is left out. What a tap
-says of key and cursor are defaults, but for a cursor outside ``valid-replication-keys``.
+Pure. Full refresh is always possible: the stream's bookmark is left out. The tap's key and cursor
+are defaults, but a cursor must be one of ``valid-replication-keys``, where there are any. Not here:
+the catalog that the tap is given (``catalog``), the choice of streams (``engine.plan.streams``).
 """
 
 from penstock.errors import ConfigError
@@ -36,11 +37,11 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
-    """The configured stream. ``deleted_at``: the property that marks deletes, kept under
+    """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
     mode = _sync_mode(stream, wish)
-    known = wish.primary_key or stream.source_defined_primary_key
-    target = target_of(stream, wish, mode, known)
+    key = wish.primary_key or stream.source_defined_primary_key
+    target = target_of(stream, wish, mode, key)
     return configured(
         stream,
         wish,
@@ -55,8 +56,8 @@ def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredSt
 
 
 def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
-    """What is wished, else what the catalog names, else incremental where a cursor is known, where
-    the stream cannot be read anew, or where only the tap knows."""
+    """The user's mode, else that of the catalog, else incremental where a cursor is known, where
+    the stream has no full refresh, or where the tap decides by itself."""
     wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
     if wished is None and read_anew(stream, wish):
         return SyncMode.full_refresh
@@ -77,10 +78,10 @@ def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
 
 
 def _source_decides(stream: Stream, wish: StreamWish) -> bool:
-    """Neither user nor catalog says a word of replication: the tap keeps its place in its state, or
-    sends everything each time, and only it knows which."""
-    said = wish.sync_mode or wish.cursor_field or stream.default_cursor_field or preset(stream)
-    return not (said or valid_cursors(stream) or reads_tables(stream))
+    """Whether neither user nor catalog sets anything about replication: only the tap knows then
+    whether it resumes from its state or sends everything each time."""
+    chosen = wish.sync_mode or wish.cursor_field or stream.default_cursor_field or preset(stream)
+    return not (chosen or valid_cursors(stream) or reads_tables(stream))
 
 
 def _missing_cursor(stream: Stream, wish: StreamWish) -> bool:
@@ -88,7 +89,7 @@ def _missing_cursor(stream: Stream, wish: StreamWish) -> bool:
 
 
 def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
-    """Empty where the tap keeps its place by itself. Raises ``ConfigError``."""
+    """The cursor; empty where the tap resumes by itself. Raises ``ConfigError``."""
     if mode is not SyncMode.incremental:
         return ()
     path = wish.cursor_field or stream.default_cursor_field
@@ -111,7 +112,7 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
 
 
 def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[FieldPath, ...]:
-    """The user's, else the tap's. Raises ``ConfigError``."""
+    """The user's key, else the tap's. Raises ``ConfigError``."""
     own, wished = stream.source_defined_primary_key or (), wish.primary_key or ()
     for path in wished:
         must_exist(stream, "primary_key", path)

@@ -1,8 +1,9 @@
-"""Which stream a message belongs to, and what has been told of it.
+"""Finds the stream of a message by its name, and tracks each stream's current schema, key and
+cursor.
 
-Messages call a stream by its ``tap_stream_id`` or by ``stream``, which may be the same for two;
-some taps put the database schema before it. States call it by these too, or by its table.
-Neighbours: ``catalog`` decides identities, ``record_reader`` asks for every run of messages.
+Messages name a stream by its ``tap_stream_id`` or by ``stream``, which two streams may share; some
+taps put the database schema before it. States use these names too, or the table's. Neighbours:
+``catalog`` decides identities; ``record_reader`` calls this for every run of messages.
 """
 
 from collections.abc import Iterable
@@ -20,12 +21,12 @@ _DIALECT = SingerSchema()
 
 
 class Ambiguous(Exception):
-    """A name that several configured streams may mean."""
+    """Raised for a name that several configured streams share."""
 
 
-class Names:
-    """``unchosen``: the other streams of the catalog. ``open_``: a name that is not configured is
-    a stream of its own."""
+class StreamNames:
+    """The names of the streams of one read. ``unchosen``: the streams of the catalog that are not
+    configured. ``open_``: a name that is not configured is a new stream."""
 
     def __init__(
         self,
@@ -44,27 +45,27 @@ class Names:
                 self._aliases.setdefault(alias, set()).add(configured.id)
 
     def of(self, name: str) -> StreamId | None:
-        """None: not configured. Raises :class:`Ambiguous`."""
-        found = self._known.get(name)
-        if found is None:
-            meant = self._aliases.get(name, set())
-            if len(meant) > 1:
-                listed = ", ".join(sorted(s.name for s in meant))
+        """The configured stream of a name; None: there is none. Raises :class:`Ambiguous`."""
+        stream = self._known.get(name)
+        if stream is None:
+            candidates = self._aliases.get(name, set())
+            if len(candidates) > 1:
+                listed = ", ".join(sorted(s.name for s in candidates))
                 raise Ambiguous(f"messages of {name!r} may belong to {listed}")
-            if not meant and not self._open:
+            if not candidates and not self._open:
                 return None
-            found = next(iter(meant)) if meant else StreamId(None, name)
-            self._known[name] = found
-        return found
+            stream = next(iter(candidates)) if candidates else StreamId(None, name)
+            self._known[name] = stream
+        return stream
 
     def unchosen(self, name: str) -> tuple[StreamId, ...]:
-        """Streams that are not configured and may be meant by the name."""
+        """The streams that are not configured and have this name."""
         own = tuple(s.id for s in self._unchosen if s.id.name == name)
         return own or tuple(s.id for s in self._unchosen if name in _aliases(s))
 
 
 def names_in_states(stream: Stream) -> set[str]:
-    """By which a tap's state may call the stream: as its messages do, and by its table."""
+    """The names that a tap's state may use for the stream: those of messages, and its table's."""
     raw, root = stream.raw, Metadata(stream.raw).of(ROOT)
     table = text(root.get("table-name")) or text(raw.get("table_name"))
     return _aliases(stream) | _with_schema(stream, table)
@@ -77,7 +78,7 @@ def _aliases(stream: Stream) -> set[str]:
 
 
 def _with_schema(stream: Stream, name: str | None) -> set[str]:
-    """The name, and with the database schema before it."""
+    """The name alone, and with the database schema before it."""
     if name is None:
         return set()
     space = text(Metadata(stream.raw).of(ROOT).get("schema-name"))
@@ -85,12 +86,12 @@ def _with_schema(stream: Stream, name: str | None) -> set[str]:
     return {name, *spaced}
 
 
-class Told:
-    """What a stream's schema and key are held to be; a SCHEMA that says no more is a no-op.
+class KnownSchema:
+    """The current schema, key and cursor of a stream. A SCHEMA message that adds nothing to them
+    gives no event.
 
-    Only what matters for columns and keys is compared: annotations, order and fields that are
-    missing (a tap sends the selected ones) are no difference; what the catalog says never comes is
-    left out."""
+    Only columns and keys are compared: annotations, order and missing fields (a tap sends the
+    selected ones) make no difference; fields that the catalog excludes are left out."""
 
     def __init__(self, configured: ConfiguredStream | None) -> None:
         self._columns: frozenset[str] | None = None
@@ -108,21 +109,22 @@ class Told:
             self._cursor = chosen or None
 
     def schemaless(self, stream: StreamId) -> Schema | None:
-        """The event before a stream's first record where nothing was ever told of it."""
+        """The event before the first record of a stream whose schema is unknown; None: it is
+        known."""
         if self._row is not None:
             return None
         self._row = _DIALECT.data_type({})
         return Schema(stream, {})
 
-    def tell(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
-        """The event where this differs from what was told before."""
+    def update(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
+        """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing."""
         given = cast(dict[str, Any], schema) if isinstance(schema, dict) else {}
         given = offered(given, self._metadata)
         row = _DIALECT.data_type(given)
         key = None if keys is None else tuple(k for k in texts(keys) if exists(given, (k,)))
         same_key = key is None or set(key) == set(self._key or ())
         named = next(((b,) for b in texts(bookmarks) if exists(given, (b,))), None)
-        cursor = self._cursor or named  # what the catalog says holds
+        cursor = self._cursor or named  # the catalog's cursor wins
         if self._row is not None and same_key and cursor == self._cursor and self._fits(row):
             return None
         self._row, self._cursor = row, cursor
@@ -131,7 +133,8 @@ class Told:
         return Schema(stream, given, primary, cursor)
 
     def _fits(self, row: DataType) -> bool:
-        """A schema without properties says nothing of those that are known."""
+        """Whether a new row type adds nothing. One without properties does not change known
+        columns."""
         known = self._row
         if known is None:
             return False
@@ -142,7 +145,7 @@ class Told:
 
 
 def _says_no_more(new: DataType, known: DataType) -> bool:
-    """True where every value of ``new`` has its place, and its meaning, in ``known``."""
+    """Whether every value of type ``new`` fits ``known`` with the same meaning."""
     if new.kind is Kind.struct and known.kind is Kind.struct:
         by_name = {f.source: f.type for f in known.fields}
         return all(
@@ -153,6 +156,6 @@ def _says_no_more(new: DataType, known: DataType) -> bool:
     return new == known
 
 
-def strangers(schema: Any, names: Any) -> list[str]:
-    """Those of ``names`` that are no property of the schema."""
+def missing_properties(schema: Any, names: Any) -> list[str]:
+    """The ``names`` that are not properties of the schema."""
     return [n for n in texts(names) if not exists(schema, (n,))]

@@ -1,8 +1,8 @@
-"""What a Singer target prints on stdout: bare states.
+"""Converts the stdout of a Singer target into answers: acks, counts, log lines.
 
-Each line of stdout is one state value, not wrapped; blank lines and ``{}`` occur (reference §0.4).
-Nothing here is fatal. Neighbours: ``state_echoes`` says what a value stands for,
-``protocols.stdio.write`` brings the blocks.
+Each line of stdout is one bare state value; blank lines and ``{}`` occur (reference §0.4). No line
+is fatal. Neighbours: ``state_echoes`` decides which states a value acknowledges,
+``protocols.stdio.write`` reads the blocks.
 """
 
 import re
@@ -12,25 +12,25 @@ from penstock.codec.exact_json import exact
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.model.events import Counted, Event, Log
 from penstock.protocols.contract import END, GUESSED_ACK, Ack, Answer
-from penstock.protocols.singer.state_echoes import Marks
+from penstock.protocols.singer.state_echoes import PendingStates
 from penstock.protocols.stdio.json_lines import FAULTS
-from penstock.protocols.stdio.unparsed import Noise
+from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 MAX_STATE_BYTES = 64 << 20
-_OUR_RECORD = b'{"type":"RECORD"'  # as ``outgoing`` writes it
+_OUR_RECORD = b'{"type":"RECORD"'  # the beginning of a RECORD that ``outgoing`` wrote
 _MESSAGE = re.compile(rb'\{\s*"type"\s*:\s*"([A-Za-z_]{1,64})"')
 
 
-class Replies:
-    """``Hearing`` of ``protocols.stdio.write``. ``marks`` None: echoes are no acks, a good end
-    is."""
+class TargetOutput:
+    """Reads a target's output (``OutputReader`` of ``protocols.stdio.write``). ``marks`` None:
+    echoes are ignored, and only a successful end acknowledges."""
 
-    def __init__(self, marks: Marks | None) -> None:
+    def __init__(self, marks: PendingStates | None) -> None:
         self.beats = 0
         self.failed = False
         self._marks = marks
         self._framer = LineFramer(MAX_STATE_BYTES, role="destination")
-        self._noise = Noise()
+        self._unparsed = UnparsedOutput()
 
     def take(self, block: bytes) -> Iterator[Answer]:
         for item in list(self._framer.feed(block)):
@@ -48,7 +48,7 @@ class Replies:
 
     def _item(self, item: Lines | Oversized) -> Iterator[Answer]:
         if isinstance(item, Oversized):
-            self._noise.count("oversized_line")
+            self._unparsed.count("oversized_line")
             return
         records = 0
         for raw in bytes(item.data).split(b"\n"):
@@ -57,26 +57,26 @@ class Replies:
             elif raw.strip():
                 yield from self._line(raw)
         if records:
-            self._noise.count("echoed_message:RECORD", records)
+            self._unparsed.count("echoed_message:RECORD", records)
 
     def _line(self, raw: bytes) -> Iterator[Answer]:
         message = _MESSAGE.match(raw)
         if message is not None:
-            # A message is no state: a program that passes its input on wrote nothing down.
-            self._noise.count(f"echoed_message:{message.group(1).decode()}")
+            # Not a state: a program that copies its input to stdout has written nothing.
+            self._unparsed.count(f"echoed_message:{message.group(1).decode()}")
             return
         try:
             value = exact(raw)
         except FAULTS:
-            yield from _answers(self._noise.noise("text_line", raw))
+            yield from _answers(self._unparsed.report("text_line", raw))
             return
         if self._marks is None:
-            self._noise.count("state_unused")
+            self._unparsed.count("state_unused")
             return
         guessed = self._marks.guessed
         acked = self._marks.echo(value)
         if acked is None:
-            self._noise.count("state_unmatched")
+            self._unparsed.count("state_unmatched")
             return
         if self._marks.guessed > guessed:
             yield Counted(GUESSED_ACK)
@@ -85,7 +85,7 @@ class Replies:
             yield Ack(seq)
 
     def _counted(self) -> Iterator[Answer]:
-        yield from _answers(self._noise.counted())
+        yield from _answers(self._unparsed.counted())
 
 
 def _answers(events: Iterator[Event]) -> Iterator[Answer]:

@@ -1,6 +1,7 @@
-"""``time_extracted`` of many records -> epoch milliseconds, without a Python step for each.
+"""Parses ``time_extracted`` of many records into epoch milliseconds, without a Python step for
+each.
 
-Neighbours: ``record_reader`` collects the texts as they came. Source: specification, RECORD Message
+Neighbour: ``record_reader`` collects the texts. Source: specification, RECORD Message
 (RFC 3339); also met: a space for T, no offset (then UTC), nanoseconds, anything at all.
 """
 
@@ -18,21 +19,22 @@ _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
 
 def millis(texts: Sequence[Any], arrival: int) -> Sequence[int]:
-    """``arrival``, in milliseconds, where there is no text, or none that says a time."""
+    """The epoch milliseconds of each text; ``arrival``, in milliseconds, where there is no text or
+    none that is a time."""
     try:
         distinct = set(texts)
-    except TypeError:  # something that is no text, and no key either
+    except TypeError:  # values that are neither text nor hashable
         return [_one(t, arrival) for t in texts]
     if len(distinct) * _FEW > len(texts):
-        found = _column(texts)
-        if found is not None:
-            return found
-    known = {t: _one(t, arrival) for t in distinct}
-    return [known[t] for t in texts]
+        column = _column(texts)
+        if column is not None:
+            return column
+    by_text = {t: _one(t, arrival) for t in distinct}
+    return [by_text[t] for t in texts]
 
 
 def _column(texts: Sequence[Any]) -> Sequence[int] | None:
-    """All at once; None where a text is missing or of another form."""
+    """Parses all texts at once; None where one is missing or of another form."""
     try:
         column = pa.array(texts, pa.string())
         if column.null_count or not pc.all(pc.match_substring_regex(column, _SAFE)).as_py():

@@ -1,5 +1,5 @@
-"""What the protocols that print lines of JSON have in common: reading a connector's stdout in
-blocks, feeding its stdin, splitting lines, text that is no message, structs that keep unknown
-fields. Knows no message of any protocol. Runs wherever a connector runs. Neighbours:
-``protocols.airbyte`` and ``protocols.singer`` use it.
+"""Runs connectors that exchange lines of JSON over stdin and stdout: reads stdout in blocks, feeds
+stdin, splits lines, reports unparsed output, decodes structs that keep unknown fields. Not here:
+the messages of any protocol. Runs wherever a connector runs. Neighbours: ``protocols.airbyte`` and
+``protocols.singer`` use it.
 """

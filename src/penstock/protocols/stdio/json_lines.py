@@ -1,8 +1,8 @@
-"""What lines of JSON have in common whatever the protocol: is it one object a line, which text only
-looks like noise, and what Python's json writes that JSON does not have.
+"""Splits and checks lines of JSON, whatever the protocol: one object a line, stream names in broken
+lines, and the tokens that Python's ``json`` writes and JSON does not have (NaN, half surrogates).
 
-Pure functions over bytes. Neighbours: ``protocols/*/lines.py`` decode messages; the decoder of
-values (``codec``) knows what becomes of NaN.
+Pure functions over bytes. Not here: messages (``protocols/*/record_reader.py``), the value that a
+NaN becomes (``codec``).
 """
 
 import re
@@ -18,7 +18,7 @@ OPEN = ord("{")
 FIRST = itemgetter(0)
 
 _STREAM_MARK = re.compile(rb'"stream"\s*:\s*("(?:[^"\\]|\\.)*")')
-# Floats that are no numbers, half a surrogate pair.
+# NaN and the infinities; `_ESCAPE` also finds half a surrogate pair.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b')
 _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -28,7 +28,8 @@ _HALF = 6  # bytes of one escape
 
 
 def split(data: bytes) -> list[bytes]:
-    """Lines without their newlines; none for what follows the last newline if nothing does."""
+    """Splits into lines without their newlines. Data that ends with a newline has no empty last
+    line."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -36,8 +37,8 @@ def split(data: bytes) -> list[bytes]:
 
 
 def one_a_line(lines: list[bytes], messages: int) -> bool:
-    """Is every line exactly one of ``messages`` objects? ``decode_lines`` takes two values on a
-    line and one over two lines; a protocol of lines does not."""
+    """Whether each line is exactly one object, given that ``messages`` were decoded from all lines.
+    msgspec's ``decode_lines`` also accepts two values on a line and one value over two lines."""
     return len(lines) == messages and all(lines) and set(map(FIRST, lines)) == {OPEN}
 
 
@@ -50,7 +51,7 @@ def is_json(raw: bytes) -> bool:
 
 
 def streams_named(raw: bytes) -> set[str]:
-    """Every word that stands as ``"stream": "..."`` in a broken line."""
+    """The values of every ``"stream": "..."`` in a line that is not JSON."""
     try:
         return {msgspec.json.decode(m, type=str) for m in _STREAM_MARK.findall(raw)}
     except FAULTS:
@@ -58,26 +59,27 @@ def streams_named(raw: bytes) -> set[str]:
 
 
 def the_one(names: Iterable[str], known: Iterable[StreamId]) -> StreamId | None:
-    """The one known stream that can be meant."""
+    """The only one of the known streams that has one of these names; None: there is none, or more
+    than one."""
     wanted = set(names)
-    meant = [s for s in known if s.name in wanted]
-    return meant[0] if len(meant) == 1 else None
+    matches = [s for s in known if s.name in wanted]
+    return matches[0] if len(matches) == 1 else None
 
 
 def masked(raw: bytes) -> bytes | None:
-    """The line as JSON, with values of the same length in the place of what only Python calls
-    JSON, so that places stay what they are; None where it has nothing of that kind."""
-    found = _TOKEN.sub(_mask, raw)
-    return None if found == raw else found
+    """Replaces the tokens that only Python's ``json`` reads by JSON of the same length, so that
+    offsets stay. None where the line has no such token."""
+    replaced = _TOKEN.sub(_mask, raw)
+    return None if replaced == raw else replaced
 
 
 def unmasked(raw: bytes, cover: bytes, body: bytes, key: bytes) -> bytes | None:
-    """The text in ``raw`` of the object that is ``body`` in ``cover`` (of :func:`masked`), the
-    value of the property ``key``. None where it cannot be found or is no object."""
-    place = re.search(rb'"' + key + rb'"\s*:\s*(' + re.escape(body) + rb")", cover)
-    if place is None or not body.startswith(b"{"):
+    """The original text of the value of the property ``key``. ``cover``: the line after
+    :func:`masked`; ``body``: the value in it. None where it is not found or is not an object."""
+    match = re.search(rb'"' + key + rb'"\s*:\s*(' + re.escape(body) + rb")", cover)
+    if match is None or not body.startswith(b"{"):
         return None
-    return raw[place.start(1) : place.end(1)]
+    return raw[match.start(1) : match.end(1)]
 
 
 def _mask(match: re.Match[bytes]) -> bytes:

@@ -1,7 +1,7 @@
-"""Asks a connector that prints lines one question, and sees it to its end: spec, check, discover.
+"""Runs a connector's command that answers once (spec, check, discover), and waits for its end.
 
-Knows no protocol: who asks says how it listens. Every wait is bounded (L11). Not here: what an
-answer looks like (``protocols/*/probe``), conversations (``read``, ``write``).
+Every wait is bounded (L11). Not here: the form of an answer, which the caller's ``listen`` reads
+(``protocols/*/probe``); commands that stream (``read``, ``write``).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from penstock.runtimes.contract import ByteChannel, Timeouts
 
 
 class Answer(msgspec.Struct):
-    """``code`` None: we stopped it. ``timed_out``: the limit that it passed."""
+    """How the command ended; protocols add the fields of their answers. ``code`` None: it was
+    stopped. ``timed_out``: the timeout that it exceeded."""
 
     code: int | None = None
     stderr_tail: str = ""
@@ -28,8 +29,9 @@ def ask(
     answer: Answer,
     role: Role,
 ) -> None:
-    """Fill ``answer`` and stop the connector. ``listen`` reads what it prints; True: its output
-    ended, or it has said enough, and it is given ``Timeouts.stop`` seconds to end by itself."""
+    """Fills ``answer`` and stops the connector. ``listen`` reads its output and returns True where
+    the output ended or the answer is complete: the connector then has ``Timeouts.stop`` seconds to
+    end by itself."""
     try:
         if listen(Watch(timeouts, role)):
             for code in exit_code(channel, timeouts.stop, timeouts.stop, role):

@@ -1,8 +1,8 @@
-"""Talking to a running connector that prints lines: blocks, silence, time limits, the exit.
+"""Reads a source that prints lines: blocks of stdout in, events out, until its exit.
 
-Knows no protocol: a :class:`Reader` says what lines mean. Every wait is bounded (L11). Neighbours:
-``protocols/*`` bring their readers, ``runtimes.contract`` runs the process, ``codec.framing`` cuts
-lines.
+Every wait is bounded (L11). Not here: the meaning of a line, which a :class:`Reader` of the
+protocol decodes (``protocols/*/record_reader``). Neighbours: ``runtimes.contract`` runs the
+process, ``codec.framing`` splits blocks into lines.
 """
 
 import time
@@ -17,14 +17,14 @@ from penstock.model.events import Error, Event, Exited, Tick
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
 
 EXIT_GRACE = 60.0  # seconds between the end of stdout and the exit of the process
-ANSWER_BYTES = 256 * 1024 * 1024  # of the answer of a command that answers once
+ANSWER_BYTES = 256 * 1024 * 1024  # the longest answer of a command that answers once
 
 Items = list[Lines | Oversized]
 
 
 class GivenUp(Exception):
-    """The conversation cannot go on: the connector is stopped, and whatever its exit code, it did
-    not complete. ``code`` as in an error. A :class:`Reader` may raise it."""
+    """Raised where the read cannot go on: the connector is stopped, and it did not complete,
+    whatever its exit code. ``code``: as in an error. A :class:`Reader` may raise it."""
 
     def __init__(self, code: str, message: str, stream: StreamId | None = None) -> None:
         super().__init__(message)
@@ -33,13 +33,13 @@ class GivenUp(Exception):
 
 
 class TimedOut(GivenUp):
-    """A limit of ``Timeouts`` was passed."""
+    """Raised where one of ``Timeouts`` was exceeded."""
 
 
 class Watch:
-    """The clocks of one conversation. Silence is time spent waiting for the source only: a slow
-    reader of events does not use up the source's heartbeat. A wait that ran out counts as long as
-    it was asked for, so that a runtime in virtual time keeps these clocks too."""
+    """Measures the timeouts of one running connector. Silence is only the time spent waiting for
+    the source: a slow consumer of events does not use up the source's heartbeat. A wait without
+    output counts as long as it was requested, so that a runtime with virtual time works too."""
 
     def __init__(self, timeouts: Timeouts, role: Role = "source") -> None:
         self._limits = timeouts
@@ -49,12 +49,13 @@ class Watch:
         self._silent = 0.0
 
     def beat(self) -> None:
+        """Notes that a record or a state came: the silence ends."""
         self._silent = 0.0
 
     def read(self, channel: ByteChannel, bound: float) -> bytes | None:
-        """One read, at most ``bound`` seconds and no longer than a limit allows. Raises
-        :class:`TimedOut`."""
-        bound = min(bound, self._patience())
+        """Reads one block, for at most ``bound`` seconds and no longer than a timeout allows.
+        Raises :class:`TimedOut`."""
+        bound = min(bound, self._remaining())
         before = time.monotonic()
         block = channel.read(bound)
         elapsed = time.monotonic() - before
@@ -65,7 +66,8 @@ class Watch:
         self._spoke = self._spoke or bool(block)
         return block
 
-    def _patience(self) -> float:
+    def _remaining(self) -> float:
+        """Seconds until the next timeout. Raises :class:`TimedOut`."""
         limits, age, role = self._limits, time.monotonic() - self._started, self._role
         left = float("inf") if limits.total is None else limits.total - age
         if left <= 0:
@@ -85,8 +87,8 @@ class Watch:
 def blocks(
     channel: ByteChannel, framer: LineFramer, watch: Watch, tick: float
 ) -> Iterator[Items | None]:
-    """The lines that each block of stdout completes, until it ends; None for every ``tick``
-    seconds of silence."""
+    """Yields the lines that each block of stdout completes, until it ends; None after every
+    ``tick`` seconds of silence."""
     while (block := watch.read(channel, tick)) != b"":
         yield None if block is None else list(framer.feed(block))
     yield list(framer.finish())
@@ -95,7 +97,8 @@ def blocks(
 def exit_code(
     channel: ByteChannel, tick: float, grace: float, role: Role = "source"
 ) -> Iterator[int | None]:
-    """None for every ``tick`` that passes before the process has ended, then its exit code."""
+    """Waits for the process: yields None every ``tick`` seconds, then its exit code. Raises
+    :class:`TimedOut` after ``grace`` seconds."""
     waited = 0.0
     while waited < grace:
         code = channel.wait(tick)
@@ -109,34 +112,35 @@ def exit_code(
 
 
 def raw_lines(items: Items | None) -> Iterator[bytes]:
-    """Each line on its own, without its newline; oversized ones are left out."""
+    """Yields each line without its newline; oversized lines are left out."""
     for item in items or ():
         if isinstance(item, Lines):
             yield from bytes(item.data).split(b"\n")
 
 
 class Reader(Protocol):
-    """One read's lines -> events. ``beats`` grows whenever a record or a state came."""
+    """Converts the lines of one read into events. ``beats`` grows with every record and state."""
 
     beats: int
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
-        """Whole lines, each with its newline; ``terminated`` False: the output ended inside the
-        last one. Records may be held back until :meth:`flush`."""
+        """Converts complete lines, each with its newline; ``terminated`` False: the output ended
+        inside the last one. Records may be buffered until :meth:`flush`."""
         ...
 
     def flush(self) -> Iterator[Event]:
-        """Everything held back."""
+        """Yields everything that is buffered."""
         ...
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
-        """A line that was too long to be framed: ``head`` is its beginning, ``file`` all of it."""
+        """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
+        all of it."""
         ...
 
 
 Beside = Callable[[ByteChannel, Exited | None], Iterator[Event]]
-"""What else a protocol has to say: asked at every tick, and once more, with the exit, when the
-connector has ended and its channel is still open."""
+"""Events that a protocol adds to those of stdout: called at every tick, and once with the exit,
+when the connector has ended and its channel is still open."""
 
 
 def _nothing(channel: ByteChannel, exited: Exited | None) -> Iterator[Event]:
@@ -152,15 +156,15 @@ def read(
     tick: float,
     beside: Beside = _nothing,
 ) -> Generator[Event]:
-    """One read's events; the last one is ``Exited``. A ``Tick`` comes every ``tick`` seconds,
-    whether the source is silent or not."""
+    """Runs a source and yields its events; the last one is ``Exited``. A ``Tick`` comes every
+    ``tick`` seconds, whether the source is silent or not."""
     with runtime.open(arguments, timeouts) as channel:
         watch = Watch(timeouts)
         beats, ticked = 0, time.monotonic()
         try:
             for items in blocks(channel, framer, watch, tick):
                 for item in items or ():
-                    yield from _sorted(item, reader)
+                    yield from _decoded(item, reader)
                 yield from reader.flush()
                 if reader.beats != beats:
                     beats = reader.beats
@@ -188,7 +192,7 @@ def _ended(channel: ByteChannel, code: int | None, beside: Beside) -> Iterator[E
     yield exited
 
 
-def _sorted(item: Lines | Oversized, reader: Reader) -> Iterator[Event]:
+def _decoded(item: Lines | Oversized, reader: Reader) -> Iterator[Event]:
     if isinstance(item, Oversized):
         return reader.oversized(item.size, item.head, item.path)
     return reader.chunk(bytes(item.data), terminated=item.terminated)

@@ -1,7 +1,8 @@
-"""What a connector prints that is no message of its protocol: counted, and shown while it is rare.
+"""Counts the output of a connector that is not a message of its protocol, and logs the first lines
+of each kind.
 
-Nothing here is ever fatal, and no count is one event a line. Neighbours: ``protocols/*`` say what
-is noise to them and what they call it.
+Such output is never fatal, and counts come once a chunk, not once a line. Neighbours:
+``protocols/*`` decide which lines are unparsed and name their kinds.
 """
 
 from collections.abc import Iterator
@@ -10,35 +11,38 @@ import msgspec
 
 from penstock.model.events import Counted, Event, Log
 
-_LOGGED = 20  # of each kind of noise; the rest is only counted
-_SHOWN = 1000  # characters of a noise line
-_KINDS = 200  # distinct keys of Counted; a connector chooses some of their words
+_LOGGED = 20  # lines of each kind; the rest is only counted
+_SHOWN = 1000  # characters of a logged line
+_KINDS = 200  # distinct keys of Counted, since a connector's own words are in some of them
 
 
-class Noise:
-    """Counts by kind. They are given by :meth:`counted`, once a chunk."""
+class UnparsedOutput:
+    """Counts unparsed output by kind. :meth:`counted` yields the counts, once a chunk."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._logged: dict[str, int] = {}
 
-    def count(self, what: str, number: int = 1) -> None:
-        if what not in self._logged and len(self._logged) >= _KINDS:
-            what = f"{what.partition(':')[0]}:others"
-        self._logged.setdefault(what, 0)
-        self._counts[what] = self._counts.get(what, 0) + number
+    def count(self, kind: str, number: int = 1) -> None:
+        """Counts without logging. Beyond ``_KINDS`` kinds the part before the colon counts."""
+        if kind not in self._logged and len(self._logged) >= _KINDS:
+            kind = f"{kind.partition(':')[0]}:others"
+        self._logged.setdefault(kind, 0)
+        self._counts[kind] = self._counts.get(kind, 0) + number
 
     def counted(self) -> Iterator[Event]:
+        """Yields the counts since the last call, and resets them."""
         counts, self._counts = self._counts, {}
-        for what, number in counts.items():
-            yield Counted(what, number)
+        for kind, number in counts.items():
+            yield Counted(kind, number)
 
-    def noise(self, what: str, raw: bytes | msgspec.Raw) -> Iterator[Event]:
-        """Count a line, and log it as text while there are few of its kind."""
-        self.count(what)
-        seen = self._logged.get(what, _LOGGED)
-        if seen < _LOGGED:
-            self._logged[what] = seen + 1
+    def report(self, kind: str, raw: bytes | msgspec.Raw) -> Iterator[Event]:
+        """Counts a line, and logs it while there are few of its kind."""
+        self.count(kind)
+        logged = self._logged.get(kind, _LOGGED)
+        if logged < _LOGGED:
+            self._logged[kind] = logged + 1
             text = bytes(raw)[: _SHOWN * 4].decode(errors="replace").strip()[:_SHOWN]
-            more = " (further lines of this kind are only counted)" if seen + 1 == _LOGGED else ""
-            yield Log("INFO", f"{what}: {text}{more}")
+            last = logged + 1 == _LOGGED
+            more = " (further lines of this kind are only counted)" if last else ""
+            yield Log("INFO", f"{kind}: {text}{more}")

@@ -1,8 +1,8 @@
-"""Wire structs that lose nothing: typed fields, and beside them every field that nobody declared.
+"""Decodes and encodes wire structs that keep the fields they do not declare: typed fields, and
+beside them the unknown ones.
 
-Not here: any protocol's own structs (``protocols/*/messages.py``) and the hot path, which decodes
-light msgspec structs directly. Numbers of unknown fields keep all their digits
-(``codec.exact_json``).
+Numbers of unknown fields keep all their digits (``codec.exact_json``). Not here: the structs of a
+protocol (``protocols/*/messages.py``); the hot path, which decodes light msgspec structs directly.
 """
 
 from functools import cache
@@ -25,11 +25,11 @@ W = TypeVar("W", bound=Wire)
 
 
 class WireError(ValueError):
-    """The text is no JSON, or not of this struct's shape; the message gives the path."""
+    """Raised for text that is not JSON or does not fit the struct; the message has the path."""
 
 
 def decode(kind: type[W], text: bytes | str | msgspec.Raw) -> W:
-    """A struct from one JSON object. Raises :class:`WireError`."""
+    """Decodes a struct from one JSON object. Raises :class:`WireError`."""
     try:
         data = exact(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
@@ -38,7 +38,8 @@ def decode(kind: type[W], text: bytes | str | msgspec.Raw) -> W:
 
 
 def from_data(kind: type[W], data: Any) -> W:
-    """A struct from decoded JSON data (which is shared, not copied). Raises :class:`WireError`."""
+    """Builds a struct from decoded JSON data, which is shared, not copied. Raises
+    :class:`WireError`."""
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as e:
@@ -48,21 +49,21 @@ def from_data(kind: type[W], data: Any) -> W:
 
 
 def to_data(value: Any) -> Any:
-    """JSON data of a struct, its unknown fields included. Declared fields win over unknown ones."""
+    """The JSON data of a struct with its unknown fields. Declared fields win over unknown ones."""
     if isinstance(value, Wire):
-        known: dict[str, Any] = {}
+        declared: dict[str, Any] = {}
         for field in _fields(type(value)):
             current = getattr(value, field.name)
             if field.required or current != _default(field):
-                known[field.encode_name] = to_data(current)
-        return {**value.unknown, **known}
+                declared[field.encode_name] = to_data(current)
+        return {**value.unknown, **declared}
     if isinstance(value, list):
         return [to_data(v) for v in cast(list[Any], value)]
     return value
 
 
 def encode(value: Wire) -> bytes:
-    """One JSON object, without a newline."""
+    """Encodes a struct as one JSON object, without a newline."""
     return exact_text(to_data(value))
 
 
@@ -78,7 +79,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _keep_unknown(value: Wire, data: dict[str, Any]) -> None:
-    """Walk the struct and the data it came from side by side."""
+    """Fills ``unknown`` of a struct and of those in it from the data that it was decoded from."""
     declared: set[str] = set()
     for field in _fields(type(value)):
         name = field.encode_name
@@ -98,5 +99,5 @@ def _keep_unknown(value: Wire, data: dict[str, Any]) -> None:
 
 
 def plain(value: Wire) -> dict[str, Any]:
-    """JSON data with ordinary floats, for whoever does arithmetic or hands it on."""
+    """The JSON data of a struct with ordinary floats in place of exact numbers."""
     return msgspec.json.decode(encode(value))

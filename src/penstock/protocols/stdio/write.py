@@ -1,9 +1,11 @@
-"""A write's conversation, whatever the protocol: one thread feeds stdin, another hears stdout.
+"""Writes to a destination that reads lines, whatever the protocol: one thread feeds its stdin, the
+caller's reads its stdout. Chunks of bytes in, answers out.
 
-Not here: what is written (``protocols/*/destination.py`` gives chunks of bytes) and what answers
-mean (it gives a :class:`Hearing`). Every wait is bounded (L11): a destination that neither reads
-nor answers is stopped after ``Timeouts.heartbeat`` seconds, and so is one that does not end. Only
-one that has read its input to the end and exits with 0 has ended well.
+Every wait is bounded (L11): a destination that neither reads nor answers is stopped after
+``Timeouts.heartbeat`` seconds, and so is one that does not end. A write succeeded only where the
+destination read its input to the end and exited with 0. Not here: the messages that are written,
+and the meaning of its output (``protocols/*/destination.py`` gives chunks and an
+:class:`OutputReader`).
 """
 
 import threading
@@ -18,17 +20,17 @@ from penstock.protocols.contract import ENDED_HINTS, Answer
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
 
 Chunk = Any
-"""Bytes to be written: bytes, a memoryview or a pyarrow.Buffer. None: nothing for a while."""
+"""Data to write: bytes, a memoryview or a pyarrow.Buffer. None: there is none at the moment."""
 
 CLOSED_INPUT_SECONDS = 300.0
-"""For a destination that reads no more to write what it has, to say why, and to end."""
-_STEP = 0.2
-_JOIN_SECONDS = 60.0  # for a chunk that is being made
+"""Time for a destination that closed its stdin to commit what it has, to report why, and to end."""
+_STEP = 0.2  # seconds of one wait
+_JOIN_SECONDS = 60.0  # for the chunk that is being encoded
 
 
-class Hearing(Protocol):
-    """What is made of stdout. ``beats`` grows with every ack; ``failed``: it told a failure of its
-    own, so that its exit code proves nothing."""
+class OutputReader(Protocol):
+    """Converts a destination's stdout into answers. ``beats`` grows with every ack; ``failed``: the
+    destination reported a failure, so that exit code 0 does not mean success."""
 
     beats: int
     failed: bool
@@ -36,18 +38,18 @@ class Hearing(Protocol):
     def take(self, block: bytes) -> Iterator[Answer]: ...
 
     def finish(self) -> Iterator[Answer]:
-        """stdout has ended."""
+        """Converts what is left when stdout has ended."""
         ...
 
     def ended_well(self) -> Iterator[Answer]:
-        """It has read all of its input, told no failure and ended with exit code 0: what follows
-        from that."""
+        """The answers that follow from a success: all input was read, no failure was reported, and
+        the exit code is 0."""
         ...
 
 
 class Feeder:
     """Draws ``chunks`` and writes them, in a thread of its own, then closes stdin. ``ended``:
-    everything was written and read; ``broken``: nobody reads any more."""
+    everything was written and read; ``broken``: the destination closed its stdin."""
 
     def __init__(self, channel: ByteChannel, chunks: Generator[Chunk | None]) -> None:
         self._channel, self._chunks = channel, chunks
@@ -60,13 +62,13 @@ class Feeder:
         self._thread.start()
 
     def close(self) -> None:
-        """Write no more. What is being made is waited for; the rest of the chunks is not made."""
+        """Stops writing. Waits for the chunk that is being encoded; no further one is drawn."""
         self._stop.set()
         self._thread.join(_JOIN_SECONDS)
 
     def check(self) -> None:
-        """Raises what drawing a chunk raised."""
-        alive = self._thread.is_alive()  # before its last word is looked at
+        """Raises the exception that drawing a chunk raised."""
+        alive = self._thread.is_alive()  # read before ``_failure``, which the thread sets last
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -74,7 +76,7 @@ class Feeder:
             raise Defect("the thread that feeds the destination is gone")
 
     def stalled(self) -> float:
-        """Seconds since the destination took a byte, while one waits for it."""
+        """Seconds since the destination last took a byte; 0 while nothing waits to be written."""
         since = self._waiting_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -89,7 +91,7 @@ class Feeder:
                 self._drain()
         except BrokenPipeError:
             self.broken = True
-        except BaseException as e:  # whatever it is, whoever hears must get it
+        except BaseException as e:  # ``check`` raises it in the caller's thread
             self._failure = e
 
     def _write(self, chunk: Chunk) -> None:
@@ -130,10 +132,10 @@ def _ours(message: str, code: str, hint: str) -> Error:
 
 
 class _Limits:
-    """The clocks of one conversation."""
+    """Measures the timeouts of one write."""
 
-    def __init__(self, timeouts: Timeouts, feeder: Feeder, hearing: Hearing) -> None:
-        self._timeouts, self._feeder, self._hearing = timeouts, feeder, hearing
+    def __init__(self, timeouts: Timeouts, feeder: Feeder, output: OutputReader) -> None:
+        self._timeouts, self._feeder, self._output = timeouts, feeder, output
         self._began = self._beat_at = time.monotonic()
         self._beats = 0
         self._broken_at: float | None = None
@@ -141,8 +143,8 @@ class _Limits:
     def check(self) -> None:
         """Raises :class:`_TimedOut`."""
         now, bound, total = time.monotonic(), self._timeouts.heartbeat, self._timeouts.total
-        if self._hearing.beats != self._beats:
-            self._beats, self._beat_at = self._hearing.beats, now
+        if self._output.beats != self._beats:
+            self._beats, self._beat_at = self._output.beats, now
         if total is not None and now - self._began > total:
             raise _TimedOut("timeout", f"the destination was still running after {total:g} s")
         if self._feeder.stalled() > bound:
@@ -170,18 +172,18 @@ def converse(
     timeouts: Timeouts,
     tick: float,
     chunks: Generator[Chunk | None],
-    hearing: Hearing,
+    output: OutputReader,
 ) -> Iterator[Answer]:
-    """One write's answers; the last one is ``Exited``. A ``Tick`` comes every ``tick`` seconds.
-    What drawing a chunk raises is raised here."""
+    """Runs a destination and yields its answers; the last one is ``Exited``. A ``Tick`` comes every
+    ``tick`` seconds. An exception of drawing a chunk is raised here."""
     with (
         runtime.open(arguments, timeouts, feed=True) as channel,
         closing(Feeder(channel, chunks)) as feeder,
     ):
-        limits = _Limits(timeouts, feeder, hearing)
+        limits = _Limits(timeouts, feeder, output)
         try:
-            yield from _heard(channel, feeder, hearing, limits, tick)
-            yield from hearing.finish()
+            yield from _heard(channel, feeder, output, limits, tick)
+            yield from output.finish()
             while (code := channel.wait(tick)) is None:
                 feeder.check()
                 limits.check()
@@ -195,18 +197,18 @@ def converse(
         if code == 0 and not feeder.ended:
             text = "the destination ended with exit code 0 before it had read all of its input"
             yield _ours(text, "ended_early", ENDED_HINTS["destination"])
-        elif code == 0 and not hearing.failed:
-            yield from hearing.ended_well()
+        elif code == 0 and not output.failed:
+            yield from output.ended_well()
         yield Exited(code, channel.stderr_tail())
 
 
 def _heard(
-    channel: ByteChannel, feeder: Feeder, hearing: Hearing, limits: _Limits, tick: float
+    channel: ByteChannel, feeder: Feeder, output: OutputReader, limits: _Limits, tick: float
 ) -> Iterator[Answer]:
     ticked = time.monotonic()
     while (block := channel.read(tick)) != b"":
         if block:
-            yield from hearing.take(block)
+            yield from output.take(block)
         feeder.check()
         limits.check()
         if time.monotonic() - ticked >= tick:
