@@ -96,16 +96,16 @@ class _Secrets:
     def _walk(self, nodes: list[Any], value: Any, path: Path) -> None:
         if len(path) > _DEPTH:
             return
-        here = parts(self._root, nodes, _PARTS)
-        if any(part.get(self._word) is True for part in here):
+        schemas = parts(self._root, nodes, _PARTS)
+        if any(part.get(self._word) is True for part in schemas):
             self._paths.add(path)
             self.texts.update(_texts(value))
         if isinstance(value, dict):
             for name, item in cast(dict[str, Any], value).items():
-                inner = [node for part in here for node in _of_property(part, name)]
+                inner = [node for part in schemas for node in _of_property(part, name)]
                 self._walk(inner, item, (*path, name))
         elif isinstance(value, list):
-            inner = _items(here)
+            inner = _items(schemas)
             for i, item in enumerate(cast(list[Any], value)):
                 self._walk(inner, item, (*path, i))
 
@@ -114,8 +114,8 @@ def _of_property(part: dict[str, Any], name: str) -> list[Any]:
     known, loose = _named(part, "properties"), _named(part, "patternProperties")
     if name in known:
         return [known[name]]
-    fitting = [inner for pattern, inner in loose.items() if _may_match(pattern, name)]
-    return [*fitting, part.get("additionalProperties")]
+    matching = [inner for pattern, inner in loose.items() if _may_match(pattern, name)]
+    return [*matching, part.get("additionalProperties")]
 
 
 def _named(part: dict[str, Any], word: str) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def _named(part: dict[str, Any], word: str) -> dict[str, Any]:
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
-def _items(here: list[dict[str, Any]]) -> list[Any]:
-    given = [part.get("items") for part in here]
+def _items(schemas: list[dict[str, Any]]) -> list[Any]:
+    given = [part.get("items") for part in schemas]
     return [i for g in given for i in (cast(list[Any], g) if isinstance(g, list) else [g])]
 
 
