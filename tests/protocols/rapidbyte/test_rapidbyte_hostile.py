@@ -252,7 +252,7 @@ def test_its_frames_count_into_its_memory(stage: Stages):
     assert (share.frames, share.waiting) == (8 << 20, 8 << 20)
     bounds = HostBounds(frames=FrameBounds(frame_bytes=share.frames, all_bytes=share.frames))
     config = {"mode": "grow-frame", "n": 12, "piece": 1 << 20}
-    more = {"allow": {"max_memory": 64 << 20}, "bounds": bounds, "aside": sum(share)}
+    more = {"allow": {"max_memory": 64 << 20}, "bounds": bounds, "host_bytes": sum(share)}
     ended = last(stage("source", config, **more))
     assert ended.fault is not None and ended.fault.code == "FRAME_WRITE_FAILED"
     fits = {"mode": "write-all", "size": 60 << 20}  # beside its frames there is no room for that
