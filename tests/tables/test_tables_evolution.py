@@ -204,4 +204,16 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
 
 
+def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:
+    """A NULL in place of a value is in the row's change list, and the report says which column."""
+    first = only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))
+    text = {"id": "integer", "v": "string"}
+    given = [{"id": 2, "v": "2"}, {"id": 3, "v": "six"}]
+    second = only(tables.commit(spark, [loads.load(2, given, text)]))
+    assert rows(tables, spark, "id", "v") == [(1, 1), (2, 2), (3, None)]
+    assert first.notes == ()
+    (note,) = second.notes
+    assert " v have another type" in note and "NULL" in note
+
+
 KEYED = {"id": "integer", "v": "integer"}

@@ -51,6 +51,7 @@ from penstock.tables.delta_locations import (
     is_missing,
 )
 from penstock.tables.parquet_folders import make_writable, prove_writable
+from penstock.tables.schema_evolution import EvolvedColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -230,6 +231,12 @@ class _LoadCommit:
         if result is not None:
             return result
         columns = load_frame.target_columns(load, old, self.location.rows)
+        done = self._load(old, columns)
+        notes = load_frame.cast_notes(load, columns.fields)
+        return msgspec.structs.replace(done, notes=(*done.notes, *notes))
+
+    def _load(self, old: Sequence[Field] | None, columns: EvolvedColumns) -> LoadResult:
+        load = self.load
         if old is not None and columns.widened and not load.load.replaces:
             old = self._widen(old, columns.fields)
         dedups = load.mode is DestinationSyncMode.append_dedup

@@ -321,6 +321,21 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     )
 
 
+def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
+    """Gives a line for the report where the ``target`` has columns of another type than the load,
+    so that values may become NULL; they are not scanned for it."""
+    data = load_fields(load)[: len(load.schema.fields)]
+    casts = casts_between(data, target, load.policy.evolution.type_change)
+    columns = [path for cast in casts.values() for path, _ in cast.failures]
+    if not columns:
+        return ()
+    return (
+        f"the source's values of {', '.join(columns)} have another type than the table's column:"
+        " those that do not fit it become NULL, with an entry in the row's change list"
+        " (`schema_evolution: {type_change: fail}` refuses them)",
+    )
+
+
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
     """A SQL expression for a path of column names; None where ``fields`` lack it. A path that
     continues below a text column reads that column as JSON."""

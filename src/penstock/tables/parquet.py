@@ -64,7 +64,8 @@ Outcome = LoadResult | PenstockError
 
 class _LoadPlan(msgspec.Struct, frozen=True):
     """How one load changes its table. ``marker``: the table's, as it was read before the job;
-    ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one."""
+    ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one;
+    ``notes``: for the report."""
 
     index: int
     load: TableLoad
@@ -72,6 +73,7 @@ class _LoadPlan(msgspec.Struct, frozen=True):
     marker: Marker | None
     target: tuple[Field, ...]
     rewrites: bool
+    notes: tuple[str, ...]
 
 
 class ParquetTables:
@@ -189,7 +191,8 @@ class _Wave:
         if dedups:
             load_frame.key_sql(load, columns.fields)
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
-        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites)
+        notes = load_frame.cast_notes(load, columns.fields)
+        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites, notes)
 
     def _table_rows(self, folder: Path, marker: Marker) -> "DataFrame | None":
         files = finished_files(folder, marker)
@@ -203,7 +206,7 @@ class _Wave:
     def _alone(self, plan: _LoadPlan) -> Callable[[], None]:
         def job() -> None:
             try:
-                self.outcomes[plan.index] = LoadResult(self._rewrite(plan))
+                self.outcomes[plan.index] = LoadResult(self._rewrite(plan), notes=plan.notes)
             except Exception as failure:
                 self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
 
@@ -283,7 +286,7 @@ class _Wave:
         for plan, files in zip(batch, staged, strict=True):
             try:
                 self._publish(plan, files)
-                self.outcomes[plan.index] = LoadResult(plan.load.load.rows)
+                self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
             except Exception as failure:
                 self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
 
