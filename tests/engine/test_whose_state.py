@@ -124,11 +124,13 @@ def test_L6_increments_join_the_version_of_a_full_refresh(bench: Bench, mode: st
         assert bench.ids("users") == upto(rows), (rows, version)
 
 
+@pytest.mark.parametrize("version", [1, 3], ids=["overtaken", "of-another-home"])
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
 def test_L6_a_version_that_an_imported_state_goes_on_with_replaces_nothing(
-    bench: Bench, mode: str
+    bench: Bench, mode: str, version: int
 ) -> None:
-    """An older export is brought back: the tap goes on with its version, which was overtaken."""
+    """An older export is brought back, or that of a home which went further: the tap goes on with
+    its version."""
     tap = bench.connector(VERSIONED)
     increments = {
         "sync_mode": "incremental",
@@ -141,7 +143,7 @@ def test_L6_a_version_that_an_imported_state_goes_on_with_replaces_nothing(
     bench.set(rows=4, version=2)
     bench.run(tap, source={"defaults": increments}, full_refresh=True)
     assert bench.ids("users") == upto(4)
-    mark = {"replication_key": "at", "replication_key_value": 4, "version": 1}
+    mark = {"replication_key": "at", "replication_key_value": 4, "version": version}
     with bench.known() as pipeline:
         states.replace(pipeline, {"bookmarks": {"shop-users": mark}})
     for rows in (5, 7):

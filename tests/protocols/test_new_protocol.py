@@ -95,8 +95,8 @@ class State:
 
     within = without
 
-    def goes_on(self, states, stream, version):
-        return False
+    def versions(self, states, stream):
+        return frozenset()
 
 
 class Schema:

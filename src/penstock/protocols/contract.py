@@ -525,9 +525,9 @@ class StateRole(Protocol):
         moves on in that run, nothing is left of the others, whose changes it passes over."""
         ...
 
-    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
-        """True where a source that is given these states goes on with this version of the stream,
-        so that its rows are increments of it."""
+    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+        """The versions of the stream that these states name: a source that is given them goes on
+        with one, so that its rows are increments of it."""
         ...
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:

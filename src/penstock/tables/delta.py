@@ -235,7 +235,7 @@ class _LoadCommit:
         notes = load_frame.cast_notes(load, columns.fields)
         return msgspec.structs.replace(done, notes=(*done.notes, *notes))
 
-    def _load(self, old: Sequence[Field] | None, columns: EvolvedColumns) -> LoadResult:
+    def _load(self, old: tuple[Field, ...] | None, columns: EvolvedColumns) -> LoadResult:
         load = self.load
         if old is not None and columns.widened and not load.load.replaces:
             old = self._widen(old, columns.fields)

@@ -23,6 +23,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState
 from penstock.state.contract import Reset
 from penstock.state.lock_holder import this_holder
+from penstock.state.remembered import Remembered
 
 _LEASE_SECONDS = 60.0
 _SHOWN = 10
@@ -209,7 +210,23 @@ def _change(
         if brings:
             known.remember(lease)
         after = change(store.states(known.name))
+        if brings:
+            store.remember(lease, _joining(known, after))
         store.replace_states(lease, after, reset)
     finally:
         store.release(lease)
     return {"pipeline": known.name, **role.describe(after)}
+
+
+def _joining(known: Known, states: Sequence[SavedState]) -> Remembered:
+    """The versions that states from outside go on with and that this home never saw: whoever brings
+    them says that the table holds their rows, which later ones join (L6)."""
+    store, role = known.store, known.states()
+    joining: dict[StreamId, dict[int, int]] = {}
+    for stream in store.known_streams(known.name):
+        seen = store.remembered(known.name, [stream])
+        newest = seen.newest_visible(stream)
+        had = {*seen.versions.get(stream, {}), *seen.visible.get(stream, {}).values()}
+        if newest:
+            joining[stream] = dict.fromkeys(role.versions(states, stream) - had, newest)
+    return Remembered(versions=joining)

@@ -124,7 +124,7 @@ class Epochs:
 
     def goes_on(self, start: LaneStart, stream: StreamId, version: int) -> bool:
         """Does a state that the lane's source was given go on with this version?"""
-        return self._progress.state_role().goes_on(start.states, stream, version)
+        return version in self._progress.state_role().versions(start.states, stream)
 
     def first_generation(self, stream: PlannedStream) -> int:
         """Of a stream that its source shows only while it is read."""

@@ -206,10 +206,10 @@ class AirbyteState:
         }
         return self.without(states, others - set(streams))
 
-    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
-        """Streams have no versions."""
-        del states, stream, version
-        return False
+    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+        """None: streams have no versions."""
+        del states, stream
+        return frozenset()
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []

@@ -114,16 +114,17 @@ class SingerState:
         del streams
         return list(states)
 
-    def goes_on(self, states: Sequence[SavedState], stream: StreamId, version: int) -> bool:
+    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
         """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
         (``activate_versions``)."""
         owners = _Owners(self._names, (stream,))
-        return any(
-            stream.name in owners.of(name)
-            and version == (_version(mark) if part == "bookmarks" else mark)
+        named = [
+            _version(mark) if part == "bookmarks" else mark
             for state in states[-1:]
             for part, name, mark in _by_stream(exact(state.blob))
-        )
+            if stream.name in owners.of(name)
+        ]
+        return frozenset(v for v in named if isinstance(v, int) and not isinstance(v, bool))
 
     def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
         """The states for the user. ``shared``: everything beside the bookmarks; the whole blob
