@@ -9,7 +9,7 @@ from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.protocols.contract import StateMark
-from penstock.protocols.singer.state_echoes import CLOSING, PendingStates, marks_for
+from penstock.protocols.singer.state_echoes import CLOSING, SentStates, marks_for
 
 USERS, ORDERS = StreamId(None, "users"), StreamId("shop", "orders")
 SHARED = StateScope(StateType.legacy)
@@ -22,7 +22,7 @@ def text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def tap(*steps: Any, strict: bool = False) -> PendingStates:
+def tap(*steps: Any, strict: bool = False) -> SentStates:
     """Each value is a state that comes after rows, unless None stands before it."""
     marks = marks_for("singer", lambda s: s.name, strict=strict)
     seq, rows = 0, True
@@ -145,7 +145,7 @@ def name(stream: StreamId) -> str:
     return stream.name if stream.namespace is None else f"{stream.namespace}-{stream.name}"
 
 
-def sent(marks: PendingStates, seq: int, scope: StateScope) -> dict[str, Any]:
+def sent(marks: SentStates, seq: int, scope: StateScope) -> dict[str, Any]:
     return msgspec.json.decode(marks.mark(StateMark(seq, SavedState(scope, '{"secret": 1}'))))
 
 

@@ -13,7 +13,7 @@ from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.protocols.contract import StateMark
-from penstock.protocols.singer.state_echoes import PendingStates, marks_for
+from penstock.protocols.singer.state_echoes import SentStates, marks_for
 
 NAMES = ("a", "b")
 SHARED = StateScope(StateType.legacy)
@@ -57,7 +57,7 @@ class Sync:
     """Feeds a target and holds every ack against what it has written down."""
 
     def __init__(self, source: str, *, merges: bool, step: int, shared: bool) -> None:
-        self.marks: PendingStates = marks_for(source, lambda s: s.name)
+        self.marks: SentStates = marks_for(source, lambda s: s.name)
         self.target = Target(merges=merges)
         self.own, self.step, self.shared = source == "singer", step, shared
         self.fed: Counter[str] = Counter()

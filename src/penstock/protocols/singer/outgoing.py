@@ -20,7 +20,7 @@ from penstock.model.types import Field, RowSchema
 from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
 from penstock.protocols.singer.outgoing_schema import json_schema
 from penstock.protocols.singer.source import DELETED_AT
-from penstock.protocols.singer.state_echoes import PendingStates
+from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.write import Chunk
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Outgoing:
     ACTIVATE_VERSION; called once at most, and only where a stream has a version."""
 
     def __init__(
-        self, streams: tuple[WriteStream, ...], marks: PendingStates, versions: Callable[[], bool]
+        self, streams: tuple[WriteStream, ...], marks: SentStates, versions: Callable[[], bool]
     ) -> None:
         self._marks, self._versions = marks, cache(versions)
         self._streams = {s.id: s for s in streams}

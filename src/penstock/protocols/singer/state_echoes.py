@@ -35,7 +35,7 @@ CLOSING = "penstock_end"
 _SHARED = "penstock"  # the bookmark of a shared state before any rows
 
 
-class PendingStates(Protocol):
+class SentStates(Protocol):
     """Tracks the states that a target was sent and has not acknowledged. Texts are JSON values of
     STATE messages. ``guessed``: how many echoes were taken for acks although no equal value was
     sent."""
@@ -66,7 +66,7 @@ class PendingStates(Protocol):
 
 def marks_for(
     source_protocol: str, names: Callable[[StreamId], str], *, strict: bool = False
-) -> PendingStates:
+) -> SentStates:
     """The tracker for states of a source of this protocol. ``names``: gives a stream's name in
     messages. ``strict``: only an equal value is an echo."""
     if source_protocol == "singer":

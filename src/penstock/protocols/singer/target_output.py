@@ -12,7 +12,7 @@ from penstock.codec.exact_json import exact
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.model.events import Counted, Event, Log
 from penstock.protocols.contract import END, GUESSED_ACK, Ack, Answer
-from penstock.protocols.singer.state_echoes import PendingStates
+from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
@@ -25,7 +25,7 @@ class TargetOutput:
     """Reads a target's output (``OutputReader`` of ``protocols.stdio.write``). ``marks`` None:
     echoes are ignored, and only a successful end acknowledges."""
 
-    def __init__(self, marks: PendingStates | None) -> None:
+    def __init__(self, marks: SentStates | None) -> None:
         self.beats = 0
         self.failed = False
         self._marks = marks

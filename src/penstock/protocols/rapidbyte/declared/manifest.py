@@ -28,7 +28,7 @@ V4_POSTGRES = "source-postgres"
 CDC = "cdc"
 
 
-class NetworkPermissions(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts that a manifest asks for. ``allowed_domains``: exact, ``*.domain`` or ``*``.
     ``allow_runtime_config_domains``: also the hosts that the configuration names."""
 
@@ -36,23 +36,23 @@ class NetworkPermissions(msgspec.Struct, frozen=True, kw_only=True):
     allow_runtime_config_domains: bool = False
 
 
-class FolderPermissions(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestFolders(msgspec.Struct, frozen=True, kw_only=True):
     preopens: tuple[str, ...] = ()
 
 
-class VariablePermissions(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestVariables(msgspec.Struct, frozen=True, kw_only=True):
     allowed_vars: tuple[str, ...] = ()
 
 
-class DeclaredPermissions(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestPermissions(msgspec.Struct, frozen=True, kw_only=True):
     """The permissions that a manifest asks for."""
 
-    network: NetworkPermissions = NetworkPermissions()
-    fs: FolderPermissions = FolderPermissions()
-    env: VariablePermissions = VariablePermissions()
+    network: ManifestNetwork = ManifestNetwork()
+    fs: ManifestFolders = ManifestFolders()
+    env: ManifestVariables = ManifestVariables()
 
 
-class DeclaredLimits(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that a manifest sets. ``max_memory``: a size (``128mb``) or bytes."""
 
     max_memory: str | int | None = None
@@ -90,8 +90,8 @@ class ComponentManifest(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     author: str | None = None
     license: str | None = None
-    permissions: DeclaredPermissions = DeclaredPermissions()
-    limits: DeclaredLimits = DeclaredLimits()
+    permissions: ManifestPermissions = ManifestPermissions()
+    limits: ManifestLimits = ManifestLimits()
     roles: Roles = Roles()
     config_schema: Any = None
 
