@@ -113,7 +113,7 @@ class Keeper:
         self._listener.listen(16)
         self._woken, self._wake = os.pipe()
         self._answer = Path(str(wanted["answer"]))
-        self._jvm = spawn(wanted["command"], os.environ, folder, folder / LOG)
+        self._java = spawn(wanted["command"], os.environ, folder, folder / LOG)
         threading.Thread(target=self._await_death, daemon=True).start()
 
     def run(self) -> None:
@@ -124,13 +124,13 @@ class Keeper:
             self._end()
 
     def _await_death(self) -> None:
-        self._jvm.wait()
+        self._java.wait()
         os.write(self._wake, b"x")
 
     # -- one step
 
     def _goes_on(self) -> bool:
-        if (code := self._jvm.poll()) is not None:
+        if (code := self._java.poll()) is not None:
             if self._lease is not None:
                 with suppress(OSError):
                     say(self._lease, {"died": code})
@@ -171,7 +171,7 @@ class Keeper:
         """To whom has the lease."""
         if self._lease is None or self._ready is None:
             return
-        told = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._jvm.pid}
+        told = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
         with suppress(OSError):  # its end is seen by the next step
             say(self._lease, {"lease": told})
 
@@ -184,7 +184,7 @@ class Keeper:
         self._runs += 1
         if told is None or not told.get("release"):
             self._leaving = True
-            self._jvm.kill()
+            self._java.kill()
         else:
             self._forget_log()
 
@@ -211,7 +211,7 @@ class Keeper:
         """Is the connection a lease now?"""
         match told.get("ask"):
             case "lease":
-                if self._lease is not None or self._leaving or self._jvm.poll() is not None:
+                if self._lease is not None or self._leaving or self._java.poll() is not None:
                     say(peer, {"busy": True})
                     return False
                 self._forget_log()
@@ -236,12 +236,12 @@ class Keeper:
         return {
             **self._wanted["about"],
             "state": state,
-            "pid": self._jvm.pid,
+            "pid": self._java.pid,
             "keeper": os.getpid(),
             "runs": self._runs,
             "seconds": since,
             "idle_seconds": float(self._wanted["idle"]),
-            "memory_bytes": _resident(self._jvm.pid),
+            "memory_bytes": _resident(self._java.pid),
         }
 
     # -- the end
@@ -252,14 +252,14 @@ class Keeper:
             os.unlink(self._folder / SOCKET)
         if self._lease is not None:
             self._lease.close()
-        if self._jvm.stdin is not None:
+        if self._java.stdin is not None:
             with suppress(OSError):
-                self._jvm.stdin.close()
+                self._java.stdin.close()
         try:
-            self._jvm.wait(_END_SECONDS)
+            self._java.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._jvm.kill()
-            self._jvm.wait()
+            self._java.kill()
+            self._java.wait()
         if self._in_place():
             shutil.rmtree(self._folder, ignore_errors=True)
 
