@@ -350,8 +350,9 @@ class _Play:
                 self._shape(name, here, now, wrong)
             elif move.bad and (outcome.good or lenient or habits.resumable):
                 # beside rows of an earlier run, or of a later one, not every record was rejected;
-                # a refresh that goes on has its rejects, whatever the table held before it
-                self.rejected |= now if habits.resumable else now - set(here)
+                # what fills a generation has its rejects, whatever the table held before it
+                fills = habits.resumable or habits.versions or move.full_refresh or move.recreate
+                self.rejected |= now if fills else now - set(here)
         if not outcome.good or move.bad:
             for name, had in before.items():
                 if lenient and (move.bad or habits.some_bad):
@@ -360,6 +361,8 @@ class _Play:
                     continue  # the source holds nothing of it
                 if self.recreating:
                     continue  # its tables are made anew, as was asked
+                if outcome.good and move.bad and habits.resumable:
+                    continue  # the refresh began with good records, in a run that did not end
                 sources = [tables] if outcome.report else list(self.sources.values())
                 still = had & {r for source in sources for r in source[name].now.items()}
                 gone = still - set(found.get(name, []))

@@ -12,7 +12,15 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load, PartRef, SegmentId, Shape
+from penstock.model.segments import (
+    SHARED_STATE,
+    Consumed,
+    Group,
+    Load,
+    PartRef,
+    SegmentId,
+    Shape,
+)
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.state.keys import Covered, Place
@@ -68,6 +76,11 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[Covered, ...] = ()
     """What its checkpoints cover of connectors' keys: durable in the transaction that saves its
     states."""
+
+    @property
+    def streams(self) -> frozenset[StreamId]:
+        """Streams that it takes further: by rows, or by a state of theirs that came without any."""
+        return frozenset(stream for _, stream in self.consumes if stream != SHARED_STATE)
 
 
 class KeyedGroup(Group, frozen=True, kw_only=True):

@@ -108,17 +108,16 @@ class Preconditions:
 
     def passed(self, pending: Pending) -> list[GroupIntent]:
         """A version that becomes visible is remembered before its rows are: once it is sealed whole
-        nothing but a reset can stop it. What a group that stays behind has rows of waits for it."""
+        nothing but a reset can stop it. What follows a group that stays behind waits for it."""
         session, failures = self._session, self._failures
         found: list[GroupIntent] = []
         behind: set[StreamId] = set()
         for group in pending.ready:
-            streams = {load.stream for load in group.loads}
             shut = failures.shared_blocked and is_shared(group.states)
-            if self.is_whole(group) and not shut and not streams & behind:
+            if self.is_whole(group) and not shut and not group.streams & behind:
                 found.append(self._stripped(group))
             else:
-                behind |= streams
+                behind |= group.streams
                 failures.shared_blocked |= is_shared(group.states)
         visible: dict[StreamId, dict[int, int]] = {}
         for stream, generation, version in (*pending.activates, *pending.refreshes):

@@ -161,7 +161,7 @@ def _without(pending: Pending, over: Mapping[StreamId, Over]) -> Pending:
     behind, shut = set(over), False
     ready: list[GroupIntent] = []
     for group in pending.ready:
-        streams = {load.stream for load in group.loads}
+        streams = group.streams
         shares = any(stream == SHARED_STATE for _, stream in group.consumes)
         if streams & behind or (shares and shut):
             for stream in streams & over.keys():
