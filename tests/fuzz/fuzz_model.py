@@ -348,7 +348,9 @@ class _Play:
                 if missing and not self.forgiven and not asleep:
                     raise wrong("lost", f"{name} lacks {sorted(missing)}")
                 self._shape(name, here, now, wrong)
-            elif move.bad and (outcome.good or lenient or habits.resumable):
+            elif move.bad and (
+                outcome.good or lenient or habits.resumable or self._went_on(outcome, name)
+            ):
                 # beside rows of an earlier run, or of a later one, not every record was rejected;
                 # what fills a generation has its rejects, whatever the table held before it
                 fills = habits.resumable or habits.versions or move.full_refresh or move.recreate
@@ -384,6 +386,16 @@ class _Play:
         assert outcome.report is not None
         called = self._called(name)
         return sum(s.read for s in outcome.report.streams if s.name == called)
+
+    def _went_on(self, outcome: Outcome, name: str) -> bool:
+        """The run failed, but not for this stream's rejects: they went with rows that were taken,
+        as those of an earlier run are."""
+        called = self._called(name)
+        streams = [] if outcome.report is None else outcome.report.streams
+        return any(
+            s.name == called and s.status != "failed" and s.rejected and s.committed
+            for s in streams
+        )
 
     def _shape(
         self, name: str, here: list[tuple[int, int]], now: set[tuple[int, int]], wrong: Any
