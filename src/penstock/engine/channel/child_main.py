@@ -1,7 +1,8 @@
-"""What a process that a Spark task spawned has in common: its job on stdin, its owner's death.
+"""Runs the main function of a worker process: reads its job from stdin, writes its answer to
+stdout, ends when its owner dies (L11).
 
-Neighbours: ``engine.channel.child_process`` spawns, writes the job and reads the answer;
-``engine.worker.lane`` and ``engine.worker.feeder`` run one.
+Neighbours: ``engine.channel.child_process`` spawns the process, writes the job and reads the
+answer; ``engine.worker.lane`` and ``engine.worker.feeder`` call :func:`carry_out`.
 """
 
 import gc
@@ -21,7 +22,7 @@ from penstock.state.keys import OpenKeys
 
 J = TypeVar("J")
 
-ORPHAN_SECONDS = 30.0  # for the connector to end and what may be kept to be written
+ORPHAN_SECONDS = 30.0  # for the connector to end and covered rows to be sealed
 
 
 def carry_out(
@@ -29,8 +30,9 @@ def carry_out(
     run: Callable[[J, threading.Event], msgspec.Struct],
     failed: Callable[[dict[str, Any]], msgspec.Struct],
 ) -> NoReturn:
-    """Read a job, run it, write its answer, end. Errors of ours become part of the answer, except a
-    lost claim (``engine.channel.child_process.CLAIMED``)."""
+    """Reads a job of type ``kind``, runs it, writes its answer, and ends this process. ``failed``
+    makes an answer of a ``PenstockError`` (``as_dict``); a lost claim is the exit code
+    :data:`engine.channel.child_process.CLAIMED` instead."""
     job = read_job(kind)
     tune()
     try:
@@ -41,18 +43,19 @@ def carry_out(
         answer = failed(e.as_dict())
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.flush()
-    os._exit(0)  # no thread of a library may hold up the end
+    os._exit(0)  # does not wait for threads of libraries
 
 
 def ports(at: KeysAt, task: str) -> OpenKeys:
-    """Opens ports to the keys of a component."""
+    """Returns a function that opens the key store of a WebAssembly component for ``task``."""
     from penstock.state.task_keys import open_keys
 
     return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)
 
 
 def read_job(kind: type[J]) -> J:
-    """One job as JSON, after its length as msgpack. Ends this process where stdin ends first."""
+    """Reads one job from stdin: the length as msgpack, then JSON. Ends this process where stdin
+    ends first."""
     head = b""
     size: int | None = None
     while size is None:
@@ -75,8 +78,8 @@ def _some(size: int) -> bytes:
 
 
 def watch_owner() -> threading.Event:
-    """Set once stdin ends, for whoever started us is gone then; a process that does not stop by
-    itself is ended soon after."""
+    """Returns an event that is set when stdin ends, that is when the process's owner is gone. A
+    process that does not stop by itself is ended :data:`ORPHAN_SECONDS` later."""
     orphaned = threading.Event()
     threading.Thread(target=_watch, args=(orphaned,), daemon=True).start()
     return orphaned
@@ -91,8 +94,9 @@ def _watch(orphaned: threading.Event) -> None:
 
 
 def tune() -> None:
-    """Two threads share the interpreter: short turns, or each return from native code waits for
-    5 ms. What is loaded at the start is no garbage, and records make none that has cycles."""
+    """Tunes the interpreter for two busy threads: short turns, since each return from native code
+    would wait for 5 ms otherwise; modules are frozen out of garbage collection, which runs rarely,
+    since decoding records creates no cycles."""
     sys.setswitchinterval(0.0005)
     gc.collect()
     gc.freeze()

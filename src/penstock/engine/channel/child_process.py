@@ -1,9 +1,10 @@
-"""What runs inside a Spark task: start a process of ours, wait, give its result.
+"""Starts a worker process from inside a Spark task, waits for it, and returns its answer.
 
-Never work after a fork: the Python worker that calls this was forked by Spark's daemon, and neither
-DuckDB nor wasmtime survives that. So a fresh interpreter does everything. It must stay light:
-standard library and msgspec only. On one machine the process gets the driver's environment, which
-comes with the job: the JVM and its Python workers may have been there before this run.
+Does no work after a fork: the Python worker that calls this was forked by Spark's daemon, and
+neither DuckDB nor wasmtime survives that. So a fresh interpreter does everything. Imports only the
+standard library and msgspec. On one machine the process gets the driver's environment, which is
+sent with the job: the JVM and its Python workers may be older than this run.
+
 Neighbours: ``engine.channel.spark_job`` ships the call; ``engine.worker.lane`` and
 ``engine.worker.feeder`` are the processes.
 """
@@ -27,23 +28,24 @@ Environment = Mapping[bytes, bytes]
 
 
 def packed(job: bytes, environ: Environment | None) -> bytes:
-    """A job with the environment of its process; None: that of whoever starts it."""
+    """Encodes a job with the environment of its process; None: the environment of the Spark
+    task."""
     return msgspec.msgpack.encode((job, None if environ is None else dict(environ)))
 
 
 def supervise_packed(module: str, content: bytes) -> bytes:
-    """:func:`supervise` what :func:`packed` made."""
+    """Decodes the result of :func:`packed` and calls :func:`supervise`."""
     job, environ = msgspec.msgpack.decode(content, type=tuple[bytes, dict[bytes, bytes] | None])
     return supervise(module, job, environ)
 
 
 def supervise(module: str, job: bytes, environ: Environment | None = None) -> bytes:
-    """Run one process of ours: ``module`` reads ``job`` (``LaneJob``, ``PushJob``) as JSON and
-    answers with a result as JSON. ``environ``: see :func:`packed`.
+    """Runs ``python -m module``, writes ``job`` (``LaneJob``, ``PushJob`` as JSON) to its stdin,
+    and returns the answer that it writes to stdout as JSON. ``environ``: see :func:`packed`.
 
-    Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` when the process
-    ended without a result; both make the Spark task fail, and the driver open a new epoch. The
-    child stops by itself when this process dies: its stdin ends."""
+    Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` (``lane.lost``)
+    when the process ended without an answer; both make the Spark task fail, and the driver open a
+    new epoch. The process stops by itself when the Spark task's process dies: its stdin ends."""
     child = subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
@@ -73,7 +75,8 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
 
 
 def _environment(given: Environment) -> dict[bytes, bytes]:
-    """Without Spark's own variables, and with the folder of this package importable as here."""
+    """Returns the environment without Spark's own variables, and with this package's folder in
+    ``PYTHONPATH``."""
     kept = {k: v for k, v in given.items() if not k.startswith(_OF_SPARK)}
     paths = [p for p in sys.path if p and os.path.isdir(os.path.join(p, "penstock"))]
     if paths:

@@ -1,6 +1,8 @@
-"""What a connector says, as JSON lines: one file a lane, secrets masked before a byte is written.
+"""Writes a connector's log messages as JSON lines, one file a lane, with secrets masked first
+(L10).
 
-Neighbours: ``engine.worker.lane`` writes; the driver tails it into the run's log and to stderr.
+Neighbours: ``engine.worker.lane`` writes; the driver (``run_log``) tails it into the run's log and
+to stderr.
 """
 
 import os
@@ -17,12 +19,13 @@ from penstock.files import private
 from penstock.runtimes.masking import Masker
 
 BUFFER_BYTES = 64 << 10
-LOG_BYTES = 32 << 20  # of a log from its beginning; of what follows its end is kept
+LOG_BYTES = 32 << 20  # kept from the log's beginning; of the rest the last TAIL_BYTES are kept
 TAIL_BYTES = 1 << 20
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """``origin``: ``source``, ``source.stderr`` or ``penstock``."""
+    """One log message. ``at``: time as ISO 8601. ``origin``: ``source``, ``source.stderr``,
+    ``destination``, ``destination.stderr`` or ``penstock``."""
 
     at: str
     level: str
@@ -31,9 +34,10 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class EventLog:
-    """Thread-safe: stderr is drained by a thread of its own. Never raises: a disk that takes no
-    line costs lines, which ``lost`` counts. Once ``limit`` bytes were written only the newest lines
-    are kept, and written at the end, after a line that says how many were left out."""
+    """Writes a log file of bounded size. Thread-safe: stderr is drained by a thread of its own.
+    Never raises: lines that the disk does not take are counted in ``lost``. After ``limit`` bytes
+    only the newest lines (:data:`TAIL_BYTES`) are kept, and written at the end, after a line that
+    counts the omitted ones."""
 
     def __init__(self, path: Path, masker: Masker, limit: int = LOG_BYTES) -> None:
         self._mask = masker
@@ -50,10 +54,11 @@ class EventLog:
             self._file = private(path, "ab", buffering=0)
 
     def log(self, level: str, message: str, origin: str = "source") -> None:
+        """Masks secrets in a message and appends it."""
         self.take(msgspec.json.encode(LogLine(_now(), level, origin, self._mask.mask(message))))
 
     def take(self, line: bytes) -> None:
-        """A line that another of these masked and encoded."""
+        """Appends a line that another :class:`EventLog` masked and encoded."""
         with self._lock:
             if self._left > 0:
                 self._left -= len(line) + 1
@@ -68,14 +73,17 @@ class EventLog:
                 self._omitted += 1
 
     def stderr(self, line: str) -> None:
+        """Appends a line of a source's stderr."""
         self.log("INFO", line, "source.stderr")
 
     def flush(self) -> None:
+        """Writes the buffered lines to the file."""
         with self._lock:
             self._write()
 
     def close(self) -> None:
-        """What comes later is counted as lost. Idempotent."""
+        """Writes everything and closes the file; later lines are counted in ``lost``.
+        Idempotent."""
         with self._lock:
             self._write_newest()
             self._write()
@@ -94,7 +102,8 @@ class EventLog:
         self._newest_bytes = self._omitted = 0
 
     def _write(self) -> None:
-        """A line that is cut off by a full disk is ended before the next: readers pass over it."""
+        """Writes the buffer. A line that a full disk cut off is ended before the next one: readers
+        skip it."""
         lines = self._waiting.count(b"\n")
         body = (b"\n" if lines and self._torn else b"") + self._waiting
         self._waiting.clear()

@@ -1,10 +1,11 @@
-"""What the driver and a push task tell each other while it runs: numbered files in the mailbox.
+"""Exchanges orders and acks between the driver and a running push task: numbered files in the
+mailbox.
 
-A folder of its own beside the lanes' files, so that a destination's new configuration is never
-taken for the source's. Each file is written whole and renamed, mode 0600; a reader that misses one
-finds it later, and nobody reads a half. Neighbours: ``engine.deliver.connector_delivery`` (the
-driver), ``engine.worker.feeder`` (the task), ``engine.channel.mailbox`` (lease and cancel, which
-are the run's)::
+The folder is separate from the lanes' files, so that a destination's new configuration is never
+taken for the source's. Each file is written whole and renamed, mode 0600, so that no reader sees
+half a file. Neighbours: ``engine.deliver.connector_delivery`` (the driver),
+``engine.worker.feeder`` (the task), ``engine.channel.mailbox`` (lease and cancel, which are the
+run's)::
 
     mailbox/RUN/push/claim-NUMBER             exclusive create: a task that Spark retries fails
     mailbox/RUN/push/order-NUMBER-N.json      N from 1, without gaps; fed in this order
@@ -25,8 +26,8 @@ from penstock.files import replace, write_new
 
 
 class PushMail(Mailbox):
-    """One end of one push task's mail. ``number``: of its ``PushJob``, where a :class:`Mailbox`
-    has an epoch. ``create`` and ``remove`` are the driver's."""
+    """Reads and writes the files of one push task. ``number``: of its ``PushJob``, in place of a
+    lane's epoch. ``create`` and ``remove`` are for the driver."""
 
     def __init__(self, log_root: Path, run: str, number: int, key: bytes = b"") -> None:
         super().__init__(log_root, f"{run}/push", key)
@@ -36,17 +37,18 @@ class PushMail(Mailbox):
         self._configs = 0
 
     def create(self) -> None:
+        """Creates the folder; the lease file is the run's."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     # -- the driver's side
 
     def order(self, order: Order) -> None:
-        """Raises ``LogError``."""
+        """Writes the next order. Raises ``LogError``."""
         self._ordered += 1
         self._write(f"order-{self.number}-{self._ordered}.json", msgspec.json.encode(order))
 
     def acks(self) -> list[Acked]:
-        """What was acked since the last call, in order."""
+        """Returns the acks written since the last call, in order."""
         found: list[Acked] = []
         while (raw := self._get(f"ack-{self.number}-{self._heard + 1}.json")) is not None:
             self._heard += 1
@@ -56,8 +58,9 @@ class PushMail(Mailbox):
     # -- the task's side
 
     def claim(self, owner: str) -> None:
-        """Become the one process that carries out this job. Raises ``LogError`` (``log.claimed``)
-        where somebody was first: the destination would be fed everything twice."""
+        """Makes this process the only one that carries out the job. Raises ``LogError``
+        (``log.claimed``) where another process has claimed it: the destination would be fed
+        everything twice."""
         path = self.folder / f"claim-{self.number}"
         with storage(path, "create"):
             try:
@@ -70,7 +73,8 @@ class PushMail(Mailbox):
                 ) from e
 
     def next_order(self) -> Order | None:
-        """None: there is none yet."""
+        """Returns the next order; None: the driver has not written it yet. Raises ``LogError``
+        (``log.corrupt``)."""
         raw = self._get(f"order-{self.number}-{self._taken + 1}.json")
         if raw is None:
             return None
@@ -85,12 +89,12 @@ class PushMail(Mailbox):
             ) from e
 
     def ack(self, acked: Acked) -> None:
-        """Raises ``LogError``."""
+        """Writes the next ack. Raises ``LogError``."""
         self._acked += 1
         self._write(f"ack-{self.number}-{self._acked}.json", msgspec.json.encode(acked))
 
     def new_config(self, config: NewConfig) -> None:
-        """The destination changed its configuration. Raises ``LogError``."""
+        """Writes a configuration that the destination changed. Raises ``LogError``."""
         self._configs += 1
         with storage(self.folder, "write to"):
             self.put_config(self.number, self._configs, config)

@@ -1,7 +1,8 @@
-"""The driver's pulse: renews the lease in the store and the lease file of the mailbox (L11, L12).
+"""Renews the pipeline's lease in the store and the lease file in the mailbox, in threads (L11,
+L12).
 
-A thread, because the driver's own thread may sit in a long Spark job. Neighbour:
-``engine.sync.sync`` asks :meth:`Pulse.check` before each step that commits.
+Threads, because the driver's main thread may wait for a long Spark job. Neighbour:
+``engine.sync.sync`` calls :meth:`Pulse.check` before each step that commits.
 """
 
 import threading
@@ -20,9 +21,9 @@ LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's p
 
 
 class Pulse:
-    """``engine.sync.ports.Time`` with a heart: a context manager from the moment the lease is held.
-    The mailbox comes later, and beats in a thread of its own: a store that hangs must not stop
-    lanes before the lease itself is in doubt."""
+    """Implements ``engine.sync.ports.Time`` and keeps the lease while it is entered as a context
+    manager, from the moment the lease is acquired. :meth:`beat` adds the mailbox, in a second
+    thread: a store that hangs must not stop lanes before the lease itself is in doubt."""
 
     def __init__(self, store: Store, lease: Lease, cancel: threading.Event) -> None:
         self._store, self._lease, self._cancel = store, lease, cancel
@@ -35,7 +36,8 @@ class Pulse:
         return self
 
     def beat(self, mailbox: Mailbox) -> None:
-        """Keep this mailbox's lease file fresh until the end."""
+        """Creates the mailbox and rewrites its lease file every :data:`BEAT_SECONDS` until the
+        end."""
         mailbox.create()
         self._begin(lambda: self._beat(mailbox))
 
@@ -78,13 +80,17 @@ class Pulse:
                     return
 
     def check(self) -> None:
+        """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for
+        :data:`LEASE_TTL` seconds, ``Cancelled`` where the run was stopped."""
         if self._failure is not None:
             raise self._failure
         if self._cancel.is_set():
             raise Cancelled("the run was stopped", hint="run again: what is sealed is kept")
 
     def now(self) -> float:
+        """Returns the monotonic clock, in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Waits, until a cancellation at most."""
         self._cancel.wait(seconds) if not self._cancel.is_set() else time.sleep(seconds)

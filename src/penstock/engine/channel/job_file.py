@@ -1,16 +1,16 @@
-"""Brings a job, which holds passwords, to a Spark task without Spark seeing it.
+"""Encrypts a job, which holds passwords, into a file for a Spark task, so that Spark never has it.
 
 The job is encrypted with a key of its own length that is used once: the ciphertext is a file of
 mode 0600 in the run's folder of the log, the key goes with the task. Spark's closures, broadcast
-blocks and event logs hold the key alone, the log's storage the file alone; either is noise without
-the other. A digest under a second key refuses a file that was changed.
+blocks and event logs have the key alone, the log's storage the file alone; neither can be read
+without the other. A digest under a second key refuses a file that was changed.
 
-:func:`hide` does as much, under a key that is used often, for what a task writes for its driver: a
-connector's new configuration.
+:func:`hide` does the same under a key that is used often, for a connector's new configuration,
+which a task writes for the driver.
 
-Standard library only, for it runs in the task. Neighbours: ``engine.channel.spark_job`` writes and
-removes the file, ``engine.channel.child_process`` reads it; ``engine.channel.mailbox`` hides
-configurations.
+Standard library only, since it runs in the task. Neighbours: ``engine.channel.spark_job`` writes
+and removes the file, ``engine.channel.child_process`` gets its content; ``engine.channel.mailbox``
+hides configurations.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ _NONCE_BYTES = 16
 
 
 class JobKey(NamedTuple):
-    """What a task must know: the file, the key of the job's length, the key of the digest."""
+    """What a task needs to read its job: the file's path, the pad (as long as the job), the
+    digest's key."""
 
     path: str
     pad: bytes
@@ -36,7 +37,7 @@ class JobKey(NamedTuple):
 
 
 def put_job(folder: Path, job: bytes) -> JobKey:
-    """Encrypt into a new file of ``folder``. Raises ``OSError``."""
+    """Encrypts a job into a new file of ``folder``. Raises ``OSError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"job-{secrets.token_hex(8)}"
     key = JobKey(str(path), secrets.token_bytes(len(job)), secrets.token_bytes(_MAC_BYTES))
@@ -46,8 +47,9 @@ def put_job(folder: Path, job: bytes) -> JobKey:
 
 
 def take_job(key: JobKey) -> bytes:
-    """Raises ``LogError``: ``log.claimed`` where the file is gone, for the run that wrote it no
-    longer waits for this task; ``log.corrupt`` where it is another."""
+    """Reads and decrypts a job. Raises ``LogError``: ``log.claimed`` where the file is gone, since
+    the run that wrote it no longer waits for this task; ``log.corrupt`` where its digest
+    differs."""
     try:
         with open(key.path, "rb") as file:
             content = file.read()
@@ -60,25 +62,27 @@ def take_job(key: JobKey) -> bytes:
             "the file with a task's job is not what this run wrote",
             code="log.corrupt",
             where=key.path,
-            hint="who else writes to the log's folder?",
+            hint="find out what else writes to the log's folder: only this pipeline may",
         )
     return _xor(hidden, key.pad)
 
 
 def remove_job(key: JobKey) -> None:
+    """Deletes a job's file, if it exists."""
     Path(key.path).unlink(missing_ok=True)
 
 
 def hide(text: bytes, key: bytes) -> bytes:
-    """A nonce, a digest, the ciphertext. Each text has a pad of its own, SHAKE256 of key and nonce;
-    ``key``: 32 bytes."""
+    """Encrypts a text: returns nonce, digest, ciphertext. Each text has its own pad, SHAKE256 of
+    key and nonce; ``key``: 32 bytes."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     hidden = _xor(text, _pad(key, nonce, len(text)))
     return nonce + hmac.digest(key, nonce + hidden, _DIGEST) + hidden
 
 
 def show(content: bytes, key: bytes) -> bytes | None:
-    """None: it was not hidden under this key, or was changed since."""
+    """Decrypts what :func:`hide` returned; None: it was written under another key, or changed
+    since."""
     nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
     digest, hidden = rest[:_MAC_BYTES], rest[_MAC_BYTES:]
     if not hmac.compare_digest(digest, hmac.digest(key, nonce + hidden, _DIGEST)):

@@ -1,19 +1,19 @@
-"""How driver and lanes talk while a sync runs: small files beside the log, on the storage they
-share.
+"""Exchanges progress, cancellation, questions and answers between the driver and running lanes:
+small files beside the log, on the storage they share.
 
 Works on every cluster and through Spark Connect, and survives a SIGKILLed driver: a lane stops when
 the lease file has not changed for :data:`LEASE_SECONDS` by the lane's own clock, so clocks need not
 agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.worker.lane`` (a lane),
 ``engine.sync.lane_runner`` and ``engine.channel.heartbeat`` (the driver). One folder a run::
 
-    mailbox/RUN/lease                 a counter, rewritten every few seconds by the driver
+    mailbox/RUN/lease                 random bytes, rewritten every few seconds by the driver
     mailbox/RUN/cancel                exists: every lane stops
     mailbox/RUN/progress-EPOCH.json   once a second at most
     mailbox/RUN/config-EPOCH-N        a connector's new configuration: encrypted, until it is stored
-    mailbox/RUN/states-EPOCH.jsonl    every state that the lane met, where each goes back
-    mailbox/RUN/log-EPOCH.jsonl       what the connector said, tailed into the run's log
-    mailbox/RUN/ask-EPOCH-N.json      a lane met a stream or a schema that it was not told of: it
-                                      waits for answer-EPOCH-N.json
+    mailbox/RUN/states-EPOCH.jsonl    every state that the lane read, where each is sent back
+    mailbox/RUN/log-EPOCH.jsonl       the connector's log, tailed into the run's log
+    mailbox/RUN/ask-EPOCH-N.json      the source sent a stream or a schema that is not in the lane's
+                                      job: the lane waits for answer-EPOCH-N.json
 """
 
 import os
@@ -36,7 +36,7 @@ BEAT_SECONDS = 5.0
 
 class Progress(msgspec.Struct, kw_only=True):
     """Counts since the epoch began. ``streams``: (stream key, rows, bytes, estimated rows).
-    ``expected``: what the source said of each stream (None: of all) that it said something of."""
+    ``expected``: the source's estimates, per stream or (None) of all streams together."""
 
     streams: list[tuple[str, int, int, int | None]] = []
     expected: list[tuple[StreamId | None, Expected]] = []
@@ -45,8 +45,8 @@ class Progress(msgspec.Struct, kw_only=True):
 
 
 class Mailbox:
-    """``key``: under which configurations are written; the store has it, the log does not, and a
-    task is told it with its job."""
+    """Reads and writes the files of one run. ``key``: encrypts configurations; the state store has
+    it, the log does not, and a task gets it with its job."""
 
     def __init__(self, log_root: Path, run: str, key: bytes = b"") -> None:
         self.log_root, self.run, self.key = log_root, run, key
@@ -62,7 +62,7 @@ class Mailbox:
     def _get(self, name: str) -> bytes | None:
         try:
             return (self.folder / name).read_bytes()
-        except OSError:  # not there, or not to be read now: for whoever waits it is the same
+        except OSError:  # absent, or not readable at the moment: the caller asks again either way
             return None
 
     # -- the driver's side
@@ -78,9 +78,9 @@ class Mailbox:
         return None if raw is None else msgspec.json.decode(raw, type=Progress)
 
     def configs(self, epoch: int | None = None) -> "Iterator[tuple[Path, NewConfig]]":
-        """New configurations in the order they came, of one epoch or of all; the caller stores
-        each, then removes its file. Raises ``LogError`` (``log.corrupt``) where one was not written
-        under this key."""
+        """Yields the new configurations in the order they were written, of one epoch or of all; the
+        caller stores each, then removes its file. Raises ``LogError`` (``log.corrupt``) where one
+        was not encrypted with this key."""
         pattern = "config-*" if epoch is None else f"config-{epoch}-*"
         for path in sorted(self.folder.glob(pattern), key=_config_number):
             text = show(path.read_bytes(), self.key)
@@ -90,13 +90,13 @@ class Mailbox:
                     "under this pipeline's key",
                     code="log.corrupt",
                     where=str(path),
-                    hint="who else writes to the log's folder?",
+                    hint="find out what else writes to the log's folder: only this pipeline may",
                 )
             yield path, msgspec.json.decode(text, type=NewConfig)
 
     def take_configs(self, epoch: int, save: "Callable[[NewConfig], None]") -> None:
-        """Gives ``save`` the newest configuration of this epoch that waits; the files go once it
-        has returned."""
+        """Calls ``save`` with the newest new configuration of this epoch, then deletes the epoch's
+        files."""
         found = list(self.configs(epoch))
         if found:
             save(found[-1][1])
@@ -104,6 +104,7 @@ class Mailbox:
             path.unlink(missing_ok=True)
 
     def ask(self, epoch: int, number: int) -> Ask | None:
+        """Returns a lane's question; None: it has not been written."""
         raw = self._get(f"ask-{epoch}-{number}.json")
         return None if raw is None else msgspec.json.decode(raw, type=Ask)
 
@@ -111,7 +112,8 @@ class Mailbox:
         replace(self.folder / f"answer-{epoch}-{number}.json", answer)
 
     def states_path(self, epoch: int) -> Path:
-        """States as a lane met them, a JSON line each: its scope's key, its text."""
+        """Returns the file of an epoch's states in the order they were read, a JSON line each: the
+        scope's key, the state's text."""
         return self.folder / f"states-{epoch}.jsonl"
 
     def log_path(self, epoch: int) -> Path:
@@ -123,13 +125,15 @@ class Mailbox:
         return os.path.exists(self.folder / "cancel")
 
     def put_progress(self, epoch: int, progress: Progress) -> None:
-        """Skipped where it cannot be written: it is only shown."""
+        """Writes progress; a file that cannot be written is skipped, since progress is only
+        displayed."""
         with suppress(OSError):
             replace(self.folder / f"progress-{epoch}.json", msgspec.json.encode(progress))
 
     def put_config(self, epoch: int, number: int, config: "NewConfig") -> None:
-        """Raises ``OSError``: a connector's new credentials may not be lost in silence, nor in a
-        power cut: the old ones may have ended with their first use."""
+        """Writes a connector's new configuration, encrypted and synced: the old credentials may
+        have ended with their first use, so the new ones must survive a power failure. Raises
+        ``OSError``."""
         hidden = hide(msgspec.json.encode(config), self.key)
         replace(self.folder / f"config-{epoch}-{number:06d}", hidden, durable=True)
 
@@ -137,22 +141,26 @@ class Mailbox:
         replace(self.folder / f"ask-{epoch}-{ask.number}.json", msgspec.json.encode(ask))
 
     def answer(self, epoch: int, number: int) -> bytes | None:
+        """Returns the driver's answer to a question; None: it has not been written."""
         return self._get(f"answer-{epoch}-{number}.json")
 
     def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":
         return LeaseWatch(self, clock)
 
     def lease(self) -> bytes | None:
+        """Returns the content of the lease file; None: there is none."""
         return self._get("lease")
 
 
 def _config_number(path: Path) -> tuple[int, ...]:
-    """(epoch, number): epochs grow, and so the newest is the last."""
+    """Returns (epoch, number), by which configurations sort from oldest to newest, since epochs
+    grow."""
     return tuple(int(part) for part in path.name.split("-")[1:])
 
 
 class LeaseWatch:
-    """Is the driver alive? Judged by change, on the watcher's own clock."""
+    """Decides whether the driver is alive, by changes of the lease file, on the watcher's own
+    clock."""
 
     def __init__(self, mailbox: Mailbox, clock: Callable[[], float]) -> None:
         self._mailbox, self._clock = mailbox, clock
@@ -160,6 +168,7 @@ class LeaseWatch:
         self._at = clock()
 
     def expired(self) -> bool:
+        """Whether the lease file has not changed for :data:`LEASE_SECONDS`."""
         lease = self._mailbox.lease()
         if lease is not None and lease != self._seen:
             self._seen, self._at = lease, self._clock()

@@ -1,12 +1,12 @@
-"""How much memory a process has held: the one measure behind the report's figures (L8)."""
+"""Measures the peak memory of a process, for the report's figures (L8)."""
 
 import resource
 from contextlib import suppress
 
 
 def peak_bytes() -> int:
-    """The most memory this process has held. What ``getrusage`` tells includes whoever spawned it,
-    on Linux."""
+    """Returns the most memory this process has used, in bytes: ``VmHWM`` on Linux, where the value
+    of ``getrusage`` includes the process that spawned it."""
     with suppress(OSError), open("/proc/self/status") as status:
         for line in status:
             if line.startswith("VmHWM:"):

@@ -1,8 +1,8 @@
-"""A run's log: one JSON-lines file, `runs/RUN/log.jsonl`, mode 0600.
+"""Writes a run's log: one JSON-lines file, `runs/RUN/log.jsonl`, mode 0600.
 
-What lanes wrote into the mailbox is tailed into it; what the driver has to say is written here.
-Lines are masked where they are born (``engine.channel.connector_log``); the driver's own go through
-the same masker. Neighbour: ``engine.run`` polls it while a sync runs.
+Copies the log files that lanes and feeders write into the mailbox, and takes the driver's own
+messages. Secrets are masked by whoever writes a line first (``engine.channel.connector_log``); the
+driver's own go through the same masker. Neighbour: ``engine.run`` polls it while a sync runs.
 """
 
 from contextlib import suppress
@@ -19,6 +19,8 @@ BLOCK_BYTES = 1 << 20
 
 
 class RunLog:
+    """Collects the log of one run in ``path``, and passes each line of a lane to ``observer``."""
+
     def __init__(self, path: Path, observer: RunObserver, masker: Masker) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
@@ -27,17 +29,20 @@ class RunLog:
         self._tails: dict[Path, tuple[int, bytes]] = {}
 
     def follow(self, path: Path) -> None:
+        """Adds a lane's or feeder's log file to those that :meth:`poll` reads."""
         self._tails.setdefault(path, (0, b""))
 
     def poll(self) -> None:
-        """Take over what is new in the lanes' files."""
+        """Copies the new lines of the followed files."""
         for path, at in self._tails.items():
             with suppress(FileNotFoundError), path.open("rb") as file:
                 self._tails[path] = self._take(file, *at)
         self._own.flush()
 
     def _take(self, file: BinaryIO, offset: int, rest: bytes) -> tuple[int, bytes]:
-        """Block by block: a connector may say more in a second than memory should hold."""
+        """Copies a file's lines from ``offset`` on, block by block: a connector may log more in a
+        second than memory should hold. Returns the new offset and the rest that is no whole line
+        yet."""
         file.seek(offset)
         while block := file.read(BLOCK_BYTES):
             offset += len(block)
@@ -52,9 +57,11 @@ class RunLog:
         return offset, rest
 
     def write(self, level: str, message: str) -> None:
+        """Appends a message of the driver."""
         self._own.log(level, message, "penstock")
         self._own.flush()
 
     def close(self) -> None:
+        """Copies what is left and closes the file."""
         self.poll()
         self._own.close()

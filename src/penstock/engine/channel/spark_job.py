@@ -1,9 +1,9 @@
-"""A supervised process as a Spark job: one single-task, non-barrier job, from its own thread.
+"""Runs a worker process as a Spark job: one single-task, non-barrier job, from its own thread.
 
 So one job's failure does not cancel another, and a job needs one slot. The task only supervises a
-process (``engine.channel.child_process``); its answer is one row. A plain Python UDF ships it:
-Spark's ``mapInArrow`` wants pandas on the driver. Only the session API of Spark Connect is used.
-The job itself, which holds passwords, goes beside Spark (``engine.channel.job_file``).
+process (``engine.channel.child_process``); its answer is one row. A plain Python UDF ships it,
+since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is
+used. The job itself, which holds passwords, is not given to Spark (``engine.channel.job_file``).
 Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Submit = Callable[[str, bytes], bytes]
-"""(module of the process, its job) -> its answer, once it has ended. Raises what went wrong."""
+"""(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
 
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 
 
 def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
-    """``folder``: the run's in the log, which every worker reaches. ``local``: workers are of this
-    machine, and the process gets our environment. Raises why Java died, where a task was lost with
-    it."""
+    """Returns a :data:`Submit` that runs processes in Spark tasks. ``folder``: the run's folder in
+    the log, which every worker reaches. ``local``: workers are on this machine, and the process
+    gets the driver's environment. The function raises the JVM's cause of death where a task was
+    lost with it."""
 
     def submit(module: str, job: bytes) -> bytes:
         from pyspark.errors import PySparkException
@@ -64,12 +65,12 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
 
 
 def here(module: str, job: bytes) -> bytes:
-    """The same process without Spark, for dry runs, which move no data."""
+    """Runs the same process without Spark, for dry runs, which move no data."""
     return supervise(module, job)
 
 
 class Submitted:
-    """A job on its way, in a thread of its own."""
+    """Submits a job in a thread of its own; :meth:`answer` and :meth:`lost` tell how far it is."""
 
     def __init__(self, name: str, submit: Submit, module: str, job: bytes) -> None:
         self._answer: bytes | None = None
@@ -84,11 +85,12 @@ class Submitted:
         threading.Thread(target=work, name=name, daemon=True).start()
 
     def answer(self) -> bytes | None:
-        """None while it runs, or where it was lost."""
+        """Returns the process's answer; None: it is running, or was lost."""
         return self._answer
 
     def lost(self, what: str) -> PenstockError | None:
-        """Why there will be no answer; ``what`` names the process."""
+        """Returns the error because of which no answer will be returned, or None; ``what`` names
+        the process in the message."""
         cause = self._lost
         if cause is None or isinstance(cause, PenstockError):
             return cause

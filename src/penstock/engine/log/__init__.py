@@ -1,5 +1,7 @@
-"""The write-ahead log: parts, manifests and rejects on the storage that driver and workers share,
-and the log's in-memory twin. Knows files and their names, no connector, no table and no ledger.
-Runs in the driver and beside a connector. Neighbours: ``engine.worker`` writes it,
-``engine.deliver`` and ``engine.sync`` read it.
+"""The write-ahead log: parts, manifests and rejects on storage that the driver and the workers
+share, and the log's in-memory twin.
+
+Handles files and their names. Not here: connectors, tables, the ledger. Runs in the driver and
+beside a connector. Neighbours: ``engine.worker`` writes it, ``engine.deliver`` and ``engine.sync``
+read it.
 """

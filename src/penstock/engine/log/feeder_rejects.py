@@ -1,9 +1,9 @@
-"""Rejects of a push: what the destination put aside, in files of the mailbox until they are kept.
+"""Writes the rejects of a destination connector into files of the run's mailbox.
 
-One JSON line a reject, written as they come, so that their number has no bound; a file is durable
-before the ack that it goes with is written, and named in it: ``mailbox/RUN/push/rejects-NUMBER-N
-.jsonl``. Neighbours: ``engine.worker.feeder`` writes, ``engine.log.kept_rejects`` copies them to
-the run's folder, ``engine.log.rejects`` knows what a line holds.
+One JSON line a reject, written as it is received, so that their number is not bound by memory. A
+file is synced before the ack that names it is written: ``mailbox/RUN/push/rejects-NUMBER-N.jsonl``.
+Neighbours: ``engine.worker.feeder`` writes, ``engine.log.kept_rejects`` copies them to the run's
+folder, ``engine.log.rejects`` defines a line.
 """
 
 from datetime import UTC, datetime
@@ -20,7 +20,8 @@ Taken = tuple[tuple[str, ...], tuple[tuple[StreamId, int], ...]]
 
 
 class PushRejects:
-    """``root``: the log's. ``folder``: in it."""
+    """Collects the rejects of one push task. ``root``: the log's folder. ``folder``: the task's
+    mailbox folder, below ``root``. ``number``: of the task's ``PushJob``."""
 
     def __init__(self, root: Path, folder: Path, number: int) -> None:
         self._root, self._folder, self._number = root, folder, number
@@ -29,7 +30,7 @@ class PushRejects:
         self._counts: dict[StreamId, int] = {}
 
     def add(self, reject: Reject) -> None:
-        """Raises ``LogError``."""
+        """Appends a reject to the open file. Raises ``LogError``."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = RejectLine.of(reject.stream, reject.reason, reject.field, reject.raw, now)
         with storage(self._path(), "write"):
@@ -40,8 +41,8 @@ class PushRejects:
             self._counts[reject.stream] = self._counts.get(reject.stream, 0) + 1
 
     def take(self) -> Taken:
-        """The files since the last call, durable, as paths in the log, and how many rejects of each
-        stream are in them. Raises ``LogError``."""
+        """Closes and syncs the open file. Returns the files since the last call, as paths relative
+        to the log, and the number of rejects in them per stream. Raises ``LogError``."""
         if self._open is None:
             return (), ()
         path, file = self._path(), self._open

@@ -1,6 +1,7 @@
-"""Rejects leave the log for the run's folder, where users query them (L8).
+"""Copies reject files from the log to the run's folder, where users query them (L8).
 
-Neighbours: ``engine.sync.sync`` says when, ``engine.log.rejects`` knows what a line holds.
+Not here: when to copy (``engine.sync.sync``, ``engine.deliver``), what a line holds
+(``engine.log.rejects``).
 """
 
 import shutil
@@ -14,19 +15,22 @@ from penstock.model.segments import Segment
 
 
 class RejectsKeeper:
-    """``root``: the log's. ``folder``: where they go; None: nowhere (a dry run)."""
+    """Copies reject files. ``root``: the log's folder. ``folder``: of the run; None (a dry run):
+    copy nothing. ``note``: is called with a warning for the report."""
 
     def __init__(self, root: Path, folder: Path | None, note: Callable[[str], None]) -> None:
         self._root, self._folder, self._note = root, folder, note
 
     def keep(self, segment: Segment) -> None:
-        """Copied under a name of their own and renamed: repeating it changes nothing. Durable when
-        it returns, for the log drops its own. Raises ``LogError``."""
+        """Copies the rejects of a segment, and notes each file that is missing. Each copy is
+        renamed into place under a unique name, so that a repetition changes nothing; all are
+        durable on return, since the log then deletes its own. Raises ``LogError``."""
         for source in self.keep_files(segment.rejects):
             self._missed(segment, source)
 
     def keep_files(self, paths: Sequence[str]) -> list[Path]:
-        """As :meth:`keep`, of files of the log; gives those that are in neither place."""
+        """Copies files of the log as :meth:`keep` does. Returns those that are neither in the log
+        nor in the run's folder."""
         folder = self._folder
         missed: list[Path] = []
         if not paths or folder is None:
@@ -43,8 +47,9 @@ class RejectsKeeper:
         return missed
 
     def _missed(self, segment: Segment, source: Path) -> None:
-        """Rejects that are in neither place: an earlier run kept and discarded them (a manifest
-        lives as long as any segment of it), unless the segment still has a part: parts go first."""
+        """Notes a missing reject file, unless an earlier run copied and discarded it. A manifest
+        stays until its last segment is discarded, and parts are deleted before rejects: only where
+        the segment still has a part is the file missing without reason."""
         parts = (p.path for s in segment.slices for p in s.parts)
         if any((self._root / path).exists() for path in parts):
             self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")

@@ -1,8 +1,9 @@
-"""The write-ahead log: parts and rejects that nobody sees until a manifest seals them.
+"""Stores parts and rejects in files that are invisible until a manifest seals them, and verifies
+that they are whole.
 
-It keeps files and proves that they are whole; it decides nothing. Neighbours:
-``engine.worker.sealer`` writes (beside the connector), ``engine.sync.sync`` lists and removes (on
-the driver), ``engine.log.memory`` is the in-memory twin. The layout, one folder an epoch::
+Decides nothing. Neighbours: ``engine.worker.sealer`` writes (beside the connector),
+``engine.sync.sync`` lists and removes (on the driver), ``engine.log.memory`` is the in-memory twin.
+The layout, one folder an epoch::
 
     epochs/00000007/CLAIM                      exclusive create: one source process an epoch (L4)
     epochs/00000007/parts/000003-1.parquet
@@ -36,59 +37,71 @@ WRITTEN_DOWN_HINT = (
     "written down. Only where that cannot be done move the epoch's folder out of the log and run "
     "`penstock state reset`, which reads everything again (twice under append)"
 )
-SYNC_FILES = 8  # more small parts than these are synced with their whole file system
+SYNC_FILES = 8  # small parts; where there are more, their whole file system is synced at once
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What stands in a ``seg-*.json``. ``segments`` were sealed in the same instant."""
+    """The content of a ``seg-*.json``: ``segments`` were sealed in one atomic step (L2)."""
 
     version: int
     segments: tuple[Segment, ...]
 
 
 class Log(Protocol):
-    """``rows`` is an Arrow table in the product, anything in a simulation."""
+    """The contract of the log. ``rows`` is an Arrow table in :class:`FileLog`, any value with a
+    length in ``MemoryLog``."""
 
     def claim(self, epoch: int, owner: str) -> None:
-        """Become the one process that runs this epoch's source. Raises ``LogError`` (code
-        ``log.claimed``) when somebody was first: the loser must fail, never come back empty."""
+        """Makes this process the only one that runs the epoch's source (L4). Raises ``LogError``
+        (``log.claimed``) where another process has claimed it: the loser must fail, never return an
+        empty result."""
         ...
 
-    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef: ...
+    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+        """Writes rows as a part, which the next :meth:`seal` makes durable. ``raw_bytes``: size of
+        the records as the source sent them."""
+        ...
 
-    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str: ...
+    def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
+        """Writes a file of rejects. Returns its path relative to the log."""
+        ...
 
     def seal(self, epoch: int, segments: Sequence[Segment]) -> None:
-        """Make these segments part of the log, all or none."""
+        """Makes these segments part of the log, all or none (L2)."""
         ...
 
     def segments(self) -> list[Segment]:
-        """Every sealed segment, by id. Raises ``LogError`` naming a manifest that is damaged."""
+        """Returns every sealed segment, by id. Raises ``LogError`` naming a manifest that is
+        damaged."""
         ...
 
-    def epochs(self) -> list[int]: ...
+    def epochs(self) -> list[int]:
+        """Returns the numbers of the epochs that have a folder, sorted."""
+        ...
 
     def absolute(self, part: PartRef) -> str:
-        """Where its file is, for whoever reads parts without the log."""
+        """Returns the absolute path of a part's file, for readers that have no ``Log``."""
         ...
 
     def verify(self, parts: Sequence[PartRef]) -> None:
-        """Raises ``LogError`` naming the first part that is missing or not as it was sealed."""
+        """Compares each part's size and CRC with the manifest's. Raises ``LogError``
+        (``log.corrupt``) naming the first part that is missing or differs."""
         ...
 
     def discard(self, segments: Sequence[Segment]) -> None:
-        """Delete these segments' parts and rejects, and the manifests left without a segment in
-        use. Idempotent; a crash in the middle leaves files, never a wrong segment."""
+        """Deletes the parts and rejects of these segments, and every manifest whose segments are
+        all among them. Idempotent; a crash in the middle leaves files, never a wrong segment."""
         ...
 
     def drop_epochs(self, epochs: Sequence[int]) -> None:
-        """Delete everything of epochs that are closed and drained."""
+        """Deletes the folders of epochs that are closed and drained."""
         ...
 
 
 @contextmanager
 def storage(path: Path, what: str) -> Generator[None]:
-    """Translate the operating system's refusals into the log's."""
+    """Converts ``OSError`` into ``LogError``: ``log.full`` for a full disk or quota, else
+    ``log.io``. ``what``: the verb for the message (``write``, ``read``)."""
     try:
         yield
     except OSError as e:
@@ -106,7 +119,8 @@ def storage(path: Path, what: str) -> Generator[None]:
 
 
 def _sync_files(paths: Sequence[Path]) -> None:
-    """Thousands of small parts one by one would take minutes."""
+    """Syncs files one by one, or their whole file system where they are more than
+    :data:`SYNC_FILES`: thousands of small parts one by one would take minutes."""
     if len(paths) > SYNC_FILES:
         sync_file_system(paths[0].parent)
         return
@@ -115,7 +129,7 @@ def _sync_files(paths: Sequence[Path]) -> None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """For good: no power failure brings them back."""
+    """Deletes files and syncs their folders, so that no power failure brings them back."""
     folders: set[Path] = set()
     for path in paths:
         with storage(path, "remove"):
@@ -127,15 +141,16 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 class FileLog:
-    """The log in a folder; on a cluster, a folder on storage that every worker shares."""
+    """Implements :class:`Log` in a folder; on a cluster, on storage that every worker shares."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._unsynced: list[Path] = []  # parts that the next seal makes durable
 
     def belong_to(self, state_id: str) -> None:
-        """Bind this folder to a pipeline's state: another store's ledger knows nothing of what lies
-        here, and would drain or drop it. Raises ``LogError`` (code ``log.foreign``)."""
+        """Binds this folder to one state store, in its file ``OWNER``: the ledger of another store
+        does not have these segments, and would drain or drop them. Raises ``LogError``
+        (``log.foreign``)."""
         path = self.root / "OWNER"
         with storage(path, "write"):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -187,7 +202,8 @@ class FileLog:
         return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
 
     def rejects_folder(self, epoch: int) -> Path:
-        """Where a record that is too long for memory is spooled, to be named by a reject."""
+        """Returns the folder for files of records that are too long for memory; a reject names such
+        a file."""
         return self._epoch(epoch) / "rejects"
 
     def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
@@ -261,12 +277,14 @@ class FileLog:
 
 
 def _is_epoch(folder: Path) -> bool:
-    """Not one that a user moved aside (``00000007.damaged``)."""
+    """Whether the folder's name is a number; a folder that a user moved aside
+    (``00000007.damaged``) is not an epoch."""
     return folder.name.isascii() and folder.name.isdigit()
 
 
 def _files(segment: Segment) -> Iterator[str]:
-    """Its parts before its rejects: while one of its parts is there, so are its rejects."""
+    """Yields a segment's files, parts before rejects: as long as a part exists, so do the
+    rejects."""
     yield from (p.path for s in segment.slices for p in s.parts)
     yield from segment.rejects
 

@@ -1,6 +1,7 @@
-"""The in-memory twin of the log, for simulations that stop a sync at every step.
+"""Implements the log in memory, for simulations that stop a sync at every step.
 
-Rows are whatever the simulation decodes to (anything with a length). Neighbour: ``engine.log.log``.
+A part holds whatever the simulation's decoder returns (anything with a length). Neighbour:
+``engine.log.log`` (the contract).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +16,8 @@ def _nothing(step: str) -> None:
 
 
 class MemoryLog:
-    """``on_step`` is called before and after each durable write and may raise: what stands before
-    the exception stays, what comes after never happens."""
+    """Implements :class:`engine.log.log.Log`. ``on_step`` is called before and after each durable
+    write and may raise: steps before the exception are kept, steps after it never happen."""
 
     def __init__(self, on_step: Callable[[str], None] = _nothing) -> None:
         self.on_step = on_step

@@ -1,7 +1,8 @@
-"""Rejects on disk: JSON lines, the record's original bytes kept (L8).
+"""Encodes rejects as JSON lines with the record's original bytes (L8), and names their files.
 
-Written beside the connector by ``engine.worker.sealer`` into the log, moved to the run's folder
-when their segment is committed, read by the ``rejects`` verb.
+Neighbours: ``engine.worker.sealer`` writes them into the log beside the connector,
+``engine.log.kept_rejects`` copies them to the run's folder when their segment is committed, the
+``rejects`` verb reads them.
 """
 
 import base64
@@ -17,8 +18,9 @@ _ENTRY = 128
 
 
 class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``body`` (``bytes`` on disk) is the text itself, or base64 where ``encoding`` says so (it
-    was not UTF-8)."""
+    """One reject. ``body`` (``bytes`` on disk): the record as text, or as base64 where ``encoding``
+    is ``base64`` (the record was not UTF-8). ``file``: a file beside this one that has the whole
+    record; ``body`` then has its beginning."""
 
     namespace: str | None
     name: str | None
@@ -35,7 +37,8 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes on disk, about: its words, and its record as it came."""
+        """Estimates the bytes that the line takes on disk: its reason, its record, and a constant
+        for the rest."""
         return _ENTRY + len(self.reason) + len(self.body)
 
     @staticmethod
@@ -47,8 +50,8 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         at: str,
         file: str | None = None,
     ) -> "RejectLine":
-        """``raw``: the record's bytes, or their beginning where ``file`` (beside this one, in the
-        run's folder) has all of them."""
+        """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (beside
+        this one, in the run's folder) has all of them. ``at``: time as ISO 8601."""
         namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
         try:
             return RejectLine(namespace, name, reason, field, raw.decode(), at, file=file)
@@ -66,12 +69,12 @@ def decode_rejects(raw: bytes) -> Iterator[RejectLine]:
 
 
 def rejects_path(epoch: int, file: str) -> str:
-    """The path in the log, relative, of a file in an epoch's folder of rejects."""
+    """Returns the path, relative to the log, of a file in an epoch's folder of rejects."""
     return f"epochs/{epoch:08d}/rejects/{os.path.basename(file)}"
 
 
 def kept_name(path: str) -> str:
-    """The name that a file of rejects of the log has in the run's folder: unique, and the same
-    whenever it is copied again."""
+    """Returns the file name in the run's folder for a reject file of the log: unique in the
+    pipeline, and the same for every repetition of the copy."""
     epoch, _, name = path.split("/")[-3:]
     return f"{epoch}-{name}"

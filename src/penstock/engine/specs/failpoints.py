@@ -1,17 +1,18 @@
-"""Named places where a test may kill a process of a real run; nothing without its variable.
+"""Kills a process of a real run at a named place, for tests; does nothing without its variable.
 
 ``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL once in a process's life, at the NTH
-passing (default 1) of a place or at the first later one at which there is a TARGET: ``self``
-(default), ``child`` (the lane's process), ``worker`` (who started it: Spark's Python worker),
-``connector`` (what the lane's process runs, without its supervisor), ``program`` (the driver);
-``pusher``, ``push-worker`` and ``destination`` are the first three of a push task.
-``PENSTOCK_FAILPOINT_ONCE=FILE`` takes the pids; while it exists nothing strikes. The places::
+(default 1) call of :func:`reach` for NAME, or at the first later one at which TARGET exists:
+``self`` (default), ``child`` (the lane's process), ``worker`` (the lane's parent: Spark's Python
+worker), ``connector`` (the children of the lane's process, without their supervisor), ``program``
+(the driver); ``pusher``, ``push-worker`` and ``destination`` are ``child``, ``worker`` and
+``connector`` of a push task. ``PENSTOCK_FAILPOINT_ONCE=FILE`` gets the pids; while the file exists
+nothing is killed. The names::
 
-    lane's process   mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
-                     come out of a transform that is a connector)
-    push task        mid-push (a part is fed), before-ack, after-ack (an ack is written down)
-    driver           after-intent, after-commit (the table has it, the ledger not), after-ledger;
-                     after-order (a destination is told what to take), before-settle, after-settle
+    lane's process  mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
+                    been emitted by a transform that is a connector)
+    push task       mid-push (a part is fed), before-ack, after-ack (an ack is written)
+    driver          after-intent, after-commit (the table has it, the ledger not), after-ledger;
+                    after-order (a destination's order is written), before-settle, after-settle
 
 The driver finds a task's processes among its descendants, so on a local master only.
 """
@@ -30,12 +31,14 @@ _passed: Counter[str] = Counter()
 
 
 def announce_driver() -> None:
-    """Let the lanes of this run know whom ``program`` means; inherited through Spark."""
+    """Sets the driver's pid in the environment, which lanes inherit through Spark, for
+    ``program``."""
     if _wanted:
         os.environ[_DRIVER] = str(os.getpid())
 
 
 def reach(name: str) -> None:
+    """Kills the target where this place is the failpoint that the environment names."""
     if _wanted and _wanted.split("@")[0].split(":")[0] == name:
         _strike(name)
 
@@ -86,13 +89,13 @@ def _pids(target: str) -> list[int]:
 
 
 def _run_by(ours: list[int]) -> list[int]:
-    """The connectors of these processes, without their supervisors."""
+    """Returns the pids of these processes' connectors, without their supervisors."""
     return [pid for one in ours for s in _children(one) for pid in _descendants(s)]
 
 
 def _ours(module: bytes) -> list[int]:
-    """The tasks' processes: this one, or those that have this driver's number, whoever's child the
-    JVM is that started them."""
+    """Returns the pids of the tasks' processes: this one, or in the driver those whose environment
+    has the driver's pid, whichever process started their JVM."""
     if os.environ.get(_DRIVER) != str(os.getpid()):
         return [os.getpid()]
     mark = f"{_DRIVER}={os.getpid()}".encode()

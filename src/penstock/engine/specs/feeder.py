@@ -1,10 +1,10 @@
-"""What a push task is told and what it answers: a destination connector is fed from the log.
+"""Defines a push task's job, orders, acks and result: a destination connector is fed from the log.
 
-``PushJob`` goes to the task's stdin, as a lane's job does. While it runs the driver writes orders,
-which say what to feed next, and the task writes acks; both are numbered files in the run's mailbox.
-The task knows neither store nor fences: it feeds what it is ordered to, in order, and nothing else.
-Neighbours: ``engine.deliver.connector_delivery`` (the driver's side) and ``engine.worker.feeder``
-(the task's).
+``PushJob`` goes to the task's stdin, as a lane's job does. While the task runs the driver writes
+orders, which say what to feed next, and the task writes acks; both are numbered files in the run's
+mailbox. The task has no access to the ledger or the lease's token: it feeds what is ordered, in
+order, and nothing else. Neighbours: ``engine.deliver.connector_delivery`` (the driver's side) and
+``engine.worker.feeder`` (the task's).
 """
 
 from enum import StrEnum
@@ -20,8 +20,8 @@ from penstock.runtimes.contract import Timeouts
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``number``: unique in the run, for file names. ``launch``: as in ``LaneJob``.
-    ``attempt``, ``attempts``, ``backoff``, ``options``: as in ``WriteRequest``."""
+    """The job of a push task. ``number``: unique in the run, for file names. ``launch``: as in
+    ``LaneJob``. ``attempt``, ``attempts``, ``backoff``, ``options``: as in ``WriteRequest``."""
 
     run: str
     number: int
@@ -44,9 +44,9 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What to feed next: the parts of each segment, slice by slice, then its state where it has
-    one; then that ``done`` streams are complete. ``streams``: streams that are new, or whose schema
-    changed, since the last order. ``end``: nothing follows."""
+    """What to feed next: the parts of each segment, slice by slice, then its state if it has one;
+    then that the streams in ``done`` are complete. ``streams``: streams that are new, or whose
+    schema changed, since the last order. ``end``: no order follows."""
 
     segments: tuple[Segment, ...] = ()
     done: tuple[StreamId, ...] = ()
@@ -55,10 +55,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acked(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments whose every row, and whose state, the destination has. Each is named once.
-    ``rejects``: paths in the log of files with what it put aside meanwhile, durable; they must be
-    kept before the segments are settled. ``rejected``: how many that are, per stream; ``filtered``:
-    how many it left out meanwhile, as it was told to. ``keys``: see ``protocols.contract.Ack``."""
+    """Segments of which the destination has acked every row and the state. Each is named once.
+    ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
+    log; they must be copied to the run's folder before the segments are settled. ``rejected``:
+    their number per stream. ``filtered``: records that the destination left out since the last ack,
+    as configured, per stream. ``keys``: see ``protocols.contract.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()
@@ -68,6 +69,8 @@ class Acked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushEnd(StrEnum):
+    """How a push task ended."""
+
     finished = "finished"  # exit code 0 after the end of its input
     failed = "failed"
     lost = "lost"
@@ -75,12 +78,12 @@ class PushEnd(StrEnum):
 
 
 class PushResult(msgspec.Struct, kw_only=True):
-    """``fed``: rows given to the destination, per stream. ``unacked``: segments it was given and
-    did not ack. ``errors``: in order of time, as ``PenstockError.as_dict`` gives them.
-    ``metrics``: what the destination measured of itself, as in ``LaneResult``. ``rejects``: files
-    of what it put aside that no ack named. ``retry``: it failed, and to try again after so many
-    seconds is safe.
-    ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
+    """The result of a push task. ``fed``: rows given to the destination, per stream. ``unacked``:
+    segments that were fed and not acked. ``errors``: in order of time, as ``PenstockError.as_dict``
+    gives them. ``metrics``: the destination's own measurements, as in ``LaneResult``. ``rejects``:
+    files of rejects that no ack named. ``retry``: seconds after which another attempt is safe;
+    None: the push did not fail, or must not be repeated. ``stats``: seconds and bytes for the
+    report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
     fed: list[tuple[StreamId, int]] = []

@@ -1,7 +1,8 @@
-"""What a lane's process is told, in one message on its stdin, and what it answers.
+"""Defines a lane's job, which its process reads from stdin, its questions to the driver and its
+result.
 
-It holds the connector's configuration, so it is never an argument, an environment variable, part
-of a Spark task or a file in clear (``engine.channel.job_file``). Neighbours:
+The job holds the connector's configuration, so it is never an argument, an environment variable,
+part of a Spark task or a file in clear (``engine.channel.job_file``). Neighbours:
 ``engine.sync.lane_runner`` writes it, ``engine.worker.lane`` reads it.
 """
 
@@ -21,28 +22,29 @@ from penstock.transforms.contract import TransformJob
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a source expects to send."""
+    """A source's estimate of what it will send (ESTIMATE)."""
 
     rows: int | None = None
     bytes: int | None = None
 
 
 class NewConfig(msgspec.Struct, frozen=True):
-    """A connector's new configuration (CONTROL), and the hash of the user's that it came from: it
-    holds only as long as the user's stays the same."""
+    """A connector's new configuration (CONTROL), and the hash of the user's configuration that it
+    is based on: it is valid as long as the user's stays the same."""
 
     base_hash: str
     config: dict[str, Any]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """The source told a schema in the middle of a read (``model.events.Schema``), or, where
-    ``json_schema`` is None, a ``version`` of the stream; or, where ``showed`` is there, rows have
-    come out of a transform that do not fit the plan; or other columns than planned are never null,
-    which are then ``required`` (original names; ``lost``: of these, those that the source takes
-    back): how does it go on? ``number`` counts an epoch's questions from 1. ``fresh``: no row of
-    the stream has come in this epoch. ``passed``: records of a stream came that was not wanted,
-    which is to be remembered before a state speaks for them; there is nothing to answer."""
+    """A lane's question in the middle of a read: how does the stream go on? ``number`` counts an
+    epoch's questions from 1. ``json_schema``: the source sent this schema
+    (``model.events.Schema``); None: it sent a ``version`` of the stream, or one of the following.
+    ``showed``: a transform emitted rows that do not fit the plan. ``required``: columns (original
+    names) that are never null, where these differ from the plan's; ``lost``: planned ones among
+    which the source now declares nullable. ``fresh``: no row of the stream was read in this epoch.
+    ``passed``: records of a stream that was not selected were read, which the driver remembers
+    before a state covers them; the answer is empty."""
 
     number: int
     stream: StreamId
@@ -58,9 +60,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sealer must know of a stream of its lane. ``must_say``: only the source's word shows
-    that all of it has come, its good end does not. ``consumes``: what was read is gone at the
-    source (cdc), so that it is kept whatever becomes of the rest."""
+    """What the sealer needs of a stream of its lane. ``must_say``: exit code 0 is not enough for
+    the stream to be complete; an explicit COMPLETE status is needed (L6). ``consumes``: reading
+    removes the records at the source (cdc), so that they are sealed even after a failure."""
 
     stream: StreamId
     shape: Shape
@@ -74,16 +76,18 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def read_again(self) -> bool:
-        """A later sync reads again what no state covers; a refresh begins anew."""
+        """Whether a later sync reads again what no state covers; a full refresh begins anew
+        instead."""
         return not self.fills_generation or self.version is not None
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``part_bytes``: bodies that one decode takes, and so the size of a part. ``buffer_bytes``: of
-    all streams together before everything is decoded. ``reject_bytes``: of all rejects that wait in
-    memory, before they are written. ``reject_quota``: of the rejects of one stream in one epoch,
-    files of long records included; beyond it the lane fails. A state seals once ``seal_bytes`` of
-    records or ``seal_seconds`` have passed since the last seal."""
+    """Bounds of a lane's memory and seals. ``part_bytes``: record bytes that one decode takes, and
+    so the size of a part. ``buffer_bytes``: of all streams together before everything is decoded.
+    ``reject_bytes``: of all rejects in memory before they are written. ``reject_quota``: of the
+    rejects of one stream in one epoch, files of long records included; beyond it the lane fails. A
+    state is sealed once ``seal_bytes`` of records or ``seal_seconds`` have passed since the last
+    seal."""
 
     part_bytes: int = 16 << 20
     buffer_bytes: int = 64 << 20
@@ -94,10 +98,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``schema``: of the rows. ``given``: of the records, where transforms stand between. ``key``:
-    paths of original property names; a row in which any of them is null is a reject. ``ignored``:
-    properties that the user did not select. ``whole``: the records' schema has one column, which
-    takes the record as it is."""
+    """A stream of a lane's job. ``schema``: of the rows in the log. ``given``: of the source's
+    records, where transforms change it. ``key``: paths of original property names; a row in which
+    any of them is null is a reject. ``ignored``: properties that the user did not select.
+    ``whole``: the schema has one column, which takes the whole record as JSON text."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -106,7 +110,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     whole: bool = False
     given: RowSchema | None = None
-    made: tuple[RowSchema, ...] = ()  # by each transform that is a connector, as far as is known
+    made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 
     @property
     def id(self) -> StreamId:
@@ -114,7 +118,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a component's own keys are. ``url`` may hold a password. ``dry``: writes are lost."""
+    """Where a WebAssembly component's own keys are stored. ``url`` may hold a password. ``dry``:
+    writes are discarded at the end."""
 
     url: str
     pipeline: str
@@ -122,11 +127,11 @@ class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``launch``: how ``connectors`` starts the connector, as data. ``limit``: records per stream
-    after which the source is stopped. ``dry``: nothing of it is kept. ``shared_states``: False
-    where other lanes read other streams of the same source: a state that speaks for all of them is
-    then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``, ``backoff``: as in
-    ``ReadRequest``."""
+    """One epoch of one lane. ``launch``: how ``connectors`` starts the connector, as data.
+    ``limit``: records per stream after which the source is stopped. ``dry``: nothing of it is kept.
+    ``shared_states``: False where other lanes read other streams of the same source: a state shared
+    by all streams is then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``,
+    ``backoff``: as in ``ReadRequest``."""
 
     run: str
     lane: int
@@ -154,34 +159,36 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     max_record_bytes: int = 256 << 20
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
-    served: bool = False  # its input is our own (engine.serve): states are written down
+    served: bool = False  # the source is another program (engine.serve): states are written out
     keys: KeysAt | None = None
     mail_key: bytes = b""  # of Mailbox
-    open: bool = False  # streams that nobody has told it of are asked for, see StreamAnswer
+    open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):
-    """What a lane is answered (:class:`Ask`): how the stream goes on, or why it cannot
-    (``PenstockError.as_dict``), or neither: nobody wants it."""
+    """The driver's answer to an :class:`Ask`: how the stream goes on, or why it cannot
+    (``PenstockError.as_dict``), or neither: the stream is not selected."""
 
     stream: StreamJob | None = None
     error: dict[str, Any] | None = None
 
 
 class LaneEnd(StrEnum):
+    """How an epoch of a lane ended."""
+
     finished = "finished"  # exit code 0
-    failed = "failed"  # the source failed, or we stopped it
+    failed = "failed"  # the source failed, or Penstock stopped it
     lost = "lost"  # the lane's process or its worker vanished
     cancelled = "cancelled"
 
 
 class LaneResult(msgspec.Struct, kw_only=True):
-    """What a lane's epoch came to. ``read``: records per stream. ``errors``: in order of time, as
-    ``PenstockError.as_dict`` gives them. ``metrics``: what the connector measured of itself.
-    ``expected``: what the source expected to send of each stream, or (None) of all. ``retries``:
-    streams that may be tried again, after so many seconds; ``passing``: the errors that this may
-    mend, which are not in ``errors``. ``drifted``: records had fields that their schema does not.
-    ``stats``: seconds, bytes, counts for the report."""
+    """The result of a lane's epoch. ``read``: records per stream. ``errors``: in order of time, as
+    ``PenstockError.as_dict`` gives them. ``metrics``: the connector's own measurements.
+    ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
+    streams that may be read again, each after so many seconds; ``passing``: the errors that this
+    may mend, which are not in ``errors``. ``drifted``: records had fields that are not in their
+    schema. ``stats``: seconds, bytes, counts for the report."""
 
     end: LaneEnd
     complete: list[StreamId] = []
@@ -197,5 +204,6 @@ class LaneResult(msgspec.Struct, kw_only=True):
 
     @property
     def again(self) -> bool:
-        """The epoch is not its lane's last word: what it read counts only where it was sealed."""
+        """Whether the lane is read again in another epoch: of this one only what was sealed counts
+        as read."""
         return self.end is LaneEnd.lost or bool(self.retries)

@@ -1,9 +1,9 @@
-"""What a run tells whoever watches it, while it goes on (:class:`RunObserver`), and what a sync
-tells the run around it (:class:`SyncObserver`).
+"""Defines who is told of progress while a run goes on: :class:`RunObserver` is told by a run,
+:class:`SyncObserver` by a sync.
 
-Not the report (``model.report``), which is what remains; not the run's log file. Neighbours:
-``engine.run`` and ``engine.accounting`` tell and ``cli.progress`` shows; ``engine.run_monitor``
-hears what ``engine.sync`` and ``engine.deliver`` say.
+Not here: the report (``model.report``), the run's log file. Neighbours: ``engine.run`` and
+``engine.accounting`` call a ``RunObserver``, which ``cli.progress`` implements; ``engine.sync`` and
+``engine.deliver`` call a ``SyncObserver``, which ``engine.run_monitor`` implements.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,11 @@ from penstock.tables.contract import LoadResult
 
 
 class RunObserver(Protocol):
-    """Called from any thread of the driver. An observer never raises and never blocks for long."""
+    """Shows a run's progress. Called from any thread of the driver. Must never raise and never
+    block for long."""
 
     def phase(self, name: str, detail: str) -> None:
-        """Something began or was reached: ``install``, ``start``, ``extract``, ``load``,
+        """Shows that a phase began or ended: ``install``, ``start``, ``extract``, ``load``,
         ``loaded``."""
         ...
 
@@ -36,78 +37,81 @@ class RunObserver(Protocol):
         rejected: int,
         estimate: int | None,
     ) -> None:
-        """Totals of one stream so far; ``estimate``: rows that the source expects in all."""
+        """Shows the totals of one stream so far; ``estimate``: rows that the source expects to send
+        in all."""
         ...
 
     def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None:
-        """How much the source expects to send of a stream, or (None) of all together."""
+        """Shows how much the source expects to send of a stream, or (None) of all streams
+        together."""
         ...
 
     def log(self, level: str, origin: str, message: str) -> None:
-        """A line of a connector or of ours, secrets masked. ``level``: FATAL ERROR WARN INFO DEBUG
-        TRACE."""
+        """Shows a log line of a connector or of Penstock, secrets masked. ``level``: FATAL ERROR
+        WARN INFO DEBUG TRACE."""
         ...
 
     def note(self, text: str) -> None:
-        """Something the user should know; it is in the report as well."""
+        """Shows a note that is also in the report."""
         ...
 
 
 class SyncObserver(Protocol):
-    """Hears of every step of a sync, on the driver's thread; decides nothing."""
+    """Counts every step of a sync, on the driver's thread; decides nothing."""
 
     def lane_started(self, start: LaneStart) -> None: ...
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
 
     def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
-        """The source showed it (``new``), or showed that it goes on otherwise, while it was
-        read."""
+        """The source sent a stream that is not in the plan (``new``) or a changed schema, and the
+        stream was planned anew while it is read."""
         ...
 
     def segments(self, segments: Sequence[Segment]) -> None:
-        """These are about to be committed."""
+        """These segments are about to be committed."""
         ...
 
     def loaded(self, load: Load, result: LoadResult) -> None: ...
 
     def load_seconds(self, seconds: float) -> None:
-        """So long tables took to commit."""
+        """The commits of loads into tables took so many seconds."""
         ...
 
     def states(self, states: Sequence[SavedState]) -> None:
-        """States whose loads are all committed."""
+        """These states were saved: all their loads are committed."""
         ...
 
     def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
 
     def refused(self, stream: StreamId, rejected: int) -> None:
-        """Nothing more of the stream is delivered, as too many records were rejected: so many
-        beside those of its loads."""
+        """The stream is no longer delivered, as too many of its records were rejected.
+        ``rejected``: those that are in no load of it."""
         ...
 
     def fed(self, result: PushResult) -> None:
-        """A conversation with a destination connector is over."""
+        """A push task ended."""
         ...
 
     def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
-        """Of the rows that are acked next, the destination kept these as rejects."""
+        """The destination rejected so many rows, per stream, of those that are acked next."""
         ...
 
     def sent_again(self, stream: StreamId, rows: int) -> None:
-        """A destination connector is given so many rows that it may have."""
+        """A destination connector is fed so many rows that an earlier run fed and that were not
+        acked."""
         ...
 
     def note(self, text: str) -> None: ...
 
 
 def counted(number: int, singular: str) -> str:
-    """``1 row``, ``1,204 rows``."""
+    """Formats a number with its noun: ``1 row``, ``1,204 rows``."""
     return f"{number:,} {singular}{'' if number == 1 else 's'}"
 
 
 class NullObserver:
-    """Nobody watches."""
+    """Implements :class:`RunObserver` and shows nothing."""
 
     def phase(self, name: str, detail: str) -> None:
         del name, detail

@@ -1,9 +1,10 @@
-"""What a run will do with each stream, as ``engine.plan`` decided it and the others read it.
+"""Defines what a run does with each stream, as ``engine.plan`` decides it and the other folders
+read it.
 
 Data only. ``PlannedStream``: a stream as planned. ``SyncPlan``: what a sync does with all of them.
-``LaneStart``: what an epoch of a lane begins with. ``ContinuedStream``: how a stream goes on in the
-middle of an epoch. ``Outcome``: what a sync came to. Not here: how it is decided
-(``engine.plan.streams``), what a lane's process is told (``lane``).
+``LaneStart``: the input of a lane's epoch. ``ContinuedStream``: how a stream goes on in the middle
+of an epoch. ``Outcome``: the result of a sync. Not here: how it is decided
+(``engine.plan.streams``), the job of a lane's process (``lane``).
 """
 
 from typing import Any
@@ -22,15 +23,15 @@ from penstock.transforms.chain import PlannedChain
 
 
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
-    """``schema``: of the rows; its version is that of the store once the plan is remembered
-    (``engine.plan.prepare.remember``). ``columns``: original property -> cleaned column, as far as
-    this run knows. ``deferred``: why its loads wait for the end of the sync (a Parquet table that
-    is rewritten), or None. ``key``: original paths. ``given``: what transforms are given, where
-    there are any; ``schema`` is what they make of it. ``queried``: a load's rows go through queries
-    (``engine.deliver.stream_queries``), whose answer the key is of. ``chain``: the transforms as
-    planned, which ends in that schema. ``shards``: in how many it is read side by side, into one
-    generation. ``max_rejected``: None: the pipeline's.
-    ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
+    """A stream as planned. ``schema``: of the rows; its version is the store's once
+    ``engine.plan.prepare.remember`` has saved it. ``columns``: original property -> cleaned column,
+    as far as this run knows. ``deferred``: why its loads wait for the end of the sync (a Parquet
+    table that is rewritten), or None. ``key``: original paths. ``given``: the schema before the
+    transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's rows go
+    through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
+    the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
+    read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: no
+    property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -53,16 +54,16 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lanes(self) -> range:
-        """Lanes that read it: shard N is read by lane N."""
+        """The lanes that read it: shard N is read by lane N."""
         return range(self.shards) if self.shards > 1 else range(self.lane, self.lane + 1)
 
     @property
     def replaces_table(self) -> bool:
-        """A whole generation of it takes the place of the rows that are there."""
+        """Whether a whole generation of it replaces the rows of its table."""
         return self.shape.mode is DestinationSyncMode.overwrite or self.shape.replaces
 
     def configured_for(self, generation: int) -> ConfiguredStream:
-        """As a connector is told of it, with the ids of this sync."""
+        """Returns the configured stream for a connector, with the ids of this sync."""
         empties = self.replaces_table and self.configured.fills_generation
         return msgspec.structs.replace(
             self.configured,
@@ -73,12 +74,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[FieldPath, ...]:
+        """The primary key that must not be null (original paths); empty unless rows are
+        deduplicated by it."""
         dedup = self.shape.mode is DestinationSyncMode.append_dedup
         return self.configured.primary_key if dedup and not self.queried else ()
 
     @property
     def newest_by(self) -> dict[str, Any] | None:
-        """What decides which of two rows of a key a table keeps; None: it keeps both. ``by``:
+        """How a table decides which of two rows of a key is newer; None: it keeps both. ``by``:
         ``cursor`` (then ``field``, a path of columns), ``extraction`` (its time, where there is no
         cursor) or ``arrival``."""
         if self.shape.mode is not DestinationSyncMode.append_dedup:
@@ -90,9 +93,9 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
-    """``open``: the lane takes streams that nobody knows yet. ``attempt``: how often it was begun,
-    this time included. ``tries``: how often a stream was tried before, because its source said that
-    it may be."""
+    """The input of a lane's epoch. ``open``: the lane takes streams that are not planned.
+    ``attempt``: the how manieth epoch of the lane this is. ``tries``: how often each stream was
+    tried before, where its source said that a retry is safe."""
 
     lane: int
     epoch: int
@@ -105,14 +108,14 @@ class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``load_bytes``, ``load_seconds``: what must be pending before a load is made while sources
-    still read, if one of Spark's ``slots`` (None: unknown) is free. ``max_epochs``: how often a
-    lane that was lost with its worker is begun again. ``resent``: whoever feeds the source sends
-    again what was not acknowledged (``engine.serve``): what an earlier run had only sealed is given
-    up, no state goes ahead of a generation that is not whole, and the source's end makes no version
-    whole. ``open``: the source shows its streams only while it is read; lane 0 takes whatever
-    comes. ``keyed``: connectors keep keys of their own in the store. ``max_rejected``: of streams
-    that have no limit of their own."""
+    """What a sync does. ``load_bytes``, ``load_seconds``: a load is made while sources still read
+    once so many bytes, or for so long, are pending, if one of Spark's ``slots`` (None: unknown) is
+    free. ``max_epochs``: how often a lane that was lost with its worker is begun again. ``resent``:
+    the program that feeds the source sends again what was not acknowledged (``engine.serve``): what
+    an earlier run sealed and did not commit is given up, no state is saved before an incomplete
+    generation is complete, and the source's end completes no version. ``open``: the source reveals
+    its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors keep
+    keys of their own in the store. ``max_rejected``: of streams that have no limit of their own."""
 
     streams: tuple[PlannedStream, ...]
     open: bool = False
@@ -129,16 +132,17 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as it goes on being read in an epoch, from here on."""
+    """A stream as it goes on in the middle of an epoch."""
 
     stream: PlannedStream
     generation: int
     version: int | None = None
-    fills: bool = False  # the version is not visible yet
+    fills: bool = False  # rows of the version are not in the table until it is complete
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """``complete``: streams that the source finished and that are committed whole."""
+    """The result of a sync. ``complete``: streams that the source completed and that are committed
+    whole."""
 
     complete: set[StreamId]
     failed: dict[StreamId, PenstockError]
