@@ -1,8 +1,8 @@
-"""The modes that earlier runs of a pipeline synced its streams with.
+"""Keeps the sync modes with which earlier runs of a pipeline synced its streams.
 
-Where the pipeline says nothing of a stream's modes they stay what they were: a table that was
-appended to is not merged into from one day to the next because a default or a catalog changed.
-The store keeps them (``state.remembered``). Not here: what the modes of a new stream are
+Where the pipeline file sets no mode for a stream, the stream keeps its mode: a table that was
+appended to is not suddenly merged into because a default or a catalog changed. The store keeps the
+modes (``state.remembered``). Not here: the modes of a new stream
 (``protocols/*/stream_config.py``).
 """
 
@@ -15,7 +15,7 @@ from penstock.state.remembered import Remembered, UsedModes
 
 
 def modes_of(configured: ConfiguredStream) -> UsedModes:
-    """What the store is to remember."""
+    """Returns the modes of a configured stream, for the store."""
     return UsedModes(
         sync_mode=configured.sync_mode,
         destination_sync_mode=configured.destination_sync_mode,
@@ -25,8 +25,8 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
 
 
 def as_before(wish: StreamWish, stream: Stream, earlier: Remembered) -> StreamWish:
-    """The wish, with the modes (and the key that they need) of earlier runs where it leaves them
-    open."""
+    """Returns the user's overrides, completed by the modes of earlier runs (and the key that these
+    need) where the user set none."""
     had = earlier.modes.get(stream.id)
     if had is None:
         return msgspec.structs.replace(wish, unrecorded=stream.id in earlier.columns)
@@ -49,8 +49,8 @@ def as_before(wish: StreamWish, stream: Stream, earlier: Remembered) -> StreamWi
 
 
 def overwritten(settings: StreamSettings | None, stream: StreamId, earlier: Remembered) -> bool:
-    """Whether the stream's rows will replace its table, as far as is known before it comes.
-    ``settings`` None: it is not wanted."""
+    """Whether the stream's rows will replace its table, as far as this can be known before its
+    source sends it. ``settings`` None: the stream is not selected."""
     if settings is None:
         return False
     mode, had = settings.destination_sync_mode, earlier.modes.get(stream)

@@ -1,7 +1,8 @@
-"""A pipeline's two ends, ready to be asked: a connector and the configuration that holds.
+"""Opens a pipeline's source and destination: resolves the connector, and chooses between the user's
+configuration and the one that the connector changed.
 
-No record moves here. Neighbours: ``engine.plan.prepare`` and the verbs that move no data start
-here; ``connectors`` knows how to run one.
+Moves no record. Neighbours: ``engine.plan.prepare`` and the verbs that move no data start here;
+``connectors`` runs a connector.
 """
 
 import hashlib
@@ -50,9 +51,10 @@ C = TypeVar("C", bound=AnyConnector)
 
 
 class Endpoint(Generic[C]):
-    """``connector`` is the subclass's to set. ``role``: the name under which its configuration and
-    its log lines go; ``path``: its place in the file, where that is another. ``save`` stores a
-    configuration that the connector changed while it was asked (CONTROL)."""
+    """A connector with its configuration. ``connector`` is set by the subclass. ``role``: names its
+    configuration in the store and its log lines; ``path``: its path in the pipeline file, where
+    that differs. ``save`` stores a configuration that the connector changed while it answered
+    (CONTROL)."""
 
     connector: C
 
@@ -79,8 +81,8 @@ class Endpoint(Generic[C]):
         self._save = save
 
     def validate(self) -> None:
-        """The configuration against the connector's own schema, before any other call. Its faults,
-        and ``notes``, say where in the file they stand. Raises ``ConfigError``."""
+        """Checks the configuration against the connector's own schema, before any other call.
+        Problems and ``notes`` name the line of the pipeline file. Raises ``ConfigError``."""
         try:
             self.notes = [self._placed(note) for note in self.connector.validate(self.config)]
         except ConfigError as e:
@@ -92,7 +94,8 @@ class Endpoint(Generic[C]):
             raise
 
     def _placed(self, text: str) -> str:
-        """``config.port: ...`` with its line, and as the file calls it."""
+        """Replaces the leading ``config.port: ...`` of a text by its line and its path in the
+        pipeline file."""
         path, _, rest = text.partition(": ")
         if not path.startswith("config"):
             return text
@@ -106,11 +109,12 @@ class Endpoint(Generic[C]):
         return f"{key}: {rest}" if line is None else f"{line}: {key}: {rest}"
 
     def secrets(self) -> list[str]:
-        """What must appear in no line of ours."""
+        """Returns the values that must be masked in every log, report and error (L10)."""
         return self.connector.secrets(self.config)
 
     def take(self, event: Event) -> None:
-        """What the connector says beside its answers."""
+        """Handles an event that the connector sends beside its answers: logs it, or stores a new
+        configuration."""
         match event:
             case Log():
                 self.observer.log(event.level, self.role_name, event.message)
@@ -124,16 +128,16 @@ class Endpoint(Generic[C]):
                 pass
 
     def change_config(self, new: NewConfig, save: Save) -> None:
-        """The connector's new configuration, stored before it is used."""
+        """Stores the connector's new configuration with ``save``, then uses it."""
         save(new)
         self.config = new.config
         self.connector.changed(self.user_config, self.config)
 
 
 class Source(Endpoint[SourceConnector]):
-    """``connect``: gives the connector, which tells the sink what it says beside its answers.
-    ``cached_at``: when the catalog that :meth:`discover` gave came from the source, where it was
-    not asked now (seconds since 1970)."""
+    """The source. ``connect``: returns the connector, which sends events beside its answers to the
+    sink. ``cached_at``: when the source sent the catalog that :meth:`discover` returned from the
+    cache (seconds since 1970); None: it was asked now."""
 
     def __init__(
         self,
@@ -154,10 +158,10 @@ class Source(Endpoint[SourceConnector]):
         self.package = self.connector.protocol
 
     def discover(self, *, refresh: bool = False) -> Catalog:
-        """What the source says it has, or the catalog file that the user gives. An installed source
-        is asked once a day and configuration (the user's: one that the source changes itself, as a
-        rotating token, makes no other catalog); ``refresh``: it is asked now. Raises
-        ``ConfigError``, ``SourceError``."""
+        """Returns the source's catalog, or that of the catalog file that the user gives. An
+        installed source is asked once a day and configuration (the user's: one that the source
+        changes itself, as a rotating token, makes no other catalog); ``refresh``: it is asked now.
+        Raises ``ConfigError``, ``SourceError``."""
         self.cached_at = None
         if self._section.catalog is None:
             kept = None if refresh else self.connector.kept_catalog(self.base_hash)
@@ -180,16 +184,17 @@ class Source(Endpoint[SourceConnector]):
         return self.package.source.catalog_of(raw)
 
     def forget_catalog(self) -> None:
-        """The next run asks the source for its streams."""
+        """Drops the cached catalog, so that the next run asks the source."""
         self.connector.forget_catalog(self.base_hash)
 
     def abilities(self) -> dict[str, Any]:
-        """What the connector says of itself, and over that what the user says of it."""
+        """Returns the abilities that the connector's spec declares, overridden by those of the
+        pipeline file."""
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
 
 
 class Destination(Endpoint[DestinationConnector]):
-    """A destination that is a connector; implements ``tables.contract.DestinationEndpoint``."""
+    """A destination connector; implements ``tables.contract.DestinationEndpoint``."""
 
     def __init__(
         self,
@@ -227,11 +232,11 @@ class Destination(Endpoint[DestinationConnector]):
         return SessionNeeds()
 
     def check(self) -> None:
-        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        """Checks the configuration against the connector's own schema. Raises ``ConfigError``."""
         self.validate()
 
     def target(self, stream: StreamId) -> StreamId:
-        """Its name at the destination."""
+        """Returns the stream's namespace and name at the destination."""
         return target_of(stream, self._namespace, self._prefix)
 
     def location(self, table: TableName) -> str:
@@ -251,18 +256,18 @@ class Destination(Endpoint[DestinationConnector]):
     # -- what it is told
 
     def ask(self) -> CheckResult:
-        """Raises ``ConfigError``, ``DestinationError``."""
+        """Runs the connector's check. Raises ``ConfigError``, ``DestinationError``."""
         result = self.connector.check(self.config, self.timeouts)
         return msgspec.structs.replace(result, end=DESTINATION)
 
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
-        """Why it cannot take these streams."""
+        """Returns the reasons why the destination cannot take these streams, a sentence each."""
         targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         return [*clashes(targets), *self.connector.problems(described)]
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
-        """What narrows or is lost on the way."""
+        """Returns the types and values that the destination narrows or loses, a sentence each."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         return self.connector.fidelity(source_protocol, described)
 
@@ -272,6 +277,7 @@ class Destination(Endpoint[DestinationConnector]):
         schemas: dict[int, RowSchema],
         generation: int,
     ) -> WriteStream:
+        """Describes a stream to the destination. ``schemas``: by schema version."""
         return WriteStream(
             configured=stream.configured_for(generation),
             target=self.target(stream.id),
@@ -282,7 +288,7 @@ class Destination(Endpoint[DestinationConnector]):
     def leftover(
         self, stream: StreamId, schemas: dict[int, RowSchema], shape: Shape
     ) -> WriteStream:
-        """A stream that this run does not sync, whose rows an earlier run had sealed."""
+        """Describes a stream that this run does not sync, whose rows an earlier run sealed."""
         return WriteStream(
             configured=ConfiguredStream(
                 stream=Stream(id=stream, json_schema={}),
@@ -299,7 +305,7 @@ class Destination(Endpoint[DestinationConnector]):
 
 
 def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:
-    """Paths of columns as paths of properties."""
+    """Converts paths of cleaned column names into paths of original property names."""
     found: list[FieldPath] = []
     for path in paths:
         fields, names = schema.fields, list[str]()
@@ -314,8 +320,8 @@ def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath,
 def source_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
 ) -> Source:
-    """The source that the pipeline names, built first if need be. Raises ``ConfigError``,
-    ``SourceError``."""
+    """Opens the pipeline's source, and installs the connector if it is not installed. Raises
+    ``ConfigError``, ``SourceError``."""
 
     def connect(log: EventSink) -> SourceConnector:
         return resolve(
@@ -336,8 +342,8 @@ def source_of(
 
 
 def component_settings(pipeline: Pipeline, section: Connector, place: str) -> dict[str, Any]:
-    """``Component.settings``: what the pipeline says of a WebAssembly connector. ``place``: its
-    role, and its position where there are several."""
+    """Returns ``Component.settings``: the pipeline's settings for a WebAssembly connector.
+    ``place``: the connector's role, with its index where there are several."""
     destination = pipeline.destination
     asked: dict[str, Any] = {
         "place": place,
@@ -350,6 +356,7 @@ def component_settings(pipeline: Pipeline, section: Connector, place: str) -> di
 
 
 def source_reference(pipeline: Pipeline) -> ConnectorRef:
+    """Parses the reference of the pipeline's source. Raises ``ConfigError`` for a table format."""
     ref = parse_ref(pipeline.source.use)
     if ref.kind is RefKind.table:
         raise ConfigError(
@@ -365,7 +372,8 @@ def _is_component(use: str) -> bool:
 
 
 def _timeouts(pipeline: Pipeline, section: Connector, *, component: bool) -> Timeouts:
-    """A component's own limit is of its work, not of the time it waits: its runtime holds it."""
+    """Returns the timeouts of a connector. A component's ``timeout_seconds`` bounds its work, not
+    the time it waits, and its runtime enforces it; so it is left out."""
     asked = pipeline.timeouts
     limit = section.limits.timeout_seconds if section.limits and not component else None
     bounds = [b for b in (asked.total, limit) if b is not None]

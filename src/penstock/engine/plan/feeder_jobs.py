@@ -1,7 +1,7 @@
-"""What a push task is told: streams as the destination knows them, and the job itself.
+"""Builds a push task's job: its streams as the destination sees them, and the message itself.
 
-Neighbours: ``engine.plan.endpoints`` has the destination; ``engine.deliver.feeder_runner`` runs
-what is described here.
+Neighbours: ``engine.plan.endpoints`` has the destination; ``engine.deliver.feeder_runner`` runs the
+job.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from penstock.state.contract import Store
 
 
 class FeederJobs:
-    """What the push tasks of one run are told."""
+    """Builds the jobs of one run's push tasks."""
 
     def __init__(
         self, prepared: Prepared, destination: Destination, store: Store, mailbox: Mailbox
@@ -28,10 +28,10 @@ class FeederJobs:
         self._store, self._mailbox = store, mailbox
 
     def streams(self, filled: Mapping[StreamId, Shape]) -> dict[StreamId, WriteStream]:
-        """What a conversation begins with. ``filled``: streams that have rows, told with every
-        schema version that their parts may have; beside them those of the plan, with the newest
-        one. A stream that overwrites is told only with its rows: being told of it empties a
-        table."""
+        """Returns the streams with which a push task begins: those of ``filled``, which have rows,
+        with every schema version that their parts may have; and the other streams of the plan with
+        the newest version. A stream that overwrites is included only if it has rows: a destination
+        may empty its table when it is configured."""
         name, destination = self._prepared.pipeline.pipeline, self._destination
         generations = self._store.generations(name)
         schemas = {s: self._store.schemas(name, s) for s in filled}
@@ -45,7 +45,8 @@ class FeederJobs:
         return found | {s: destination.leftover(s, its, filled[s]) for s, its in schemas.items()}
 
     def job(self, number: int, streams: tuple[WriteStream, ...], attempt: int) -> PushJob:
-        """The message to a push task's process."""
+        """Returns the message to a push task's process. ``number``: unique in the run. ``attempt``:
+        from 1."""
         prepared, destination, mailbox = self._prepared, self._destination, self._mailbox
         section, connector = prepared.pipeline.destination, destination.connector
         return PushJob(

@@ -1,7 +1,8 @@
-"""What lanes are told: a sync's plan, a lane's job, a stream as a lane knows it.
+"""Builds what lanes need: a sync's plan, a lane's job, a stream of that job.
 
-Pure but for what the connectors say of themselves. Neighbours: ``engine.plan.prepare`` has what is
-told, ``engine.sync.lane_runner`` sends it, ``engine.worker.lane`` reads it.
+Pure apart from questions to connectors (launch, secrets, abilities). Neighbours:
+``engine.plan.prepare`` has the inputs, ``engine.sync.lane_runner`` sends the job,
+``engine.worker.lane`` reads it.
 """
 
 import os
@@ -20,6 +21,7 @@ from penstock.spark.session import choose_master, local_slots
 
 
 def sync_plan(prepared: Prepared) -> SyncPlan:
+    """Returns the plan of a prepared run in the form that ``engine.sync`` takes."""
     pipeline, lanes = prepared.pipeline, prepared.plan.lanes
     return SyncPlan(
         streams=prepared.plan.streams,
@@ -36,8 +38,8 @@ def sync_plan(prepared: Prepared) -> SyncPlan:
 
 
 class LaneJobs:
-    """What the lanes of one run are told. ``limit``: records per stream, of a try; ``dry``: nothing
-    of it is kept."""
+    """Builds the jobs of one run's lanes. ``limit``: records per stream, of ``--limit``; ``dry``: a
+    dry run, of which nothing is kept."""
 
     def __init__(
         self, prepared: Prepared, mailbox: Mailbox, *, limit: int | None, dry: bool
@@ -45,7 +47,7 @@ class LaneJobs:
         self._prepared, self._mailbox, self._limit, self._dry = prepared, mailbox, limit, dry
 
     def job(self, start: LaneStart) -> LaneJob:
-        """The message to a lane's process."""
+        """Returns the message to a lane's process."""
         prepared, mailbox = self._prepared, self._mailbox
         pipeline, source = prepared.pipeline, prepared.source
         planned, generations = prepared.by_id(), dict(start.generations)
@@ -86,7 +88,7 @@ class LaneJobs:
         )
 
     def continued(self, stream: ContinuedStream, lane: int) -> StreamJob:
-        """The answer to a lane that asked how a stream goes on."""
+        """Returns the answer to a lane that asked how a stream goes on."""
         served = self._prepared.served
         job = self._stream_job(stream.stream, stream.generation, lane)
         if stream.version is None:
@@ -100,7 +102,8 @@ class LaneJobs:
         return msgspec.structs.replace(job, lane=versioned)
 
     def _stream_job(self, stream: PlannedStream, generation: int, lane: int) -> StreamJob:
-        """A host hears of a record without its key, whatever becomes of its rows."""
+        """Builds a stream of a lane's job. Under ``penstock serve`` with ``on_data_error: fail`` a
+        record without its key is refused in every mode, so that the host learns of it."""
         prepared, configured = self._prepared, stream.configured
         asked = prepared.served and prepared.pipeline.destination.on_data_error == "fail"
         taken = {f.source for f in (stream.given or stream.schema).fields}
@@ -126,8 +129,9 @@ class LaneJobs:
 
 
 def reject_quota(pipeline: Pipeline) -> int:
-    """Rejects of the source and of what stands behind it go to the same files: the widest limit of
-    them holds. A component is held to its own by its host."""
+    """Returns the bytes of rejects that a lane may write. Rejects of the source and of transforms
+    go to the same files, so the largest limit of them applies; a component's own is enforced by its
+    host."""
     limits = [pipeline.source.limits or Limits()]
     limits += [t.limits for t in pipeline.transforms if t.limits]
     return max(told.max_dead_letters or MAX_DEAD_LETTERS for told in limits)

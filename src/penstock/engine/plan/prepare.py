@@ -1,7 +1,8 @@
-"""Everything before the first record: the connector, its configuration, its catalog, the plan.
+"""Prepares a run before the first record: checks the connectors and their configuration, discovers
+the catalog, makes the plan.
 
 No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data start here;
-``engine.plan.streams`` makes the decisions; ``connectors`` knows how to run a source.
+``engine.plan.streams`` makes the decisions; ``connectors`` runs a source.
 """
 
 import os
@@ -44,12 +45,12 @@ from penstock.transforms.spark_sql import queries as queries_of
 
 
 class Prepared(msgspec.Struct, kw_only=True):
-    """A run as it is prepared; its plan grows while sources show more. ``states``: rules that know
-    what states call the source's streams. ``served``: the source is our own input
-    (``engine.serve``), whose end does not show that all of the streams in
-    ``requires_complete_status`` has come. ``keys``: where components keep their own state; None: no
-    component is in this pipeline. ``queries``: over whole streams. ``passed``: streams that the
-    source sent in this run and that were not taken."""
+    """A prepared run; its plan grows while sources send new streams and schemas. ``states``: the
+    protocol's rules for states, with the names that its states use for streams. ``served``: the
+    source is another program (``engine.serve``), whose end does not complete the streams in
+    ``requires_complete_status``. ``keys``: where WebAssembly components keep their own keys; None:
+    the pipeline has no component. ``queries``: over whole streams. ``passed``: streams that the
+    source sent in this run and that are not selected."""
 
     pipeline: Pipeline
     source: Source
@@ -66,16 +67,17 @@ class Prepared(msgspec.Struct, kw_only=True):
     passed: set[StreamId] = set()
 
     def by_id(self) -> dict[StreamId, PlannedStream]:
+        """Returns the planned streams by id."""
         return {s.id: s for s in self.plan.streams}
 
     def endpoints(self) -> list[Source | TransformEndpoint | Destination]:
-        """The connectors."""
+        """Returns the connectors: source, transforms, destination."""
         last = [self.destination] if isinstance(self.destination, Destination) else []
         return [self.source, *self.transforms, *last]
 
     def held(self) -> tuple[dict[str, list[Held]], list[str]]:
-        """What manifest and pipeline let each component reach and use, by its place, and what there
-        is to say of manifests and of how its environment was made."""
+        """Returns the permissions and limits of each component, as manifest and pipeline grant
+        them, by role; and notes about manifests and about how connectors were installed."""
         lines: dict[str, list[Held]] = {}
         notes: list[str] = []
         for endpoint in self.endpoints():
@@ -90,7 +92,8 @@ class Prepared(msgspec.Struct, kw_only=True):
 def destination_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
 ) -> TableFormat | Destination:
-    """A table format, or a connector. Raises ``ConfigError``, ``SourceError``."""
+    """Opens the pipeline's destination: a table format or a connector. Raises ``ConfigError``,
+    ``SourceError``."""
     ref = parse_ref(pipeline.destination.use)
     if ref.kind is not RefKind.table:
         return Destination(pipeline, home, store, observer, save=save)
@@ -98,7 +101,7 @@ def destination_of(
 
 
 def table_of(pipeline: Pipeline) -> TableFormat:
-    """The table format of a destination that is a table. Raises ``ConfigError``."""
+    """Opens the table format of a destination that is a table. Raises ``ConfigError``."""
     ref = parse_ref(pipeline.destination.use)
     options = {k: str(v) for k, v in pipeline.destination.config.items()}
     path = options.pop("path", None) or ref.target
@@ -112,19 +115,22 @@ def table_of(pipeline: Pipeline) -> TableFormat:
 
 
 def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
+    """Returns the names of the metadata columns that the pipeline asks for; None: it asks for no
+    such columns. ``native``: those of the source's protocol."""
     names = {"native": native, "neutral": NEUTRAL_METADATA, "none": None}
     return names[pipeline.destination.metadata_columns]
 
 
 def evolution(pipeline: Pipeline) -> SchemaEvolution:
+    """Returns the pipeline's schema evolution as the tables' contract defines it."""
     return msgspec.convert(
         msgspec.to_builtins(pipeline.destination.schema_evolution), SchemaEvolution
     )
 
 
 def other_keys(prepared: Prepared) -> list[tuple[StreamId, str, str]]:
-    """Streams of which the source told another primary key while it was read than its catalog has:
-    (stream, the catalog's, the one told)."""
+    """Lists streams for which the source sent, while it was read, another primary key than its
+    catalog has: (stream, the catalog's key, the key it sent)."""
     known = {s.id: s.source_defined_primary_key for s in prepared.catalog.streams if not s.assumed}
     found: list[tuple[StreamId, str, str]] = []
     for planned in prepared.plan.streams:
@@ -148,10 +154,10 @@ def prepare(
     refresh: bool = False,
     stateless: bool = False,
 ) -> Prepared:
-    """Check what was asked, discover, plan. ``transforms``: of ``transforms_of``. ``refresh``: the
-    source is asked for its streams now, whatever it said within the last day; so it is where the
-    plan fails with what it said then. ``stateless``: it is given no state, whatever is saved.
-    Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
+    """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
+    ``refresh``: ask the source for its catalog now, even if one is cached; where the plan fails
+    with a cached catalog, the source is asked too. ``stateless``: give the source no state,
+    whatever is saved. Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
     made = partial(_prepared, pipeline, source, destination, store, transforms, stateless=stateless)
     try:
         return made(refresh=refresh)
@@ -233,8 +239,9 @@ def _prepared(
 
 
 def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Store) -> Catalog:
-    """Where the source tells of no streams and can be read all the same: those of the pipeline
-    file, with the columns that it names and those that earlier rows had."""
+    """Builds a catalog of the pipeline file's streams for a source that discovers none and can be
+    read without (``package.undiscovered``), with the columns that the file names and those of
+    earlier rows."""
     make, listed = source.package.undiscovered, pipeline.source.streams
     if catalog.streams or catalog.open or make is None or not listed:
         return catalog
@@ -297,8 +304,9 @@ def _fits(destination: TableFormat | Destination, plan: StreamsPlan) -> None:
 
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
-    """Names and schemas into the store, before anything uses them. Which columns are never null is
-    as the last rows had it, until rows say otherwise (``engine.worker.lane_events``)."""
+    """Saves the names and schemas of the plan in the store, before anything uses them. A column
+    stays non-null as the last rows had it, until rows show otherwise
+    (``engine.worker.lane_events``)."""
     connector = prepared.source.connector
     ref = connector.ref
     kept = ref.text if prepared.served else lasting(ref, Path.cwd())

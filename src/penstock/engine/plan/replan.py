@@ -1,8 +1,8 @@
-"""Streams and schemas that a source shows only while it is read: planned when they come.
+"""Plans streams and schemas that a source sends only while it is read.
 
 ``engine.plan.streams`` decides, as before a run; here the decision is made durable (names, schema
 version) and becomes part of the run's plan. Neighbours: ``engine.sync.sync`` asks,
-``engine.sync.lane_runner`` tells the lane.
+``engine.sync.lane_runner`` answers the lane.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from penstock.state.remembered import Remembered, TableNames
 
 
 class Planner:
-    """``engine.sync.ports.StreamPlanner`` over a prepared run, which it keeps up to date.
-    ``settle``: what queries over whole streams make of one, where there are any."""
+    """Implements ``engine.sync.ports.StreamPlanner`` over a prepared run, and keeps that run's plan
+    up to date. ``settle``: plans the result of queries over whole streams, where there are any."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Planner:
         return generation, bool(visible)
 
     def _proved(self, ask: Ask, before: PlannedStream, lane: int) -> PlannedStream:
-        """Other columns than planned are never null."""
+        """Plans a stream of which other columns than planned are never null."""
         section = self._prepared.pipeline.destination
         table = not isinstance(self._prepared.destination, Destination)
         if ask.lost and table and section.schema_evolution.nullability_change == "fail":
@@ -112,7 +112,7 @@ class Planner:
         return self._store.newest_schemas(self._lease.pipeline, [stream]).get(stream)
 
     def _remember(self, planned: PlannedStream, tables: TableNames) -> PlannedStream:
-        """With the version of its schema."""
+        """Saves the planned stream in store and plan, and returns it with its schema version."""
         prepared, stream = self._prepared, planned.id
         self._store.remember(self._lease, to_remember(prepared.rules, [planned], tables))
         schema = self._store.schema_version(self._lease, stream, planned.schema)
@@ -123,8 +123,8 @@ class Planner:
 
 
 def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
-    """As the source tells it now. One that was never discovered goes on from the source's own
-    state, as far as anybody can know."""
+    """Returns the stream as the source describes it now. One that was never discovered is taken to
+    be incremental with the source's own cursor."""
     if ask.showed is not None and before is not None:
         return before.configured.stream
     shown: dict[str, Any] = {"json_schema": ask.json_schema or {}}
@@ -154,7 +154,8 @@ def _nullable_now(ask: Ask, before: PlannedStream) -> SchemaError:
 
 
 def _widened(planned: PlannedStream, before: RowSchema) -> PlannedStream:
-    """With the columns that rows of the same generation already have."""
+    """Adds the columns that rows of the same generation already have. Raises ``SchemaError`` where
+    a column changed its type."""
     now = {f.name: f for f in planned.schema.fields}
     changed = [f for f in before.fields if f.name in now and now[f.name].type != f.type]
     if changed:

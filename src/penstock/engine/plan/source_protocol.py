@@ -1,8 +1,8 @@
-"""Refuses a source that cannot go on from a pipeline's saved state: it is of another protocol,
+"""Refuses a source that cannot go on from a pipeline's saved state: a source of another protocol,
 or another source.
 
-Reads the store, changes nothing. Neighbours: ``prepare``, ``engine.run`` and ``engine.inspect``
-ask before a source is started.
+Reads the store, changes nothing. Neighbours: ``prepare``, ``engine.run`` and ``engine.inspect`` ask
+before a source is started.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from penstock.state.contract import Store
 
 
 def refuse_other_protocol(store: Store, pipeline: str, protocol: str) -> None:
-    """A state means something to sources of its own protocol only. Raises ``StateError``
-    (``state.other_protocol``) where the saved ones are not of ``protocol``."""
+    """Raises ``StateError`` (``state.other_protocol``) where the saved states are not of
+    ``protocol``: only sources of the same protocol can read a state."""
     had = store.source_of(pipeline)
     if had is None or had.protocol == protocol or not store.states(pipeline):
         return
@@ -35,10 +35,10 @@ def refuse_other_source(
     same_as: str | None,
     sealed: Callable[[], bool] = lambda: False,
 ) -> None:
-    """A state means something to the source that made it only (L1). ``same_as``: what the pipeline
-    says that the source was before. ``sealed``: does a state wait in the log that is not saved yet?
-    Raises ``ConfigError`` (``config.other_source``); another protocol is
-    :func:`refuse_other_protocol`'s."""
+    """Raises ``ConfigError`` (``config.other_source``) where another source than ``source`` made
+    the saved state: only that one can go on from it (L1). ``same_as``: the pipeline's statement of
+    which source it was before. ``sealed``: whether the log has a sealed state that is not saved
+    yet. Another protocol is :func:`refuse_other_protocol`'s case."""
     had, here = store.source_of(pipeline), Path.cwd()
     if had is None or had.protocol != source.protocol or is_same(had.reference, source, here):
         return

@@ -1,10 +1,9 @@
-"""What saved states call the streams of a source, and which streams may be read beside each other.
+"""Maps the names that saved states use for streams, and decides which streams may be read together.
 
-Pure functions over the catalog and the names that the store has. A protocol whose states name
-streams otherwise than we do (``StateRole.names_of``) is told their names; those of synced streams
-are kept in the store, so that a reset finds them without the source. Neighbours:
-``engine.plan.streams`` and ``engine.sync.epochs`` refuse a mix, ``engine.inspect.states`` resets
-one stream.
+Pure functions over the catalog and the names that the store has. Where a protocol's states name
+streams otherwise than its catalog (``StateRole.names_of``), the names of synced streams are kept in
+the store, so that a reset finds them without the source. Neighbours: ``engine.plan.streams`` and
+``engine.sync.epochs`` refuse a mix, ``engine.inspect.states`` resets one stream.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,8 +22,8 @@ def state_role(
     synced: Iterable[StreamId],
     streams: Iterable[Stream] = (),
 ) -> StateRole:
-    """The protocol's rules for the states of this pipeline. ``earlier``, ``synced``: what the store
-    remembers, and the streams that it knows; ``streams``: all that the source has now."""
+    """Returns the protocol's rules for the states of this pipeline. ``earlier``, ``synced``: what
+    the store remembers, and the streams that it has; ``streams``: the source's catalog."""
     known: dict[StreamId, Collection[str]] = dict.fromkeys(synced, ())
     known.update(earlier.state_names)
     for stream in streams:
@@ -35,13 +34,13 @@ def state_role(
 def names_in_states(
     package: ProtocolPackage, streams: Iterable[Stream]
 ) -> dict[StreamId, frozenset[str]]:
-    """What the store is to remember of these streams."""
+    """Returns the names that states use for these streams, for the store."""
     found = {s.id: frozenset(package.state.names_of(s)) for s in streams}
     return {stream: names for stream, names in found.items() if names}
 
 
 def meant(earlier: Remembered, stream: StreamId) -> StreamId:
-    """The one stream whose state goes by this name."""
+    """Returns the stream whose state has this name, where exactly one has it; else ``stream``."""
     known = earlier.state_names
     found = [s for s, others in known.items() if stream.name in others]
     return found[0] if stream not in known and len(found) == 1 else stream
@@ -50,8 +49,8 @@ def meant(earlier: Remembered, stream: StreamId) -> StreamId:
 def meant_by(
     passed: Collection[StreamId], streams: Iterable[Stream], role: StateRole
 ) -> dict[StreamId, tuple[StreamId, ...]]:
-    """Those of ``streams`` that were ``passed`` over, also under another of their names, with the
-    names that they were passed over by."""
+    """Returns those of ``streams`` that were ``passed`` over before, under their id or a name that
+    states use for them, each with the ids under which it was passed over."""
     found: dict[StreamId, tuple[StreamId, ...]] = {}
     for stream in streams:
         called = {stream.id, *(StreamId(None, name) for name in role.names_of(stream))}
@@ -62,7 +61,8 @@ def meant_by(
 
 
 def begins_anew(configured: ConfiguredStream) -> bool:
-    """It is read from the start in every sync, and must not be given a state (L6)."""
+    """Whether the stream is read from the start in every sync, and must not be given a state
+    (L6)."""
     return configured.fills_generation
 
 
@@ -73,8 +73,9 @@ def mixed(
     others: Sequence[StreamId],
     pipeline: str,
 ) -> str | None:
-    """Why these streams cannot be read together, with the ways out: ``anew`` must be given no
-    state, ``others`` go on from theirs, and the states do not split. None: they can."""
+    """Returns why these streams cannot be read together, with the user's options; None: they can.
+    ``anew`` must be given no state, ``others`` go on from theirs, and the states cannot be
+    split."""
     if not anew or not others or role.splits(states, anew):
         return None
     return (

@@ -1,8 +1,9 @@
-"""What a run will do with each stream: pure decisions from the pipeline file, the source's catalog
-and what earlier runs remember. Reads nothing, writes nothing (`penstock plan` prints it).
+"""Plans each stream of a run, in pure decisions from the pipeline file, the source's catalog and
+what the store remembers of earlier runs.
 
-Neighbours: ``engine.run`` gathers the inputs and carries the plan out; modes, cursors and keys are
-the protocol's rules (``SourceRole.configure``), columns are ``codec.json_schema``'s.
+Reads nothing, writes nothing (`penstock plan` prints the result). Neighbours:
+``engine.plan.prepare`` gathers the inputs; modes, cursors and keys are the protocol's rules
+(``SourceRole.configure``), columns are ``codec.json_schema``'s.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
@@ -57,10 +58,10 @@ WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRules:
-    """What holds for every stream that a run plans. ``earlier``: what earlier runs found out; what
-    this run chose before its source showed it binds nothing. ``transforms``: those that work on
-    batches; ``outline``: what is known of those that are connectors. ``queried``: queries over the
-    whole stream follow, which decide what its columns are."""
+    """What applies to every stream that a run plans. ``earlier``: what earlier runs stored; names
+    that this run chose before its source sent the stream do not bind it. ``transforms``: those that
+    work on batches; ``outline``: returns the output columns of those that are connectors.
+    ``queried``: queries over the whole stream follow, which decide its columns."""
 
     package: ProtocolPackage
     destination: DestinationEndpoint
@@ -73,9 +74,9 @@ class StreamRules:
 
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``gone``: streams, configured or synced before, that the source no longer has; their tables
-    are kept. ``found``: what the store is to remember. ``open``: the source shows its streams only
-    while it is read."""
+    """The planned streams of a run. ``gone``: streams, configured or synced before, that the source
+    no longer has; their tables are kept. ``found``: what the store must remember. ``open``: the
+    source reveals its streams only while it is read."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
@@ -98,8 +99,10 @@ def plan_streams(
     changes_config: bool = False,
     stateless: bool = False,
 ) -> StreamsPlan:
-    """``changes_config``: the source has sent CONTROL before. ``stateless``: it is given no state,
-    whatever is saved. Raises ``ConfigError`` with every problem of every stream at once."""
+    """Plans all streams of a run. ``known``: streams synced before. ``cores``, ``slots``: of this
+    machine, and of Spark (None: unknown). ``changes_config``: the source has sent CONTROL before.
+    ``stateless``: it is given no state, whatever is saved. Raises ``ConfigError`` with every
+    problem of every stream at once."""
     package, earlier, destination = rules.package, rules.earlier, pipeline.destination
     problems: list[str] = []
     chosen, gone = _choose(pipeline, catalog, known, problems)
@@ -170,7 +173,7 @@ def plan_streams(
 def to_remember(
     rules: StreamRules, streams: Sequence[PlannedStream], tables: TableNames
 ) -> Remembered:
-    """What the store must know of these streams before a row of them moves."""
+    """Returns what the store must keep of these streams before any of their rows is written."""
     return Remembered(
         tables=tables,
         columns={s.id: s.columns for s in streams},
@@ -186,8 +189,8 @@ def _given(
     states: Sequence[SavedState],
     known: Set[StreamId],
 ) -> list[str]:
-    """What there is to say of the state that the source will be given. Raises ``ConfigError``:
-    some streams need one that others must not be given (L6)."""
+    """Returns notes about the state that the source will be given. Raises ``ConfigError`` where
+    some streams need a state that others must not be given (L6)."""
     anew = [s.id for s in streams if begins_anew(s.configured)]
     others = [s.id for s in streams if not begins_anew(s.configured)]
     problem = mixed(role, states, anew, others, pipeline.pipeline)
@@ -216,7 +219,8 @@ def _given(
 def _choose(
     pipeline: Pipeline, catalog: Catalog, known: Set[StreamId], problems: list[str]
 ) -> tuple[list[tuple[Stream, StreamSettings]], list[StreamId]]:
-    """The streams to sync; configured ones that are gone; unknown names become problems."""
+    """Returns the streams to sync, with their settings, and the configured ones that the source no
+    longer has; adds unknown names to ``problems``."""
     named = pipeline.source.streams is not None
     wanted = [s for s in catalog.streams if named or s.selected]
     chosen = [(s, w) for s in wanted if (w := pipeline.stream_settings(s.id)) is not None]
@@ -264,9 +268,9 @@ def _unknown(entry: StreamOptions, catalog: Catalog) -> str:
 def _unknown_columns(
     pipeline: Pipeline, chosen: Sequence[Stream], package: ProtocolPackage
 ) -> list[str]:
-    """Columns that are given a type and that none of the streams they are meant for has. What is
-    said of several streams need not be in all of them; a stream of which no property is known may
-    have any."""
+    """Returns a problem for each column that is given a type and that no stream of its entry has.
+    An entry for several streams may name columns that only some have; a stream without known
+    properties may have any."""
     meant = [("source.defaults", pipeline.source.defaults, list(chosen))]
     for index, entry in enumerate(pipeline.source.streams or ()):
         of = [s for s in chosen if entry.matches(s.id)]
@@ -324,10 +328,10 @@ def plan_stream(
     before: PlannedStream | None = None,
     showed: Showed | None = None,
 ) -> PlannedStream:
-    """``table_name``: cleaned. ``columns``: names that were given to it so far. ``before``: the
-    stream as it was planned before its source showed this of it: it goes on being read so.
-    ``showed``: what rows showed of transforms that are connectors (``transforms.chain``). Raises
-    ``ConfigError``, ``SchemaError``."""
+    """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
+    ``before``: the stream as it was planned before its source sent a change of it, which keeps its
+    sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
+    Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
     wish = _as_before(_wish(settings), stream, package, rules.earlier)
     if before is not None:
@@ -360,8 +364,8 @@ def plan_stream(
 def _as_before(
     wish: StreamWish, stream: Stream, package: ProtocolPackage, earlier: Remembered
 ) -> StreamWish:
-    """With the modes of earlier runs; a sync mode that the source's rules give anyway is left to
-    them."""
+    """Completes the overrides with the modes of earlier runs; leaves out a sync mode that the
+    source's rules would choose anyway."""
     before = as_before(wish, stream, earlier)
     if wish.sync_mode is None and before.sync_mode is not None:
         free = msgspec.structs.replace(before, sync_mode=None)
@@ -381,7 +385,7 @@ _SEVERAL = (
 
 
 class _KeyLost(ConfigError):
-    """The primary key is no typed column of the rows that go into the table."""
+    """Raised where the primary key is no typed column of the rows that go into the table."""
 
 
 def _planned(
@@ -393,7 +397,7 @@ def _planned(
     before: PlannedStream | None,
     showed: Showed | None,
 ) -> PlannedStream:
-    """A configured stream with its columns and its table. ``columns``: names that earlier runs
+    """Adds columns and table to a configured stream. ``columns``: cleaned names that earlier runs
     gave."""
     package, transforms, queried = rules.package, rules.transforms, rules.queried
     record = package.schema.data_type(configured.stream.json_schema)
@@ -454,14 +458,15 @@ def _planned(
 
 
 def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
-    """The same columns, those of these original names with the user's types."""
+    """Returns the schema with the user's types for the columns with these original names."""
     replace = msgspec.structs.replace
     fields = (replace(f, type=types.get(f.source, f.type)) for f in schema.fields)
     return replace(schema, fields=tuple(fields))
 
 
 def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
-    """Of columns that are kept in part only these parts. Raises ``ConfigError``."""
+    """Returns the schema with only the selected parts of columns that are selected in part. Raises
+    ``ConfigError``."""
     replace = msgspec.structs.replace
     fields: list[Field] = []
     for field in schema.fields:
@@ -480,7 +485,7 @@ def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
 
 
 def _inside(type_: DataType, path: FieldPath) -> DataType | None:
-    """What a path of properties leads to."""
+    """Returns the type at a path of properties; None: the type has no such path."""
     for step in path:
         found = next((f.type for f in type_.fields if f.source == step), None)
         if found is None:
@@ -490,7 +495,7 @@ def _inside(type_: DataType, path: FieldPath) -> DataType | None:
 
 
 def _parts(type_: DataType, paths: Sequence[FieldPath]) -> DataType:
-    """Of an object only these properties."""
+    """Returns an object type with only these properties."""
     if () in paths:
         return type_
     replace = msgspec.structs.replace
@@ -503,7 +508,7 @@ def _parts(type_: DataType, paths: Sequence[FieldPath]) -> DataType:
 
 
 def with_required(stream: PlannedStream, required: Collection[str]) -> PlannedStream:
-    """Of its columns these (original names) and those of its key are never null."""
+    """Returns the stream with ``required`` (original names) and its key as its non-null columns."""
     keys = {path[0] for path in stream.key}
     schema = stream.schema.with_required({*required, *keys})
     return msgspec.structs.replace(stream, schema=schema)
@@ -520,14 +525,15 @@ def _sharded(
 
 
 def _named(stream: Stream, text: str) -> str:
-    """Said of this stream."""
+    """Puts the stream's name before a problem that does not name it."""
     return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
 
 
 def _lanes(
     pipeline: Pipeline, streams: int, states: Sequence[SavedState], cores: int
 ) -> tuple[int, list[str]]:
-    """One lane unless asked; then as many as states that are independent allow."""
+    """Returns the number of lanes and notes. One lane unless the pipeline asks for more; then as
+    many as independent states allow."""
     wanted = pipeline.lanes
     if wanted == 1 or streams <= 1:
         return 1, []
@@ -545,9 +551,9 @@ def describe(
     destination: DestinationEndpoint,
     target: Callable[[StreamId], StreamId] | None = None,
 ) -> list[dict[str, Any]]:
-    """The ``streams`` of ``penstock plan``. ``target``: what a destination that is a connector
-    calls a stream; ``table`` and ``target`` are then as in a report. ``columns_known``: false where
-    the answer of a query decides what the columns are."""
+    """Returns the ``streams`` of ``penstock plan``. ``target``: names a stream at a destination
+    connector; ``table`` and ``target`` are then as in a report. ``columns_known``: false where the
+    result of a query decides the columns."""
     return [
         {
             "namespace": s.id.namespace,
@@ -575,5 +581,5 @@ def describe(
 
 
 def _by_destination(stream: PlannedStream) -> dict[str, Any] | None:
-    """A destination that is a connector is told the cursor, and decides."""
+    """As ``newest_by``, for a destination connector: it gets the cursor, and decides itself."""
     return None if stream.newest_by is None else {"by": "destination", "field": []}

@@ -1,9 +1,9 @@
-"""What each stream's table is called: decided once, kept by the store for ever.
+"""Names each stream's table, once: the store keeps the name for ever.
 
-Pure functions over the pipeline file and the names that the store has. ``model.targets`` says what
-a stream is called at the destination, ``model.names`` makes a name of it that every table can
-carry. A connector gets the target itself (``engine.plan.endpoints``). Neighbours:
-``engine.plan.streams`` and ``engine.plan.replan`` ask; ``engine.plan.prepare`` keeps the answer.
+Pure functions over the pipeline file and the names that the store has. ``model.targets`` names a
+stream at the destination, ``model.names`` cleans that name for tables. A connector gets the target
+itself (``engine.plan.endpoints``). Neighbours: ``engine.plan.streams`` and ``engine.plan.replan``
+ask; ``engine.plan.prepare`` stores the result.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from penstock.state.remembered import TableNames
 
 
 def record_names(streams: Iterable[Stream], names: TableNames) -> dict[StreamId, str]:
-    """What tables are called instead of their streams: as the streams' records say, unless that is
-    another's name too. ``streams``: all that the source has; ``names``: the store's, which always
-    win: a table that has a name keeps it."""
+    """Returns, for streams whose records carry a name of their own, that name as the table's,
+    unless another stream has it too. ``streams``: the source's catalog; ``names``: the store's,
+    which always win: a table keeps its name."""
     given = {key: names.records.get(key) for key in names.tables}
     streams = list(streams)
     found = {s.id: given.get(s.id.key) if s.id.key in given else s.record_name for s in streams}
@@ -46,7 +46,8 @@ def table_names(
     names: TableNames,
     records: Mapping[StreamId, str] | None = None,
 ) -> TableNames:
-    """``names``: the store's, which always win. ``records``: of :func:`record_names`."""
+    """Returns the table names of these streams. ``names``: the store's, which always win.
+    ``records``: of :func:`record_names`."""
     targets = _targets(section, streams, records)
     before = _before(names)
     taken = {before[key]: text for key, text in names.tables.items()}
@@ -59,7 +60,7 @@ def table_names(
 
 
 def only(names: TableNames, streams: Iterable[StreamId]) -> TableNames:
-    """Those of these streams."""
+    """Returns the names of these streams only."""
     keys = {s.key for s in streams}
     return TableNames(
         tables={key: name for key, name in names.tables.items() if key in keys},
@@ -74,7 +75,7 @@ def misnamed(
     names: TableNames,
     records: Mapping[StreamId, str] | None = None,
 ) -> list[str]:
-    """A sentence for each table that would move, or be that of several streams."""
+    """Returns a sentence for each table that would be renamed, or shared by several streams."""
     targets = _targets(section, streams, records)
     before = _before(names)
     owners = {target: key for key, target in before.items()}
@@ -106,7 +107,7 @@ def _targets(
 
 
 def _before(names: TableNames) -> dict[str, str]:
-    """The target of each stream that has a table."""
+    """Returns the target of each stream that has a table."""
     return {key: names.targets.get(key, key) for key in names.tables}
 
 

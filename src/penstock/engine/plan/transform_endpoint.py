@@ -1,8 +1,8 @@
-"""A pipeline's transforms that are connectors, ready to be asked, and what they tell of their
-columns before a run.
+"""Opens a pipeline's transform connectors, and outlines their output columns before a run.
 
-No record moves here. Neighbours: ``engine.plan.endpoints`` (source and destination),
-``transforms.chain`` plans with :class:`Outlines`, ``engine.plan.prepare`` makes the lanes' jobs.
+Moves no record. Neighbours: ``engine.plan.endpoints`` (source and destination),
+``transforms.chain`` plans with :class:`Outlines`, ``engine.plan.prepare`` puts the result into the
+plan.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,8 @@ from penstock.transforms.spark_sql import queries
 
 
 class TransformEndpoint(Endpoint[TransformConnector]):
-    """``index``: its position in the pipeline's list. ``place``: its name elsewhere."""
+    """A transform connector with its configuration. ``index``: its position in the pipeline's list.
+    ``place``: its name in the store and the log (``transform:0``)."""
 
     def __init__(
         self,
@@ -66,25 +67,25 @@ class TransformEndpoint(Endpoint[TransformConnector]):
             raise ConfigError(message, code=e.code, hint=e.hint) from None
 
     def check(self) -> None:
-        """Its configuration fits its own schema. Raises ``ConfigError``."""
+        """Checks the configuration against the connector's own schema. Raises ``ConfigError``."""
         self.validate()
 
     def ask(self) -> CheckResult:
-        """Raises ``ConfigError``, ``SourceError``."""
+        """Runs the connector's check. Raises ``ConfigError``, ``SourceError``."""
         result = self.connector.check(self.config, self.timeouts)
         return CheckResult(result.succeeded, result.message, end=self.place)
 
 
 def _keep_nothing(new: object) -> None:
-    """A transform has no way to change its configuration."""
+    """Does nothing: a transform has no message that changes its configuration."""
     del new
 
 
 def transforms_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver
 ) -> list[TransformEndpoint]:
-    """Those that are connectors. Raises ``ConfigError`` with what is wrong with any of all
-    transforms, whatever the streams; each fault once."""
+    """Opens the transform connectors, and validates the built-in transforms. Raises one
+    ``ConfigError`` with the problems of all transforms."""
     found: list[TransformEndpoint] = []
     faults: list[ConfigError] = []
     for index, section in enumerate(pipeline.transforms):
@@ -105,9 +106,9 @@ def transforms_of(
 
 
 class Outlines:
-    """``transforms.chain.Outline``: each transform is run over one empty batch, under the
-    permissions and limits of a run, and asked once for the same columns. ``notes``: what was
-    found."""
+    """Implements ``transforms.chain.Outline``: runs each transform over one empty batch, under the
+    permissions and limits of a run, once for the same columns. ``notes``: failures, for plan and
+    report."""
 
     def __init__(self, ends: Sequence[TransformEndpoint]) -> None:
         self._ends = {e.place: e for e in ends}
@@ -144,8 +145,8 @@ class Outlines:
 def transform_jobs(
     pipeline: Pipeline, connectors: Sequence[TransformEndpoint]
 ) -> tuple[TransformJob, ...]:
-    """The pipeline's transforms that work on batches, in their order. ``connectors``: those of them
-    that are."""
+    """Returns the jobs of the transforms that work on batches, in the pipeline's order.
+    ``connectors``: the endpoints of those that are connectors."""
     ends = {end.index: end for end in connectors}
 
     def job(index: int, section: Transform) -> TransformJob:

@@ -1,7 +1,7 @@
-"""What a pipeline asks for that is not done, each a sentence; what cannot be enforced is refused,
-never ignored (L10).
+"""Finds the settings of a pipeline that this version does not support or cannot enforce, a sentence
+each: they are refused, never ignored (L10).
 
-Nothing is asked of a connector here. Neighbours: ``engine.plan.prepare`` raises what is found,
+Starts no connector. Neighbours: ``engine.plan.prepare`` raises the result,
 ``engine.inspect.plan_check`` lists it.
 """
 
@@ -19,7 +19,7 @@ from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
 
 
 def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
-    """Keys and combinations that this version does not carry out."""
+    """Returns a problem for each key and combination that this version does not support."""
     return [
         *_unsupported(pipeline, place),
         *_built_in(pipeline),
@@ -29,8 +29,9 @@ def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
 
 
 def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """(permissions, limits, problems), the first two by end, as far as the user narrowed it. What a
-    process of this machine cannot be held to is a problem rather than ignored (L10)."""
+    """Returns (permissions, limits, problems); permissions and limits by endpoint, as far as the
+    user narrowed them. A permission or limit that cannot be enforced on a process of this machine
+    is a problem (L10)."""
     permissions: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     problems: list[str] = []
@@ -62,8 +63,9 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _built_in(pipeline: Pipeline) -> list[str]:
-    """Nothing holds a transform that is no connector to limits of its own; that it reaches
-    nothing, which is within all permissions, goes for all but Spark. A v4 file must run."""
+    """Returns problems for permissions and limits of built-in transforms, which nothing enforces. A
+    built-in transform other than Spark SQL reaches nothing, which is within all permissions. Limits
+    of a version 4 file are not refused, since such a file must run (:func:`not_held`)."""
     problems: list[str] = []
     for index, told in enumerate(pipeline.transforms):
         if told.use not in BUILT_IN:
@@ -86,7 +88,8 @@ def _built_in(pipeline: Pipeline) -> list[str]:
 
 
 def not_held(pipeline: Pipeline) -> list[str]:
-    """What ``plan`` and the report say of limits in a v4 file that nothing holds."""
+    """Returns a note, for plan and report, for each limit in a version 4 file that is not
+    enforced."""
     return [
         f"transforms[{index}].limits.{key} is not held: {told.use} runs inside Penstock"
         for index, told in enumerate(pipeline.transforms)
@@ -96,13 +99,15 @@ def not_held(pipeline: Pipeline) -> list[str]:
 
 
 def _limits_not_held(told: Transform) -> Iterable[str]:
-    """``transform-sql`` holds its query to them, batch by batch."""
+    """Returns the transform's limits that are not enforced. ``transform-sql`` enforces its memory
+    and time, batch by batch."""
     held = ("max_memory", "timeout_seconds") if told.use == SQL else ()
     return [name for name in (told.limits.configured() if told.limits else ()) if name not in held]
 
 
 def _is_process(use: str) -> bool:
-    """A reference that cannot be read is somebody else's to refuse."""
+    """Whether the reference is a connector that runs as a process; a reference that cannot be
+    parsed is refused elsewhere."""
     try:
         ref = parse_ref(use)
     except ConfigError:
@@ -111,7 +116,8 @@ def _is_process(use: str) -> bool:
 
 
 def _keys_unreachable(pipeline: Pipeline) -> list[str]:
-    """Components keep keys of their own in the store, from whichever worker they run on."""
+    """Returns a problem where components would keep their keys in a store that the workers of a
+    cluster cannot reach."""
     remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
     if not remote or pipeline.state.backend == "postgres" or not _has_component(pipeline):
         return []
@@ -122,8 +128,9 @@ def _keys_unreachable(pipeline: Pipeline) -> list[str]:
 
 
 def _unprotected(pipeline: Pipeline) -> list[str]:
-    """On a cluster without authentication anybody who reaches its ports can read what tasks carry,
-    and have its processes run what they like; one on this machine is reached by its users."""
+    """Returns a problem for a cluster without authentication: anybody who reaches its ports can
+    read what tasks carry, and have its processes run code; a cluster on this machine is reached by
+    all its users."""
     master = choose_master(pipeline.spark.master, 1, 1)
     secured = pipeline.spark.conf.get("spark.authenticate", "false").lower() == "true"
     if not is_cluster(master) or secured or pipeline.spark.allow_unencrypted:
@@ -135,7 +142,8 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
 
 
 def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
-    """Keys that mean something to a table only."""
+    """Returns the keys that apply to tables only, and whether the pipeline sets them for a
+    connector."""
     told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
     if not isinstance(place, Destination) or pipeline.dialect != "penstock":
         return {}
@@ -148,7 +156,7 @@ def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str
 
 
 def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
-    """Keys that are read and that this version does not carry out."""
+    """Returns problems for keys that are parsed and that this version does not support."""
     destination, connector = pipeline.destination, isinstance(place, Destination)
     asked = {
         "destination.stream": destination.stream is not None,

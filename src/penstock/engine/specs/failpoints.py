@@ -14,7 +14,7 @@ nothing is killed. The names::
     driver          after-intent, after-commit (the table has it, the ledger not), after-ledger;
                     after-order (a destination's order is written), before-settle, after-settle
 
-The driver finds a task's processes among its descendants, so on a local master only.
+The driver finds a task's processes on its own machine only, so with a local master.
 """
 
 import os

@@ -94,8 +94,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a lane's epoch. ``open``: the lane takes streams that are not planned.
-    ``attempt``: the how manieth epoch of the lane this is. ``tries``: how often each stream was
-    tried before, where its source said that a retry is safe."""
+    ``attempt``: counts the epochs of the lane in this sync, from 1. ``tries``: how often each
+    stream was tried before, where its source said that a retry is safe."""
 
     lane: int
     epoch: int
