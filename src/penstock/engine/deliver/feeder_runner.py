@@ -130,7 +130,7 @@ class _Conversation:
             return msgspec.json.decode(answer, type=PushResult)
         if (lost := self._task.lost("destination")) is not None:
             if lost.code == JAVA_DIED:
-                raise lost  # no new process can be begun
+                raise lost  # without the JVM no task can start another process
             return PushResult(end=PushEnd.lost, errors=[lost.as_dict()])
         return None
 

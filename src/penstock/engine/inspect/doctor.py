@@ -1,9 +1,9 @@
-"""Is this machine able to run pipelines, and how is what is missing mended?
+"""Checks whether this machine can run pipelines, and says how to fix what is missing (`penstock
+doctor`).
 
-No network is used. ``mend`` changes what a run would change itself, and starts Java once to make
-later starts quicker.
-Neighbours: ``spark`` knows Java and jars, ``connectors`` environments, ``state`` the store;
-``cli.doctor`` prints.
+Uses no network. ``mend`` changes only what a run would change itself, and starts Java once to make
+later starts quicker. Neighbours: ``spark`` finds Java and jars, ``connectors`` environments,
+``state`` the store; ``cli.doctor`` prints.
 """
 
 import os
@@ -45,8 +45,8 @@ _ASK_SECONDS = 20.0
 
 
 class Check(msgspec.Struct, kw_only=True):
-    """``fix``: what the user does about it; None where nothing is to be done. ``mended``: ``--fix``
-    did it."""
+    """The result of one check. ``fix``: what the user does about it; None: nothing is to be done.
+    ``mended``: ``--fix`` did it."""
 
     name: str
     ok: bool
@@ -56,7 +56,8 @@ class Check(msgspec.Struct, kw_only=True):
 
 
 def examine(home: Home, *, mend: bool = False) -> list[Check]:
-    """Every check, in an order that puts causes before effects. Never raises for what it finds."""
+    """Runs every check, in an order that puts causes before effects. A problem is a result, never
+    raised. ``mend``: fix what can be fixed."""
     steps: list[tuple[str, Callable[[], Check]]] = [
         ("python", _python),
         ("java", _java),
@@ -115,7 +116,8 @@ def _spark() -> Check:
 
 
 def _classes(mend: bool) -> Check:
-    """Archives for the tables of which the jars are at hand: Spark's alone, and with Delta's."""
+    """Checks the archives of Java classes for the tables whose jars are on disk: Spark's alone, and
+    with Delta's."""
     java, cache = find_java(), _cache()
     lacking = [(name, needs) for name, needs in _sets() if not _archived(java, needs, cache)]
     if mend:
@@ -234,7 +236,8 @@ def _uv() -> Check:
 
 
 def _connectors(home: Home, mend: bool) -> Check:
-    """Environments that are whole, and those that a build or a lost Python left broken."""
+    """Counts the environments that are complete, and lists those that an interrupted build or a
+    removed Python left broken."""
     root = home.path / "connectors"
     broken = _broken(root)
     mended = [path for path in broken if mend and _mend_environment(path)]
@@ -258,7 +261,8 @@ def _broken(root: Path) -> list[Path]:
 
 
 def _mend_environment(path: Path) -> bool:
-    """A build that died is dropped; one that was whole once is built again from its lock."""
+    """Deletes an environment whose build was interrupted; builds one that was complete before again
+    from its lock."""
     try:
         lost = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):

@@ -1,8 +1,8 @@
-"""A pipeline as the store knows it: by its file, or by its bare name.
+"""Opens a pipeline's state store, by the pipeline's file or by its name.
 
-For the verbs that look at what runs left behind; a run itself opens its store in ``engine.run``.
+For the verbs that inspect what runs left; a run itself opens its store in ``engine.run``.
 Neighbours: ``engine.inspect.states`` and ``engine.inspect.runs`` work on what :func:`open_known`
-gives.
+yields.
 """
 
 from collections.abc import Generator
@@ -26,10 +26,10 @@ from penstock.state.open import open_store
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``protocol``: whose states are saved, as the store remembers it; None: it knows none.
-    ``source``: the reference in the pipeline file; None: a bare name. ``same_as``: what it says
-    that the source was before. ``listed``: the streams that
-    the file names; None: no file, or every stream."""
+    """A pipeline with its store open. ``protocol``: of the source whose states are saved, by the
+    store; None: the store has none. ``source``: the reference in the pipeline file; None: the
+    pipeline was named without a file. ``same_as``: the file's statement of which source it was
+    before. ``listed``: the streams that the file names; None: no file, or every stream."""
 
     name: str
     store: Store
@@ -39,8 +39,8 @@ class Known:
     listed: tuple[StreamOptions, ...] | None = None
 
     def package(self) -> ProtocolPackage:
-        """Of the protocol that the saved states are of. Raises ``StateError`` where neither the
-        store nor a pipeline file tells it."""
+        """Returns the protocol package of the saved states. Raises ``StateError`` where neither the
+        store nor a pipeline file names the protocol."""
         named = None if self.source is None else self.source.protocol
         protocol = self.protocol or named
         if protocol is not None:
@@ -52,28 +52,28 @@ class Known:
         )
 
     def states(self) -> StateRole:
-        """The rules for its states. Raises as :meth:`package`."""
+        """Returns the protocol's rules for the states. Raises as :meth:`package`."""
         earlier, synced = self.store.remembered(self.name), self.store.known_streams(self.name)
         return state_role(self.package(), earlier, synced)
 
     def remember(self, lease: Lease) -> None:
-        """The file's source becomes the one whose states are saved. Raises ``StateError``."""
+        """Records the file's source as the one whose states are saved. Raises ``StateError``."""
         if self.source is not None and self.source.protocol is not None:
             refuse_other_protocol(self.store, self.name, self.source.protocol)
             kept = lasting(self.source, Path.cwd())
             self.store.remember_source(lease, self.source.protocol, kept)
 
     def refuse_other(self) -> None:
-        """Where the file's source is not the one whose states are saved. Raises ``ConfigError``."""
+        """Raises ``ConfigError`` where the file's source is not the one whose states are saved."""
         if self.source is not None:
             refuse_other_source(self.store, self.name, self.source, self.same_as)
 
 
 @contextmanager
 def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> Generator[Known]:
-    """The pipeline with its store open. A bare name is looked up in the default store; raises
-    ``ConfigError`` (``config.unknown_pipeline``) where that has none such. ``must_exist``: the same
-    for a pipeline that never ran."""
+    """Yields the pipeline with its store open. A name without a file is looked up in the default
+    store; raises ``ConfigError`` (``config.unknown_pipeline``) where that store does not have it.
+    ``must_exist``: raise that for the pipeline of a file too, if it never ran."""
     settings = None if isinstance(what, str) else what.state
     store = open_store(home.state_url(settings))
     try:

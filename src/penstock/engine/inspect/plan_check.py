@@ -1,6 +1,8 @@
-"""Verbs that look at a pipeline and move no data: no JVM is started, nothing is written.
+"""Plans and checks a pipeline without moving data (`penstock plan`, `penstock check`): no JVM is
+started.
 
-Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.endpoints`` do the asking.
+Writes nothing but a configuration that a connector changed while it was asked (CONTROL).
+Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.endpoints`` ask the connectors.
 """
 
 from collections.abc import Generator
@@ -52,7 +54,8 @@ def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
 
 
 def _saver(store: Store, pipeline: Pipeline, role: str) -> Save:
-    """CONTROL outside a run: stored under a lease of its own."""
+    """Returns a function that stores a configuration that a connector changed (CONTROL) outside a
+    run, under a lease of its own."""
 
     def save(new: NewConfig) -> None:
         lease = store.acquire(pipeline.pipeline, this_holder("config"), LEASE_TTL)
@@ -67,8 +70,9 @@ def _saver(store: Store, pipeline: Pipeline, role: str) -> Save:
 def plan_pipeline(
     pipeline: Pipeline, home: Home, *, observer: RunObserver, refresh: bool = False
 ) -> dict[str, Any]:
-    """What ``run`` would do; nothing is read or written. Problems are listed, not raised.
-    ``refresh``: the source is asked for its streams, also where it was within the last day."""
+    """Returns what ``run`` would do, as ``penstock plan`` prints it; no record is read or written.
+    Problems are listed, not raised. ``refresh``: ask the source for its streams, even if its
+    catalog is cached."""
     with _opened(pipeline, home) as store:
         permissions, limits, _ = permissions_asked(pipeline)
         answer: dict[str, Any] = {
@@ -119,7 +123,8 @@ def plan_pipeline(
 
 
 def _asks(*ends: Any) -> dict[str, Any]:
-    """What the manifest of each component asks for, before any of its code is run."""
+    """Returns the permissions that the manifest of each component asks for, before any of its code
+    runs."""
     found = {
         end.role_name: msgspec.to_builtins(end.connector.asks())
         for end in ends
@@ -129,8 +134,8 @@ def _asks(*ends: Any) -> dict[str, Any]:
 
 
 def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
-    """What components of the pipeline ask for that the user has not agreed to; nothing is run.
-    Raises ``ConfigError``, ``SourceError``."""
+    """Lists the permissions that components of the pipeline ask for and the user has not agreed to;
+    no code is run. Raises ``ConfigError``, ``SourceError``."""
     ends: list[tuple[Connector, str]] = [(pipeline.source, SOURCE)]
     ends += [(told, f"transform:{i}") for i, told in enumerate(pipeline.transforms)]
     ends.append((pipeline.destination, DESTINATION))
@@ -148,8 +153,8 @@ def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
 
 
 def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> CheckResult:
-    """Are the source's credentials good, are the transforms content, and is the destination there
-    to be written to? The first of them that fails is the answer."""
+    """Runs the checks of source, transforms and destination, in this order: credentials,
+    configuration, reachability. Returns the first result that failed, else the last."""
     with _opened(pipeline, home) as store:
         source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
         destination = destination_of(

@@ -1,7 +1,8 @@
-"""A few rows of one stream, decoded as a run would decode them; nothing is kept.
+"""Reads a few rows of one stream, decoded as a run would decode them; nothing is kept.
 
-No Spark and no log: the connector runs beside the command and is stopped once it has given enough.
-Neighbours: ``cli`` prints the rows; ``engine.plan.streams``'s rules do not apply (no destination).
+No Spark and no log: the connector runs beside the command and is stopped once it has sent enough.
+Not here: the rules of ``engine.plan.streams`` (there is no destination). Neighbour: ``cli`` prints
+the rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,10 +35,11 @@ def preview(
     limit: int,
     changed: Callable[[Control], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """``{"rows": [...], "changes": n, "notes": [...]}``: at most ``limit`` rows of the stream (the
-    first one where none is named), with values that did not fit already NULL; ``notes``: what a
-    run's report would say of what was decoded. ``changed`` hears of a configuration
-    that the connector changed while it was read. Raises ``SourceError``."""
+    """Returns ``{"rows": [...], "changes": n, "notes": [...]}``: at most ``limit`` rows of the
+    stream (of the first one where ``stream`` is None), in which values that do not fit their type
+    are NULL; ``changes``: their number; ``notes``: what a run's report would say of the decoding.
+    ``changed`` is called with a configuration that the connector changed while it was read. Raises
+    ``SourceError``."""
     timeouts = Timeouts(total=MAX_SECONDS)
     package = connector.protocol
     catalog = connector.discover(config, timeouts)
@@ -71,8 +73,9 @@ def preview(
 
 
 class _Rows:
-    """Of the stream that is wanted (None: the first that comes), decoded by its newest schema; one
-    whose schema has no properties gives its records as text, ``{"record": ...}``."""
+    """Collects the rows of the wanted stream (None: the first that is read), decoded by its newest
+    schema; a stream whose schema has no properties gives its records as text, ``{"record":
+    ...}``."""
 
     def __init__(self, package: ProtocolPackage, wanted: str | None, limit: int) -> None:
         self._package, self._wanted, self._limit = package, wanted, limit
@@ -95,7 +98,7 @@ class _Rows:
             self._decoders.clear()
 
     def take(self, event: Event) -> None:
-        """Raises ``SourceError`` in the connector's own words."""
+        """Takes an event of the source. Raises ``SourceError`` with the connector's own message."""
         match event:
             case Schema():
                 self.schema(event.stream, event.json_schema)

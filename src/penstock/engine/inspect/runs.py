@@ -1,8 +1,8 @@
-"""What runs left behind: reports, the end of a run's log, rejected rows.
+"""Reads what past runs left: reports, the end of a run's log, rejected rows.
 
 Read only. Reports come from the store; logs and rejects from the run's folder, which is on the
 machine that ran it. Neighbours: ``engine.run`` writes reports, ``engine.channel.run_log`` logs,
-``engine.deliver.table_loader`` keeps rejects; ``cli.runs`` prints.
+``engine.log.kept_rejects`` copies rejects; ``cli.runs`` prints.
 """
 
 import os
@@ -27,14 +27,14 @@ _SEARCHED = 1_000_000  # runs among which one is looked up
 
 
 def runs(store: Store, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
-    """Reports, newest first; one without an end has status ``running``, or ``failed`` where its
-    process is gone."""
+    """Returns reports, newest first. A run without an end has status ``running``, or ``failed``
+    where its process is gone."""
     return store.runs(pipeline, limit)
 
 
 def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int) -> dict[str, Any]:
-    """A run's report, and beside its keys ``log_lines``: the last ``lines`` of its log. Raises
-    ``ConfigError`` (``config.unknown_run``)."""
+    """Returns a run's report, with one key more, ``log_lines``: the last ``lines`` of its log.
+    Raises ``ConfigError`` (``config.unknown_run``)."""
     known = store.runs(pipeline, _SEARCHED)
     found = next((r for r in known if r["run"] == run), None)
     if found is None:
@@ -48,14 +48,15 @@ def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int
 
 
 def log_path(home: Home, report: dict[str, Any]) -> Path:
-    """A report names its log relative to the home, or whole."""
+    """Returns the path of a run's log, which a report names relative to the home or as an absolute
+    path."""
     named = report.get("log")
     return home.path / named if named else home.run(str(report["run"])) / "log.jsonl"
 
 
 def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
-    """The last lines (within 256 KiB), oldest first: ``{"at", "level", "origin", "message"}``.
-    Empty where there is no log here."""
+    """Returns the last lines of a log (within 256 KiB), oldest first: ``{"at", "level", "origin",
+    "message"}``. Empty where this machine has no such log."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -81,10 +82,10 @@ def rejects(
     run: str | None = None,
     stream: StreamOptions | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding"}`` of
-    this machine's runs, newest run first. ``bytes`` is the text itself, or base64 where
-    ``encoding`` says so. Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged
-    file."""
+    """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
+    "file"}`` for each reject of this machine's runs, newest run first. ``bytes`` is the record as
+    text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has the whole record.
+    Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
     known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
     if run is not None and run not in known:
         raise ConfigError(

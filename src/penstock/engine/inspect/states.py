@@ -1,10 +1,9 @@
-"""The saved state of a pipeline, as a user looks at it and changes it.
+"""Shows, exports, imports and resets the saved state of a pipeline (`penstock state`).
 
-What a state means is its protocol's business (``StateRole``); here it is shown, replaced and
-checked against what the pipeline had. Every change holds the pipeline's lease, so it is refused
-while a run holds it (L12), and raises the floor, so that no older segment brings an older state
-back.
-Neighbours: ``engine.inspect.pipelines`` opens the pipeline; ``cli.state`` prints.
+Not here: what a state means (the protocol's ``StateRole``). Every change holds the pipeline's
+lease, so it is refused while a run holds it (L12), and raises the floor, so that no segment sealed
+before brings an older state back. Neighbours: ``engine.inspect.pipelines`` opens the pipeline;
+``cli.state`` prints.
 """
 
 import json
@@ -32,9 +31,9 @@ Change = Callable[[Sequence[SavedState]], list[SavedState]]
 
 
 def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
-    """``{"pipeline", "type", "streams", "shared"}``; of one stream where it is named; and
-    ``connector_keys``, where components keep something for themselves. Raises ``ConfigError`` for
-    a stream that has no state."""
+    """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
+    and ``connector_keys`` where WebAssembly components keep keys. Raises ``ConfigError`` for a
+    stream that has no state."""
     described = known.states().describe(known.store.states(known.name))
     if stream is not None:
         wanted = find_stream(stream, [_id(entry) for entry in described["streams"]])
@@ -46,7 +45,7 @@ def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
 
 
 def export(known: Known, stream: StreamOptions | None = None) -> Any:
-    """What the source would be given, as JSON data; None: nothing."""
+    """Returns the state that the source would be given, as JSON data; None: there is no state."""
     states = known.store.states(known.name)
     if stream is not None:
         states = _of_stream(states, stream)
@@ -56,8 +55,9 @@ def export(known: Known, stream: StreamOptions | None = None) -> Any:
 def history(
     known: Known, stream: StreamOptions | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Newest first: ``{"at", "run", "type", "namespace", "name", "state"}``. ``state``: the
-    source's own message; None: it was removed. ``name`` None: a state for all streams."""
+    """Returns changes of the state, newest first: ``{"at", "run", "type", "namespace", "name",
+    "state"}``. ``state``: the source's own message; None: it was removed. ``name`` None: a state
+    for all streams."""
     entries: list[dict[str, Any]] = []
     for entry in known.store.state_history(known.name, limit):
         scope, blob = str(entry["scope"]), entry["blob"]
@@ -78,8 +78,9 @@ def history(
 
 
 def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
-    """Forget the state, or one stream's; what is left. Raises ``StateError`` where the protocol
-    cannot reset one stream, ``Locked`` while a run goes on."""
+    """Deletes the state, or one stream's. Returns the state that is left, as :func:`show` does.
+    Raises ``StateError`` where the protocol cannot reset one stream, ``Locked`` while a run goes
+    on."""
     role = known.states()
     if stream is None:
         return _change(known, "reset", lambda _: [])
@@ -97,9 +98,9 @@ def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
 
 
 def adopt(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
-    """Take the tables as they are, of one stream or all: ``{"pipeline", "adopted"}``, a list of
-    ``{"namespace", "name"}``. The next run goes on from the saved state, above whatever number
-    each table has. Raises ``Locked`` while a run goes on."""
+    """Accepts the tables, of one stream or all, at whatever load number they have: the next run
+    goes on from the saved state, with a higher number. Returns ``{"pipeline", "adopted"}``, a list
+    of ``{"namespace", "name"}``. Raises ``Locked`` while a run goes on."""
     streams = sorted(known.store.known_streams(known.name), key=str)
     if stream is not None:
         streams = [find_stream(stream, streams)]
@@ -113,7 +114,8 @@ def adopt(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
 
 
 def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
-    """``import``: the given state instead of everything saved. Raises ``StateError``."""
+    """Replaces everything saved by the given state (``import``). ``force``: also by a state of
+    streams that the pipeline never had. Raises ``StateError``."""
     given = known.states().parse(raw)
     _refuse_foreign(known, given, force)
     return _change(known, "import", lambda _: given, brings=True)
@@ -122,9 +124,9 @@ def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
 def update(
     known: Known, raw: Any, stream: StreamOptions | None = None, *, force: bool = False
 ) -> dict[str, Any]:
-    """``set``: the given state over what is saved; streams that it does not name keep theirs.
-    ``stream``: take over only this one. Raises ``StateError``, and ``ConfigError`` where what is
-    saved is another source's."""
+    """Merges the given state into what is saved (``set``); streams that it does not name keep
+    theirs. ``stream``: take over only this one. Raises ``StateError``, and ``ConfigError`` where
+    another source made the saved state."""
     role = known.states()
     given = role.parse(raw)
     if stream is not None:
@@ -135,7 +137,8 @@ def update(
 
 
 def read_state(text: str, origin: str) -> Any:
-    """JSON data, no digit lost. Raises ``StateError`` (``state.not_json``) with line and column."""
+    """Parses JSON data without losing digits. Raises ``StateError`` (``state.not_json``) with line
+    and column."""
     try:
         return exact(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -163,7 +166,7 @@ def _id(entry: dict[str, Any]) -> StreamId:
 
 
 def _of_stream(states: Sequence[SavedState], stream: StreamOptions) -> list[SavedState]:
-    """One stream's own state. Raises ``StateError`` where all streams share one."""
+    """Returns one stream's own state. Raises ``StateError`` where all streams share one."""
     if any(s.scope.stream is None for s in states):
         raise StateError(
             f"this state is one for all streams: {stream.name!r} has none of its own",
@@ -176,7 +179,8 @@ def _of_stream(states: Sequence[SavedState], stream: StreamOptions) -> list[Save
 
 
 def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> None:
-    """A state of streams that this pipeline never had is most likely another pipeline's."""
+    """Raises ``StateError`` (``state.foreign``) for a state of streams that this pipeline never
+    had: it is most likely another pipeline's."""
     role = known.states()
     had = known.store.known_streams(known.name)
     had |= {_id(e) for e in role.describe(known.store.states(known.name))["streams"]}
@@ -203,7 +207,8 @@ def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> N
 def _change(
     known: Known, verb: str, change: Change, reset: Reset | None = None, *, brings: bool = False
 ) -> dict[str, Any]:
-    """``brings``: states come from outside, and must be of the source's protocol."""
+    """Applies a change under the pipeline's lease. ``brings``: the states come from outside, and
+    must be of the source's protocol."""
     store, role = known.store, known.states()
     lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
     try:
@@ -219,8 +224,8 @@ def _change(
 
 
 def _joining(known: Known, states: Sequence[SavedState]) -> Remembered:
-    """The versions that states from outside go on with and that this home never saw: whoever brings
-    them says that the table holds their rows, which later ones join (L6)."""
+    """Returns, for each stream, the versions in a state from outside that this store has never
+    seen: the table is taken to hold their rows, and later rows of them join these (L6)."""
     store, role = known.store, known.states()
     joining: dict[StreamId, dict[int, int]] = {}
     for stream in store.known_streams(known.name):

@@ -1,5 +1,6 @@
-"""One sync, from the lease to the last state: begins epochs, runs lanes, watches the backlog of
-sealed segments and asks for their delivery. What rows become is not decided here. Runs in the
-driver. Neighbours: ``engine.wiring`` puts it together, ``engine.deliver`` carries rows,
-``ports`` says what it needs of both.
+"""Runs one sync, from the lease to the last state: begins epochs, runs lanes, watches the log for
+sealed segments and has them delivered.
+
+Not here: how rows are delivered (``engine.deliver``). Runs in the driver. Neighbours:
+``engine.wiring`` puts it together, ``ports`` has the contracts of its collaborators.
 """

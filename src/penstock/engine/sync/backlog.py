@@ -1,7 +1,7 @@
-"""What lies sealed in the log: which epochs are closed, what of it may be loaded now, what may go,
-and what a lane that begins has to know of it.
+"""Manages the sealed segments of the log: closes epochs, decides what may be loaded now, deletes
+what is no longer needed, and returns the sealed states that a lane begins from.
 
-Not here: lanes and questions (``engine.sync.sync``), the judgement itself
+Not here: lanes and questions (``engine.sync.sync``), which segments become which loads
 (``engine.deliver.load_plan``), how rows reach their destination (``engine.deliver.delivery``).
 """
 
@@ -19,8 +19,8 @@ from penstock.state.keys import lane_task
 
 
 class Backlog:
-    """``published``: streams of which a generation has become visible. ``waiting``: slices of those
-    that are not whole."""
+    """The sealed segments of one sync. ``published``: streams of which a generation was published.
+    ``waiting``: slices of generations that are not complete, per stream."""
 
     def __init__(
         self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: Meanwhile
@@ -38,11 +38,13 @@ class Backlog:
     # -- epochs
 
     def close_all(self) -> None:
-        """Fence every epoch that was ever given out at the last segment we see."""
+        """Closes every open epoch at its last sealed segment: later segments of it do not count
+        (L4, L12)."""
         self._close(self._store.open_epochs(self._session.pipeline))
 
     def drop_old(self) -> None:
-        """Epochs that are closed and hold nothing any more leave the disk, then the ledger."""
+        """Deletes epochs that are closed and have no segments, from the disk first, then from the
+        ledger."""
         used = {s.id.epoch for s in self._visible()}
         closed = self._store.closed_epochs(self._session.pipeline)
         empty = [e for e in self._log.epochs() if e in closed and e not in used]
@@ -51,7 +53,8 @@ class Backlog:
             self._store.forget(self._lease, empty)
 
     def close(self, epoch: int) -> None:
-        """Fence it, and drop the keys of what it did not seal."""
+        """Closes one epoch at its last sealed segment, and drops the connector keys that no sealed
+        checkpoint covers."""
         self._close({epoch})
         if self._plan.keyed:
             sealed = [s for s in self._log.segments() if s.id.epoch == epoch]
@@ -69,7 +72,7 @@ class Backlog:
             self._store.close_epochs(self._lease, last, shares)
 
     def give_up(self) -> None:
-        """All that is sealed and not loaded, and the states."""
+        """Gives up everything that is sealed and not loaded, and deletes the states."""
         left = [
             Consumed(segment.id, stream)
             for segment in self._visible()
@@ -84,8 +87,8 @@ class Backlog:
         return self._sealed()[0]
 
     def _sealed(self) -> tuple[list[Segment], set[Consumed]]:
-        """What counts, and what of it (and of what was there) is consumed. Raises ``LogError``
-        where something is missing."""
+        """Returns the segments that count, and what of them (and of earlier ones) is consumed.
+        Raises ``LogError`` where a segment is missing."""
         name = self._session.pipeline
         closed = self._store.closed_epochs(name)
         found = visible(self._log.segments(), closed)
@@ -99,10 +102,10 @@ class Backlog:
         return frozenset(s.id for s in self._progress.streams.values() if s.deferred)
 
     def _patient(self) -> frozenset[StreamId]:
-        """Streams of which a lane that is begun again leaves the sealed rows in the log, so that
-        they load with the rest: it goes on from the last sealed state. Not where connectors keep
-        keys, which must be settled first, nor where that state speaks for generations as well, or
-        rows have versions, which are seen one after the other."""
+        """Returns the streams whose sealed rows stay in the log when a lane is begun again, so that
+        they load with the rest: the lane goes on from the last sealed state. Empty where connectors
+        keep keys, which must be settled first; where that state also covers generations; and where
+        rows have versions, which are published one after the other."""
         streams = self._progress.streams.values()
         deferred = {s.id for s in streams if s.deferred and not s.configured.fills_generation}
         if not deferred or self._plan.keyed:
@@ -114,7 +117,7 @@ class Backlog:
         return frozenset() if mixed or versions else frozenset(deferred)
 
     def _decide(self, deferred: frozenset[StreamId] = frozenset()) -> Pending:
-        """``deferred``: streams whose loads wait."""
+        """Returns what may be loaded. ``deferred``: streams whose loads wait."""
         segments, taken = self._sealed()
         return decide(
             segments,
@@ -127,7 +130,7 @@ class Backlog:
         )
 
     def _shown(self) -> dict[StreamId, int]:
-        """Of streams that the source has read to their end, the newest generation in the table."""
+        """Returns the newest visible generation of each stream that the source has completed."""
         complete = self._progress.complete
         if not complete:
             return {}
@@ -135,12 +138,12 @@ class Backlog:
         return {stream: known.newest_visible(stream) for stream in complete}
 
     def drain(self) -> None:
-        """Load everything that may be loaded; no lane reads any more."""
+        """Delivers everything that may be delivered, when no lane reads any more."""
         self._drain(frozenset(), lambda stream: True)
 
     def drain_recovered(self) -> None:
-        """What an earlier run had sealed. Where too much of it was rejected, it is given up, and
-        read again."""
+        """Delivers what an earlier run sealed (L5). Streams of which too many records were rejected
+        are given up, and read again."""
         judged = self._judge(self._decide(), lambda stream: True)
         if judged.over and not self._progress.cancelled:
             for over in judged.over:
@@ -154,11 +157,13 @@ class Backlog:
         self.drain()
 
     def drain_some(self) -> None:
-        """While sources are read: not what loads once."""
+        """Delivers what is ready while sources are read, except streams that load once, at the
+        end."""
         self._drain(self._deferred(), lambda stream: False)
 
     def drain_for_lane(self, ended: Collection[StreamId] = ()) -> None:
-        """Before a lane is begun again. ``ended``: streams that it read."""
+        """Delivers what must be delivered before a lane is begun again. ``ended``: streams that the
+        lane read."""
         self._drain(self._patient(), lambda stream: stream in ended)
 
     def _drain(self, deferred: frozenset[StreamId], ended: Callable[[StreamId], bool]) -> None:
@@ -175,7 +180,8 @@ class Backlog:
         return self._rejections.judge(pending, ended, unnamed)
 
     def _admitted(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Pending:
-        """What is not held back by its rejects; streams that are over their limit for good fail."""
+        """Returns what may be delivered in spite of rejects; streams that are over their limit for
+        good fail."""
         judged = self._judge(pending, ended)
         for over in (o for o in judged.over if o.final):
             error = over.error()
@@ -188,13 +194,14 @@ class Backlog:
         return judged.pending
 
     def give_up_refused(self) -> None:
-        """At the end of a sync: what is left of streams that failed for their rejects goes, all of
-        it at once, and their states stay: the next sync reads it again. Rejects are kept."""
+        """At the end of a sync, gives up the rest of all streams that failed for their rejects, in
+        one step, and leaves their states: the next sync reads it again. Rejects are kept."""
         if self._refused:
             self._give_up_of(set(self._refused), shared=any(self._refused.values()))
 
     def _give_up_of(self, streams: Set[StreamId], *, shared: bool) -> None:
-        """``shared``: with everything that the state which they share speaks for."""
+        """Gives up the sealed rows of these streams. ``shared``: and everything that their shared
+        state covers."""
         segments = self._visible()
         taken = self._store.consumed(self._session.pipeline, {s.id.epoch for s in segments})
         taken |= self._delivery.under_way()
@@ -218,7 +225,8 @@ class Backlog:
         self._sweep(self._decide())
 
     def _sweep(self, pending: Pending) -> None:
-        """What nobody needs leaves the log."""
+        """Deletes segments that are no longer needed from the log, after their rejects were
+        copied."""
         self.published |= self._delivery.published()
         self.waiting = pending.waiting
         kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
@@ -232,33 +240,37 @@ class Backlog:
         self._log.discard(spent)
 
     def _written_down(self) -> set[SegmentId]:
-        """Segments of loads that failed: the next run repeats them, so their parts must stay."""
+        """Returns the segments of loads that failed: the next run repeats the loads, so their parts
+        must stay (L3)."""
         if not self._failures.blocked:
             return set()
         groups = self._store.open_groups(self._session.pipeline)
         return {segment for group in groups for load in group.loads for segment in load.segments}
 
     def due(self, seconds: float) -> bool:
-        """``seconds``: since the last load."""
+        """Whether a load is due, ``seconds`` after the last one: enough bytes or time are
+        pending."""
         pending = self._judge(self._decide(self._deferred()), lambda stream: False).pending
         return bool(pending.ready) and (
             pending.raw_bytes >= self._plan.load_bytes or seconds >= self._plan.load_seconds
         )
 
     def left(self) -> set[StreamId]:
-        """Streams with sealed rows that are not committed: a cancelled run leaves them."""
+        """Returns the streams with sealed rows that are not committed; only a cancelled run leaves
+        such."""
         pending = self._decide()
         return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
 
     def settle(self) -> None:
-        """Everything that was delivered is committed or blocked."""
+        """Waits until everything that was delivered is committed or failed."""
         self._delivery.flush(self._meanwhile)
         self._sweep(self._decide())
 
     # -- what a lane begins from
 
     def sealed_states(self) -> list[SavedState]:
-        """The last of each scope that waits in the log with its rows."""
+        """Returns the last state of each scope that waits in the log with its rows, for a lane that
+        is begun again."""
         patient, found = self._patient(), dict[StateScope, SavedState]()
         if not patient:
             return []
@@ -273,7 +285,7 @@ class Backlog:
         return list(found.values())
 
     def forget_keys(self) -> None:
-        """What connectors kept for themselves of rows that were given up must not meet them."""
+        """Drops the connector keys that belong to rows that were given up."""
         if not self._plan.keyed:
             return
         sealed, taken = self._sealed()

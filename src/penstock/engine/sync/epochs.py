@@ -1,7 +1,7 @@
-"""Which epochs and generations a sync begins, and which it gives up (L4, L6).
+"""Begins the epochs and generations of a sync, and gives up unfinished generations (L4, L6).
 
-Neighbours: ``engine.sync.sync`` runs the lanes that are begun here; ``engine.sync.backlog`` knows
-what is sealed of unfinished generations.
+Neighbours: ``engine.sync.sync`` runs the lanes; ``engine.sync.backlog`` has the sealed slices of
+unfinished generations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -19,10 +19,12 @@ from penstock.model.state import SavedState
 from penstock.state.keys import lane_task
 
 WaitingSlices = Mapping[StreamId, tuple[Waiting, ...]]
-"""Slices of generations that are not complete."""
+"""The sealed slices of generations that are not complete, per stream."""
 
 
 class Epochs:
+    """Begins the epochs of one sync."""
+
     def __init__(self, plan: SyncPlan, progress: SyncProgress, backlog: Backlog) -> None:
         self._plan, self._progress, self._backlog = plan, progress, backlog
         session = progress.session
@@ -34,9 +36,10 @@ class Epochs:
         lanes: Iterable[int],
         before: LaneStart | None = None,
     ) -> dict[int, LaneStart]:
-        """New epochs for these lanes: from the saved states, and from what a generation that goes
-        on being filled has sealed. ``before``: the lane is begun again; of a stream that is
-        divided only its own shard is, in the generation that the others fill."""
+        """Opens an epoch for each of these lanes, and returns what each begins with: the saved
+        states, and for a generation that is resumed the state that it has sealed. ``before``: the
+        lane is begun again; of a stream read in shards only the lane's shard is, in the generation
+        that the other shards fill. Raises ``StateError`` as :meth:`_refuse_mix`."""
         role, known = self._progress.state_role(), self._progress.streams
         waiting, sealed = self._backlog.waiting, self._backlog.sealed_states()
         shards = [s for s in streams if before is not None and s.shards > 1]
@@ -87,10 +90,10 @@ class Epochs:
         gone: Set[StreamId],
         sealed: Sequence[SavedState],
     ) -> None:
-        """Before anything is given up: raises ``StateError`` where streams that must be given no
-        state would be read beside streams that need it (L6). ``plan`` refuses what was saved before
-        the run; a source may show what kind of state it has only now. A host's input is given
-        none."""
+        """Raises ``StateError``, before anything is given up, where streams that must be given no
+        state would be read together with streams that need it (L6). ``plan`` refuses the same for
+        states saved before the run; a source may send its first shared state only now. Input of
+        ``penstock serve`` is given no state."""
         if self._plan.resent or self._progress.go_on(gone):
             return
         role = self._progress.state_role()
@@ -106,7 +109,7 @@ class Epochs:
     def _shards_again(
         self, shards: Sequence[PlannedStream], before: LaneStart, waiting: WaitingSlices
     ) -> dict[StreamId, int]:
-        """Their generations, rid of what the epoch that ended had sealed."""
+        """Gives up what the ended epoch sealed of these shards, and returns their generations."""
         items = [
             Consumed(w.segment, s.id)
             for s in shards
@@ -119,15 +122,15 @@ class Epochs:
         return {s: g for s, g in before.generations if any(s == one.id for one in shards)}
 
     def state_is_shared(self) -> bool:
-        """Do the streams of the source share one state, saved or sealed?"""
+        """Whether the source's streams share one state, saved or sealed."""
         return is_shared([*self._progress.states(), *self._backlog.sealed_states()])
 
     def goes_on(self, start: LaneStart, stream: StreamId, version: int) -> bool:
-        """Does a state that the lane's source was given go on with this version?"""
+        """Whether a state that the lane's source was given refers to this version of the stream."""
         return version in self._progress.state_role().versions(start.states, stream)
 
     def first_generation(self, stream: PlannedStream) -> int:
-        """Of a stream that its source shows only while it is read."""
+        """Returns the generation of a stream that its source sends first while it is read."""
         if stream.configured.fills_generation:
             return self._store.new_generation(self._lease, [stream.id])[stream.id]
         return self._store.generations(self._pipeline).get(stream.id, 0)
@@ -135,7 +138,8 @@ class Epochs:
     def _split(
         self, streams: Sequence[PlannedStream], waiting: WaitingSlices
     ) -> tuple[dict[StreamId, tuple[Waiting, ...]], list[PlannedStream]]:
-        """Streams whose unfinished generation goes on, and the others."""
+        """Returns the streams whose unfinished generation is resumed, with its slices, and the
+        other streams."""
         shared = is_shared(self._progress.states())
         floors = self._store.floors(self._pipeline)
         resumed: dict[StreamId, tuple[Waiting, ...]] = {}
@@ -158,8 +162,9 @@ class Epochs:
         return resumed, anew
 
     def _given_up(self, streams: Iterable[StreamId], waiting: WaitingSlices) -> set[StreamId]:
-        """Those of these streams that have unfinished generations, and streams no longer synced; of
-        open lanes nobody knows which these are, and versions wait on."""
+        """Returns those of these streams that have unfinished generations, and streams no longer
+        synced. In an open lane it is not known which streams are still synced, so unfinished
+        versions wait."""
         floors, known = self._store.floors(self._pipeline), self._progress.streams
         gone = {
             s
@@ -175,7 +180,7 @@ class Epochs:
         }
 
     def _abandon(self, gone: set[StreamId], waiting: WaitingSlices) -> None:
-        """Give up the unfinished generations of these streams."""
+        """Gives up the unfinished generations of these streams."""
         items = [Consumed(w.segment, s) for s in gone for w in waiting[s]]
         if items:
             self._progress.take_states_back(gone)
@@ -184,7 +189,8 @@ class Epochs:
 
 
 def _is_version(waiting: Waiting, stream: PlannedStream) -> bool:
-    """Rows of an incremental stream whose state speaks for them: they wait to be seen."""
+    """Whether the slice is of a version of an incremental stream, whose state covers its rows: they
+    wait to be published."""
     return waiting.slice.version is not None and not stream.configured.fills_generation
 
 

@@ -1,8 +1,8 @@
-"""Lanes as Spark jobs, one an epoch.
+"""Runs lanes as Spark jobs, one an epoch.
 
-:func:`engine.channel.spark_job.here` in place of Spark runs the same process for dry runs.
+Dry runs use :func:`engine.channel.spark_job.here` in place of Spark, with the same process.
 Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox`` carries progress and
-CANCEL.
+cancellation.
 """
 
 import time
@@ -26,7 +26,7 @@ from penstock.errors import Defect, PenstockError
 from penstock.spark.error_text import JAVA_DIED
 
 START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
-STOP_SECONDS = 60.0  # a connector has ten of them to end, and what it sent is sealed
+STOP_SECONDS = 60.0  # ten for the connector to end, the rest to seal what it sent
 MODULE = "penstock.engine.worker.lane"
 
 MakeJob = Callable[[LaneStart], LaneJob]
@@ -35,8 +35,8 @@ SaveConfig = Callable[[NewConfig], None]
 
 
 class Lanes:
-    """``engine.sync.ports.LaneRunner``. ``save_config`` stores what a source changed of its own
-    configuration (CONTROL)."""
+    """Implements ``engine.sync.ports.LaneRunner``. ``save_config`` stores a configuration that a
+    source changed (CONTROL)."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Lanes:
 
 
 class _Handle:
-    """One epoch (``engine.sync.ports.LaneHandle``)."""
+    """Implements ``engine.sync.ports.LaneHandle`` for one epoch."""
 
     def __init__(
         self,
@@ -74,8 +74,9 @@ class _Handle:
         self._cancelled_at: float | None = None
 
     def poll(self) -> LaneResult | None:
-        """A lane that does not start, or does not stop when told to, is given up: its epoch is
-        closed, and what it may still do does not count (L4, L11)."""
+        """Returns the lane's result, or None while it runs. A lane that does not start, or does not
+        stop after a cancellation, is given up: its epoch is closed, and what it writes later does
+        not count (L4, L11)."""
         result = self._result()
         if result is not None:
             self._mailbox.take_configs(self._start.epoch, self._save_config)
@@ -86,7 +87,7 @@ class _Handle:
             return msgspec.json.decode(answer, type=LaneResult)
         if (lost := self._task.lost("source")) is not None:
             if lost.code == JAVA_DIED:
-                raise lost  # no new process can be begun
+                raise lost  # without the JVM no task can start another process
             return LaneResult(end=LaneEnd.lost, errors=[lost.as_dict()])
         now = time.monotonic()
         if self._cancelled_at is not None and now - self._cancelled_at > STOP_SECONDS:
@@ -116,8 +117,10 @@ class _Handle:
 
 
 def never_started(what: str) -> PenstockError:
+    """Returns the error for a Spark task that did not start. ``what``: ``source`` or
+    ``destination``."""
     return Defect(
         f"Spark did not start the task that runs the {what} within {START_SECONDS:.0f} s",
         code="lane.not_started",
-        hint="has the cluster a free slot, and a worker that is alive?",
+        hint="check that the cluster has a live worker with a free slot",
     )

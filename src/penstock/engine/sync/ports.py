@@ -1,8 +1,9 @@
-"""Says what a sync needs of others: who runs its lanes, who plans streams, who keeps its time.
+"""Defines the contracts of a sync's collaborators: the runner of lanes, the planner of streams, the
+clock.
 
 Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
-``engine.deliver.delivery`` has the contract of what carries rows on, ``engine.specs.observer`` that
-of who watches.
+``engine.deliver.delivery`` has the contract of delivery, ``engine.specs.observer`` that of
+observers.
 """
 
 from typing import Protocol
@@ -14,49 +15,59 @@ from penstock.model.catalog import StreamId
 
 
 class LaneHandle(Protocol):
+    """A lane that runs."""
+
     def poll(self) -> LaneResult | None:
-        """None while it runs."""
+        """Returns the lane's result; None while it runs."""
         ...
 
     def ask(self) -> Ask | None:
-        """What the lane waits to be told and was not answered yet. Stores a configuration that the
-        connector changed (CONTROL) first, as the last :meth:`poll` does."""
+        """Returns the lane's question that is not answered yet; None: there is none. Stores a
+        configuration that the connector changed (CONTROL) first, as the last :meth:`poll` does."""
         ...
 
-    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None: ...
+    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+        """Answers a question: how the stream goes on, why it cannot, or (None) that it is not
+        selected."""
+        ...
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Asks the lane to stop."""
+        ...
 
 
 class LaneRunner(Protocol):
+    """Starts lanes."""
+
     def start(self, start: LaneStart) -> LaneHandle: ...
 
 
 class StreamPlanner(Protocol):
+    """Plans streams and versions that a source sends only while it is read."""
+
     def version(self, stream: StreamId, version: int, *, goes_on: bool) -> tuple[int, bool]:
-        """The generation that a version of an incremental stream fills, and whether it does: not
-        where its rows are visible already, or no other version ever was. ``goes_on``: the source
-        was given a state that goes on with this version. If another was seen since (an older state
-        was imported), its rows join the table.
-        """
+        """Returns the generation that a version of an incremental stream fills, and whether its
+        rows wait until it is complete: they do not where rows of it are visible already, or where
+        no other version ever was. ``goes_on``: the source was given a state that refers to this
+        version; if another version was seen since (an older state was imported), its rows join the
+        table."""
         ...
 
     def pass_over(self, stream: StreamId) -> None:
-        """Remember that the source sent rows of a stream which were not taken: its state must not
-        speak for them when the stream is wanted. In the store when it returns."""
+        """Saves in the store that the source sent rows of a stream that is not selected: when it is
+        selected later, its state must not cover those rows."""
         ...
 
     def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
-        """A stream with the schema that its source has just told, or with the columns that its
-        rows have shown to be never null (``Ask.required``); None where nobody wants it;
-        names and schema version are in the store when it returns. ``filling``: its generation has
-        rows under the schema before, which must fit the new one. Raises ``ConfigError``,
-        ``SchemaError``."""
+        """Plans a stream with the schema that its source has just sent, or with the columns that
+        its rows have shown to be never null (``Ask.required``); None: it is not selected. Names and
+        schema version are in the store on return. ``filling``: its generation has rows under the
+        schema before, which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
         ...
 
 
 class Time(Protocol):
-    """The clock and the lease's keeper. ``check`` raises ``LeaseLost`` or ``Cancelled``."""
+    """The clock and the lease. ``check`` raises ``LeaseLost`` or ``Cancelled``."""
 
     def now(self) -> float: ...
 

@@ -1,7 +1,6 @@
-"""Holds what a sync knows of its streams while it goes on, and asks what the saved states say of
-them.
+"""Holds the streams of a sync while it goes on, and reads the saved states.
 
-Data, and questions to the store. Not here: what is sealed (``engine.sync.backlog``), what is begun
+Data, and questions to the store. Not here: sealed segments (``engine.sync.backlog``), epochs
 (``engine.sync.epochs``); both read what ``engine.sync.sync`` writes here.
 """
 
@@ -20,7 +19,7 @@ from penstock.state.contract import Reset
 
 @dataclass(slots=True)
 class SyncProgress:
-    """``streams``: of this sync, also those that its source shows only now. ``complete``: those
+    """The streams of one sync. ``streams``: planned before and during the read. ``complete``: those
     that the source has read to their end. ``cancelled``: the run was told to stop."""
 
     session: SyncSession
@@ -29,23 +28,25 @@ class SyncProgress:
     cancelled: bool = False
 
     def state_role(self) -> StateRole:
-        """The rules for states, which know the streams of this sync."""
+        """Returns the protocol's rules for states, with the names of this sync's streams."""
         role = self.session.state_role
         return role.called(
             {id: role.names_of(s.configured.stream) for id, s in self.streams.items()}
         )
 
     def states(self) -> list[SavedState]:
+        """Returns the saved states."""
         return self.session.store.states(self.session.pipeline)
 
     def go_on(self, streams: Iterable[StreamId]) -> bool:
-        """Does any of these streams go on from its state, as far as anybody knows?"""
+        """Whether any of these streams goes on from its state; a stream that is not planned may."""
         known = self.streams
         return any(s not in known or not begins_anew(known[s].configured) for s in streams)
 
     def take_states_back(self, gone: Set[StreamId]) -> None:
-        """A shared state may speak for rows that are given up: it must not, before they go. Where
-        it does not split, it goes whole, and a stream that relies on it is read again."""
+        """Removes these streams from a shared saved state, before rows of theirs that it covers are
+        given up. Where the state cannot be split, all of it is deleted, and a stream that relies on
+        it is read again."""
         saved = self.states()
         if not is_shared(saved):
             return

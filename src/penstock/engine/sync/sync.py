@@ -1,10 +1,9 @@
-"""One sync, from the lease to the last state: the driver's state machine.
+"""Runs one sync as a state machine in the driver: recover, read, drain (DESIGN.md §3 and §4).
 
-Recover, read, drain (DESIGN.md §3 and §4). It decides what happens next and nothing else: what is
-sealed is looked after by ``engine.sync.backlog``, lanes are run by a :class:`LaneRunner`, rows
-reach their destination by an ``engine.deliver.delivery.Delivery``, streams that a source shows only
-while it is read are planned by a :class:`StreamPlanner`. Single-threaded; every collaborator may be
-an in-memory twin.
+Decides what happens next. Not here: sealed segments (``engine.sync.backlog``), the processes of
+lanes (a :class:`LaneRunner`), how rows reach their destination (an
+``engine.deliver.delivery.Delivery``), the plan of streams that a source sends while it is read (a
+:class:`StreamPlanner`). Single-threaded; every collaborator may be an in-memory twin.
 """
 
 from typing import Any
@@ -29,6 +28,8 @@ class _Running(msgspec.Struct):
 
 
 class Sync:
+    """One sync. :meth:`run` runs it once."""
+
     def __init__(
         self,
         plan: SyncPlan,
@@ -50,7 +51,8 @@ class Sync:
         self._epochs = Epochs(plan, self._progress, self._backlog)
 
     def run(self) -> Outcome:
-        """Raises only what stops everything: a lost lease, a store or a log that refuses."""
+        """Recovers, reads and drains; returns the outcome. Raises only what stops everything: a
+        lost lease, an error of the store or the log."""
         self.recover()
         self._backlog.published.clear()  # of earlier syncs
         self._read()
@@ -72,7 +74,7 @@ class Sync:
         )
 
     def _whole_streams(self) -> set[StreamId]:
-        """Streams that the source has finished, and that nothing keeps from being delivered."""
+        """Returns the streams that the source has completed and whose delivery has not failed."""
         complete = self._complete - set(self._failures.blocked)
         if self._failures.shared_blocked:
             complete = {s for s in complete if self._streams[s].configured.fills_generation}
@@ -81,7 +83,8 @@ class Sync:
     # -- recovery (L3, L5)
 
     def recover(self) -> None:
-        """Repeat what was written down, then drain what was sealed, without asking the source."""
+        """Repeats the loads that are written in the ledger, then delivers what was sealed, without
+        asking the source (L3, L5)."""
         self._backlog.close_all()
         self._delivery.repeat(self)
         if self._plan.resent:
@@ -146,13 +149,13 @@ class Sync:
     # -- while something is waited for (engine.deliver.delivery.Meanwhile)
 
     def pause(self) -> None:
-        """Wait a little, and look after what runs."""
+        """Looks after lanes and delivery, then waits for a moment."""
         self.look()
         self._time.sleep(self._plan.poll_seconds)
 
     def look(self) -> None:
-        """Everything but the end of lanes: cancellation, configurations, questions, acks. Raises
-        ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
+        """Looks after everything but the end of lanes: cancellation, configurations, questions,
+        acks. Raises ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
         if not self._progress.cancelled:
             self._look_for_end()
         for it in self._running.values():
@@ -180,8 +183,9 @@ class Sync:
                 it.handle.cancel()
 
     def _answer(self, ask: Ask, start: LaneStart) -> ContinuedStream | PenstockError | None:
-        """How a stream goes on whose source has just told its schema, or a version; or whose rows
-        have shown which columns are never null."""
+        """Returns how a stream goes on whose source has just sent a schema or a version, or whose
+        rows have shown which columns are never null; an error: it cannot; None: it is not
+        selected."""
         known, generation, fills = self._streams.get(ask.stream), None, False
         try:
             if ask.passed:
@@ -226,16 +230,16 @@ class Sync:
             self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
 
     def _whole(self, stream: StreamId, lane: int) -> bool:
-        """Is it complete now that this lane has read its part?"""
+        """Whether the stream is complete now that this lane has read its shard."""
         shards = self._streams[stream].shards
         done = self._shards.setdefault(stream, set())
         done.add(lane)
         return shards == 1 or len(done) == shards
 
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[PlannedStream]:
-        """What is left to be read of a lane that was lost, or tries streams again: a published
-        generation is not filled again. A state that streams share speaks for all of them: its
-        source must not forget those that had ended."""
+        """Returns the streams that are left to be read of a lane that was lost, or that tries
+        streams again. A published generation is not filled again. Where streams share a state, all
+        of the lane's streams are read again, since the state covers those too that had ended."""
         retried = {s for s, _ in result.retries}
         shared = self._epochs.state_is_shared()
         everything = result.end is LaneEnd.lost or shared
@@ -257,9 +261,10 @@ class Sync:
         )
 
     def _may_begin_again(self, start: LaneStart, result: LaneResult) -> bool:
-        """What was sealed must be settled first: from an older state it would be read again. An
-        open lane cannot leave out a stream whose generation is published: it would be replaced.
-        How often a stream is tried again is its source's business."""
+        """Whether the lane is read again in another epoch; else its errors are final. What was
+        sealed is settled first: from an older state it would be read again. An open lane whose
+        generation was published is not, since it cannot leave the stream out and would replace the
+        table again. The source decides how often a stream is tried again."""
         if not result.again:
             return False
         lost = result.end is LaneEnd.lost
