@@ -1,2 +1,3 @@
-"""The store: leases, epochs, ledger, states, names, runs. ``contract`` is what the engine knows;
-``sql`` keeps it in SQLite or Postgres, ``memory`` is the in-memory twin."""
+"""Stores a pipeline's progress: leases, epochs, ledger, states, connector keys, names, runs.
+``contract`` is the interface that the engine uses; ``sql`` implements it over SQLite or Postgres,
+``memory`` in memory."""

@@ -1,9 +1,10 @@
-"""The contract of the state store.
+"""Defines the interface of the state store, ``Store``, and the structs that it takes and gives.
 
-One store serves many pipelines. Every write of a run checks its lease's token in the same
-transaction (L12) and raises ``LeaseLost`` when another run took the pipeline over. Neighbours:
-``engine`` decides what is written; ``state.sql`` and ``state.memory`` keep it; what a state means
-is ``protocols/*/state.py``'s business, passed in as ``merge``.
+One store serves many pipelines. Every write of a run compares its lease's token in the same
+transaction (L12) and raises ``LeaseLost`` where another run took the pipeline over. Any call may
+raise ``StateError``. Methods that read take the pipeline's name and need no lease. Not here: what
+is written when (``engine``), how it is stored (``state.sql``, ``state.memory``), how a new state
+joins the saved ones: that is the protocol's (``protocols/*/state.py``), given as ``merge``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,11 +28,14 @@ from penstock.state.keys import Covered, Place
 from penstock.state.remembered import Remembered
 
 Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
+"""Merges new states (second argument, oldest first) into the saved ones (first argument), and
+returns every state to save. It may raise, and then the transaction is rolled back."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who runs: shown to whoever finds the pipeline locked. ``boot`` and ``pid`` let a holder that
-    died on the same machine be recognised before its lease runs out."""
+    """Identifies the run that has a lease; the error ``Locked`` shows it. ``boot``
+    (:func:`lock_holder.boot`) and ``pid`` show, on the same machine, that the holder's process died
+    before its lease ran out. ``started_at``: ISO 8601, UTC."""
 
     name: str  # user@host
     pid: int
@@ -41,7 +45,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """``state_id``: born with the pipeline's state, never changed by a reset (L3)."""
+    """Permits one run to write a pipeline's progress, until it expires or another run takes the
+    pipeline over. ``token``: new for each lease. ``state_id``: drawn when the pipeline is stored
+    for the first time, and never changed, not by a reset either (L3)."""
 
     pipeline: str
     token: str
@@ -49,7 +55,8 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """A load without its number."""
+    """Describes a load to be written to the ledger, which gives it its key, number and token.
+    Fields as of ``Load``."""
 
     stream: StreamId
     shape: Shape
@@ -64,237 +71,287 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches_table(self) -> bool:
-        """As of :class:`Load`."""
+        """Whether there is anything to commit; as ``Load.reaches_table``."""
         return bool(self.parts) or self.replaces
 
 
 class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a group to be written to the ledger, which gives it its id. Fields as of
+    ``Group``."""
+
     loads: tuple[LoadIntent, ...]
     states: tuple[SavedState, ...]
     epoch: int
     consumes: tuple[tuple[SegmentId, StreamId], ...]
     keys: tuple[Covered, ...] = ()
-    """What its checkpoints cover of connectors' keys: durable in the transaction that saves its
-    states."""
+    """The connector keys that the group's checkpoints cover; they become durable in the transaction
+    that saves the group's states."""
 
     @property
     def streams(self) -> frozenset[StreamId]:
-        """Streams that it takes further: by rows, or by a state of theirs that came without any."""
+        """The streams that the group advances: by rows, or by a stream's own state without rows."""
         return frozenset(stream for _, stream in self.consumes if stream != SHARED_STATE)
 
 
 class KeyedGroup(Group, frozen=True, kw_only=True):
-    """A group as the store keeps it."""
+    """A group as it is stored: with the connector keys of :attr:`GroupIntent.keys`."""
 
     keys: tuple[Covered, ...] = ()
 
 
 class SourceOf(msgspec.Struct, frozen=True):
-    """What a pipeline's states are the states of. ``reference``: as the user wrote it; it may hold
-    whatever a command line may, so it is never shown."""
+    """Names the source that a pipeline's states belong to. ``reference``: ``source.use`` as the
+    user wrote it; it may be a command line that holds a secret, so it is never shown (L10)."""
 
     protocol: str
     reference: str
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """A reset of some streams. ``strip``: any states without those of ``streams``; applied to what
-    is written down and not saved yet."""
+    """Describes a reset of some streams. ``strip``: returns the given states without those of
+    ``streams``; it is applied to the states of groups in the ledger that are not saved yet."""
 
     streams: tuple[StreamId, ...]
     strip: Callable[[Sequence[SavedState]], list[SavedState]]
 
 
 class Store(Protocol):
+    """Stores the progress of pipelines. Every method is one transaction."""
+
     # -- the lease (L12)
     def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
-        """Raises ``Locked`` (names the holder and its start). Breaks the lock of a holder that is
-        dead (same boot, pid gone) or whose lease ran out."""
+        """Takes the pipeline's lease for ``ttl`` seconds, storing the pipeline where it is new.
+        Takes it over from a holder that is dead (same boot, process gone) or whose lease ran out.
+        Raises ``Locked``, which names the holder and its start, where another run has it."""
         ...
 
-    def renew(self, lease: Lease, ttl: float) -> None: ...
+    def renew(self, lease: Lease, ttl: float) -> None:
+        """Extends the lease to ``ttl`` seconds from now."""
+        ...
 
-    def release(self, lease: Lease) -> None: ...
+    def release(self, lease: Lease) -> None:
+        """Gives the lease back; no-op where another run has taken it over."""
+        ...
 
     # -- counters, never restarted
     def new_epoch(self, lease: Lease, lane: int) -> int:
-        """Unique in the pipeline and growing, over all lanes."""
+        """Returns a new epoch number: unique in the pipeline and growing, over all lanes (L4)."""
         ...
 
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
-        """Fence: of epoch ``k`` only segments up to seq ``last[k]`` count from now on, whatever a
-        process that is still alive somewhere seals later. ``shares[k]``: how much those hold that
-        is to be consumed (``Segment.shares``)."""
+        """Closes epochs: of epoch ``k`` only segments up to seq ``last[k]`` count from now on,
+        whatever a process that is still alive somewhere seals later. ``shares[k]``: the sum of
+        ``Segment.shares`` over those segments. An epoch that is closed already stays as it is."""
         ...
 
-    def closed_epochs(self, pipeline: str) -> dict[int, int]: ...
+    def closed_epochs(self, pipeline: str) -> dict[int, int]:
+        """Maps each closed epoch to the seq of its last segment that counts; 0: none does."""
+        ...
 
     def shares(self, pipeline: str) -> dict[int, int]:
-        """Of closed epochs that were not forgotten, as :meth:`close_epochs` was told."""
+        """Maps closed epochs to the ``shares`` that :meth:`close_epochs` stored; without epochs
+        that are forgotten (:meth:`forget`) or whose shares were not given."""
         ...
 
     def open_epochs(self, pipeline: str) -> set[int]:
-        """Epochs that were given out and not closed, whether or not their log exists: a driver that
-        was overtaken may begin one later."""
+        """Returns the epochs that were given out and not closed, whether or not they have a log: a
+        driver whose lease was taken over may begin one later."""
         ...
 
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
-        """Per stream, from 1, growing."""
+        """Returns a new generation number of each stream: from 1, growing by 1."""
         ...
 
-    def generations(self, pipeline: str) -> dict[StreamId, int]: ...
+    def generations(self, pipeline: str) -> dict[StreamId, int]:
+        """Maps each stream that has a generation to the newest one."""
+        ...
 
     # -- the ledger (L1, L3)
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        """Write down what will be committed, in one transaction, giving each load its number. A
-        group without loads is committed at once and its states are saved."""
+        """Writes what will be committed to the ledger, and gives each load its number. A group
+        without loads counts as committed at once, so its states are saved as by :meth:`loaded`.
+        Raises ``StateError`` (``state.consumed_twice``) where a group consumes a share of a segment
+        that was consumed or abandoned before."""
         ...
 
     def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        """:meth:`intend` of what is committed already (a destination has acked it), and
-        :meth:`loaded` of every load of it, in one transaction and under the rules of both."""
+        """Writes groups to the ledger that a destination has acked already, as :meth:`intend` and
+        then :meth:`loaded` of every load would, in one transaction."""
         ...
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
-        """Mark loads (group id, load) committed; save the states of each group of which this was
-        the last, unless its epoch is not above the floor of the state's scope. One transaction."""
+        """Marks loads committed; ``done``: (group id, load). Saves the states of each group whose
+        loads are all committed and whose states no older group defers, except states of an epoch
+        that is not above the floor of their scope (:meth:`floors`). Raises ``StateError``
+        (``state.unknown_load``) for a load that the ledger never had."""
         ...
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
-        """The tables of these streams are right as they are: the next load of each follows any
-        number, and may be renumbered (:meth:`renumber`), until one is committed. A reset does it
-        for its streams. ``anew``: the first load of what is read from now on replaces the table's
-        rows."""
+        """Accepts the tables of these streams with whatever load number they have: the next load of
+        each stream follows any number, and may be renumbered (:meth:`renumber`), until one is
+        committed. A reset does this for its streams. ``anew``: the first load of rows that are read
+        from now on replaces the table's rows."""
         ...
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
-        """Of these streams those that adopt: their loads that are not committed get new numbers, in
-        order, above the one given (that their table has)."""
+        """Gives new numbers, in order, to the uncommitted loads of those of these streams that
+        :meth:`adopt` named and that have no committed load since; returns these streams. ``above``:
+        the number that each stream's table has; new numbers are greater than it."""
         ...
 
     def open_groups(self, pipeline: str) -> list[Group]:
-        """Groups with a load that is not committed, oldest first, whole."""
+        """Returns the groups that have an uncommitted load, oldest first, with all their loads."""
         ...
 
     def committed_loads(self, pipeline: str, group: int) -> set[tuple[str, int]]:
-        """(key, number) of the loads of an open group that are committed already."""
+        """Returns (key, number) of the loads of an open group that are committed already."""
         ...
 
     def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
-        """What groups took or what was abandoned, of these epochs."""
+        """Returns the shares of these epochs' segments that groups consumed or that were
+        abandoned."""
         ...
 
-    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None: ...
+    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+        """Marks shares of segments as consumed without loading them: their rows are dropped."""
+        ...
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
-        """Drop what is remembered of these epochs' segments; their log files are gone. Keys that
-        they wrote and no checkpoint made durable go with them."""
+        """Drops the consumed shares of these epochs, whose log files were deleted, and the keys
+        that their tasks wrote and that no checkpoint covers. That they are closed stays stored."""
         ...
 
     # -- states
-    def states(self, pipeline: str) -> list[SavedState]: ...
+    def states(self, pipeline: str) -> list[SavedState]:
+        """Returns the saved states, in the order in which they were saved."""
+        ...
 
     def replace_states(
         self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
     ) -> None:
-        """A user's set, import or reset: replaces everything saved, and raises the floor so that no
-        segment sealed before can bring an older state back (its rows still load). ``reset``: only
-        these streams'; the others' sealed states still count. No state at all gives up the loads
-        that are written down and not committed: the source is asked for everything again.
-        A reset adopts the tables of its streams (:meth:`adopt`).
-        Connectors' keys: of ``reset`` the streams' own ones go, with no state at all every one;
-        what no checkpoint has made durable goes wherever its checkpoint no longer counts."""
+        """Replaces all saved states by ``states``, for a user's set, import or reset.
+
+        Raises the floor (:meth:`floors`), so that no segment sealed before can bring an older state
+        back; its rows still load. With ``reset`` only the floors of its streams rise, and states
+        that are sealed for other streams still count. A reset adopts the tables of its streams
+        (:meth:`adopt`). With neither states nor ``reset`` every table is adopted, and the groups in
+        the ledger that are not settled are dropped: the source is read from the start.
+
+        Connector keys: ``reset`` deletes its streams' own keys, and what only checkpoints of these
+        streams would have made durable. Without ``reset`` tasks may write no more, and what they
+        wrote beyond the durable versions is dropped; with no states either, every key is."""
         ...
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
-        """The last epoch before a reset, per stream; None: of everything."""
+        """Maps a stream to its floor: the last epoch before its states were replaced. States of
+        groups of epochs up to it are not saved. None: the floor of every stream."""
         ...
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
-        """Newest first: {"at", "run", "scope", "blob"}."""
+        """Returns the changes of saved states, newest first, as ``rules.history_entry`` makes them:
+        {"at", "run", "scope", "type", "blob"}. The newest 1,000 are kept, of 32 Mi characters in
+        all; the newest one whatever its size."""
         ...
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
-        """From now on ``task`` may write keys (``task_keys.open_keys``). Names are never used
-        again: ``keys.lane_task``, ``keys.push_task``."""
+        """Permits ``task`` to write keys (``task_keys.open_keys``). ``task``: a name that is never
+        used again, of ``keys.lane_task`` or ``keys.push_task``."""
         ...
 
     def end_keys(
         self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
     ) -> None:
-        """These tasks (None: all) write no more, whoever of them is still alive. What they wrote
-        beyond what written groups and ``covered`` cover is gone; ``covered``: of checkpoints that
-        are sealed and not yet in a group."""
+        """Forbids these tasks (None: all) to write keys, also those whose process is still alive,
+        and drops what they wrote beyond what the ledger's groups and ``covered`` cover.
+        ``covered``: of checkpoints that are sealed and not yet in a group."""
         ...
 
     def connector_keys(self, pipeline: str) -> dict[Place, str]:
-        """The durable ones, sorted."""
+        """Returns the durable keys and their values, sorted by key."""
         ...
 
     # -- what is remembered of streams, and schemas, which only grow
     def remembered(self, pipeline: str, streams: Iterable[StreamId] | None = None) -> Remembered:
-        """What earlier runs, and this one, found out of these streams (None: of all); the names of
-        tables are those of all streams."""
+        """Returns what :meth:`remember` stored of these streams (None: of all). The names of tables
+        (``Remembered.tables``) are always those of all streams."""
         ...
 
     def remember(
         self, lease: Lease, more: Remembered, *, taken_up: Iterable[StreamId] = ()
     ) -> None:
-        """Add to it, in one transaction. A name that is there never changes: raises ``StateError``
-        (``state.name_changed``). ``modes``: hold from now on. ``taken_up``: streams that are passed
-        over no longer."""
+        """Adds ``more`` to what is stored of streams. Names only grow: raises ``StateError``
+        (``state.name_changed``) where a stored name would change. ``more.modes`` take the place of
+        a stream's earlier ones. ``taken_up``: streams to remove from ``passed_over``."""
         ...
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
-        """The schema with its version: the stored one where equal to the newest, else the next."""
+        """Stores a stream's schema and returns it with its version: the newest one's where its
+        fields are the same, else the next."""
         ...
 
     def schema_versions(
         self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
     ) -> dict[StreamId, RowSchema]:
-        """:meth:`schema_version` of many streams, in one transaction."""
+        """Stores the schemas of many streams, each as :meth:`schema_version` does."""
         ...
 
-    def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]: ...
+    def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
+        """Maps each version of a stream's schema to the schema."""
+        ...
 
     def newest_schemas(
         self, pipeline: str, streams: Iterable[StreamId]
     ) -> dict[StreamId, RowSchema]:
-        """Of those that have one."""
+        """Returns the newest schema of each of these streams that has one."""
         ...
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        """Whose states the pipeline's are from now on (the newest call holds)."""
+        """Stores the source that the pipeline's states belong to, in place of the earlier one."""
         ...
 
     def source_of(self, pipeline: str) -> SourceOf | None:
-        """None: no run has said it."""
+        """Returns the source that the pipeline's states belong to; None where no run has stored
+        one."""
         ...
 
     def known_streams(self, pipeline: str) -> set[StreamId]:
-        """Streams that some run of this pipeline has synced (they have a generation, a schema or a
-        state): a source that no longer has one is noted, not an error."""
+        """Returns the streams that some run of this pipeline has synced: those with a generation, a
+        schema or a state."""
         ...
 
     # -- connector configuration that a connector changed (CONTROL): secret
     def config_override(self, pipeline: str, role: str) -> tuple[str, dict[str, Any]] | None:
-        """(hash of the user's config it was derived from, the whole new config)."""
+        """Returns (hash of the user's config that the connector was given, the whole new config) of
+        the connector of ``role``; None where it changed nothing."""
         ...
 
     def set_config_override(
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
-    ) -> None: ...
+    ) -> None:
+        """Stores what :meth:`config_override` returns, in place of the earlier one."""
+        ...
 
     # -- runs
-    def start_run(self, lease: Lease, run: str, started_at: str) -> None: ...
+    def start_run(self, lease: Lease, run: str, started_at: str) -> None:
+        """Stores that a run began. ``started_at``: ISO 8601, UTC."""
+        ...
 
-    def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None: ...
+    def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
+        """Stores the report (JSON values) of a run that :meth:`start_run` named."""
+        ...
 
-    def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]: ...
+    def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+        """Returns the reports of a pipeline's runs (None: of all pipelines), newest first; of a run
+        without a report, what ``rules.unfinished_report`` makes."""
+        ...
 
-    def pipelines(self) -> list[str]: ...
+    def pipelines(self) -> list[str]:
+        """Returns the names of all pipelines in the store, sorted."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the store's connections."""
+        ...

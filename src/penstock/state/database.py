@@ -1,8 +1,8 @@
-"""A database that keeps a store: connections, transactions, locks, clock, errors.
+"""Opens a store's SQLite or Postgres database: connections, transactions, locks, clock, errors.
 
-SQLite and Postgres differ here, and in ``task_keys``, by which a task reaches its keys. Not here:
-tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded (L11).
-Nothing that is stored reaches the text of an error: connector configuration is kept here (L10).
+SQLite and Postgres differ here, and in ``task_keys``, which opens a task's own connection. Not
+here: tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded
+(L11). No stored value reaches the text of an error: connector configuration is stored too (L10).
 """
 
 import sqlite3
@@ -40,7 +40,9 @@ _WRITE = "penstock_write"
 
 
 class Database:
-    """One open database; safe for use by several threads."""
+    """Runs transactions on one open database; safe for use by several threads. ``place``: the file
+    or the URL without its password, for messages. Any call raises ``StateError`` in place of the
+    database's exceptions."""
 
     def __init__(self, engine: Engine, place: str) -> None:
         self.place = place
@@ -49,26 +51,26 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """A read transaction (on SQLite one snapshot, which blocks no writer)."""
+        """Opens a read transaction: on SQLite one snapshot, which blocks no writer."""
         with self._errors(), self._engine.connect() as conn:
             yield conn
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
-        """A write transaction: committed at the end of the block, rolled back on any exception. On
-        SQLite it excludes every other writer from its start."""
+        """Opens a write transaction: committed at the end of the block, rolled back on any
+        exception. On SQLite it excludes every other writer from its start."""
         with self._errors(), self._engine.connect() as conn:
             conn = conn.execution_options(**{_WRITE: True})
             with conn.begin():
                 yield conn
 
     def lock_store(self, conn: Connection) -> None:
-        """Until the end of this write transaction, keep out others that call this."""
+        """Excludes other transactions that call this, until this write transaction ends."""
         if not self._is_sqlite:
             conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _STORE_LOCK})
 
     def now(self, conn: Connection) -> float:
-        """Seconds since 1970 by the store's own clock: the server's for Postgres."""
+        """Returns seconds since 1970 by the store's own clock: for Postgres the server's."""
         if self._is_sqlite:
             return time.time()
         return float(conn.scalar(text("SELECT extract(epoch FROM clock_timestamp())")) or 0)
@@ -86,7 +88,8 @@ class Database:
 
 
 def open_sqlite(path: Path) -> Database:
-    """Opens or creates the file; its mode, and that of its companions, is 0600."""
+    """Opens or creates a SQLite file; it and its ``-wal`` and ``-shm`` files have mode 0600.
+    Raises ``StateError``."""
     _prepare_file(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
@@ -99,7 +102,10 @@ def open_sqlite(path: Path) -> Database:
 
 
 def open_postgres(url: str) -> Database:
-    """``url``: ``postgresql://user:password@host:port/database``, any libpq option after ``?``."""
+    """Opens a store in a Postgres database. ``url``: as
+    ``postgresql://user:password@host:port/database``, with any libpq option after ``?``. Raises
+    ``ConfigError`` for a URL that cannot be read, and ``StateError`` where the server cannot be
+    reached or ``psycopg`` is not installed."""
     try:
         target = make_url(url).set(drivername="postgresql+psycopg")
         libpq = database_url.libpq_options()
@@ -132,8 +138,9 @@ def _migrated(database: Database) -> Database:
 
 
 def _prepare_file(path: Path) -> None:
-    """SQLite gives the -wal and -shm files the mode that the database has. A file that exists is
-    never opened here: closing it would drop this process's locks on it (POSIX)."""
+    """Creates the file with mode 0600, or narrows the mode of one that exists. SQLite gives the
+    -wal and -shm files the mode that the database has. A file that exists is never opened here:
+    closing it would drop this process's locks on it (POSIX)."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -183,7 +190,7 @@ def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
 
 
 class PlainSql:
-    """``keys_ledger.Sql`` in a transaction of the driver's."""
+    """Runs plain SQL in an open transaction of the driver: ``keys_ledger.Sql`` over SQLAlchemy."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -201,10 +208,12 @@ class PlainSql:
 
 
 def rows_of(table: Table, pipeline: str) -> Select[Any]:
+    """Selects a pipeline's rows of a table."""
     return select(table).where(table.c.pipeline == pipeline)
 
 
 def insert_all(conn: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Inserts rows (column: value), in one call; no-op where there are none."""
     if rows:
         conn.execute(insert(table), rows)
 
@@ -212,7 +221,7 @@ def insert_all(conn: Connection, table: Table, rows: Sequence[dict[str, Any]]) -
 def update_all(
     conn: Connection, table: Table, values: dict[str, Any], keys: Sequence[dict[str, Any]]
 ) -> None:
-    """The same values for each of the rows that ``keys`` (column: value) name."""
+    """Sets the same values in each of the rows that ``keys`` (column: value) identify."""
     if keys:
         named = [table.c[name] == bindparam(f"key_{name}") for name in keys[0]]
         parameters = [{f"key_{name}": value for name, value in key.items()} for key in keys]

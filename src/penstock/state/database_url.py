@@ -1,8 +1,8 @@
-"""Says how a store's database is reached: its place, bounds of waiting, dialect, and failures.
+"""Reads a store's URL, and gives connection options, timeouts, the SQL dialect and ``StateError``.
 
-Light, for it is imported beside a connector: no SQLAlchemy, no driver. Neighbours: ``database``
-(the driver's side) and ``task_keys`` (a task's). Nothing that is stored reaches the text of an
-error (L10).
+Imported beside a connector too, so it imports neither SQLAlchemy nor a database driver. Not here:
+connections (``database`` in the driver, ``task_keys`` in a task). No stored value reaches the text
+of an error (L10).
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ _IN_LIST = 500  # values in one IN (...)
 
 
 def sqlite_file(place: str | Path) -> Path | None:
-    """The SQLite file that ``place`` (a path, ``sqlite:///PATH`` or a Postgres URL) names; None: it
-    is a Postgres. Raises ``ConfigError`` for any other URL."""
+    """Returns the SQLite file that ``place`` names (a path or ``sqlite:///PATH``), or None for a
+    Postgres URL. Raises ``ConfigError`` for any other URL."""
     if isinstance(place, str) and place.startswith(_POSTGRES):
         return None
     text = str(place)
@@ -36,11 +36,12 @@ def sqlite_file(place: str | Path) -> Path | None:
 
 
 def libpq_url(url: str) -> str:
-    """A Postgres URL as libpq reads it."""
+    """Rewrites a Postgres URL of any accepted scheme to ``postgresql://``, which libpq reads."""
     return f"postgresql://{url.partition('://')[2]}"
 
 
 def libpq_options() -> dict[str, Any]:
+    """Returns connection options of libpq and psycopg; an option in the URL takes precedence."""
     return {
         "connect_timeout": CONNECT_SECONDS,
         "tcp_user_timeout": BUSY_SECONDS * 1000,
@@ -50,7 +51,8 @@ def libpq_options() -> dict[str, Any]:
 
 
 def session_settings(busy_seconds: float) -> tuple[str, ...]:
-    """Statements for a new Postgres session."""
+    """Returns the statements that bound the waits of a new Postgres session. ``busy_seconds``: for
+    another transaction's lock."""
     return (
         f"SET lock_timeout = '{busy_seconds}s'",
         f"SET statement_timeout = '{busy_seconds * 4}s'",
@@ -59,18 +61,19 @@ def session_settings(busy_seconds: float) -> tuple[str, ...]:
 
 
 def postgres_sql(sql: str, *, share: bool = False) -> str:
-    """Of a statement with ``?`` for values. ``share``: the rows it finds are locked against
-    changes until the transaction ends."""
+    """Translates a statement with ``?`` for values into psycopg's ``%s``. ``share``: locks the rows
+    that it reads against changes until the transaction ends."""
     return sql.replace("?", "%s") + (" FOR SHARE" if share else "")
 
 
 def chunks(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """In pieces that fit into one IN (...)."""
+    """Splits values into lists of at most 500, each for one ``IN (...)``."""
     rest = list(values)
     return (rest[at : at + _IN_LIST] for at in range(0, len(rest), _IN_LIST))
 
 
 def driver_missing() -> StateError:
+    """Makes the error for a Postgres store without the package ``psycopg``."""
     return StateError(
         "the state store is a Postgres database, and its driver is not installed",
         code="state.driver_missing",
@@ -79,6 +82,7 @@ def driver_missing() -> StateError:
 
 
 def unreadable_url() -> ConfigError:
+    """Makes the error for a Postgres URL that cannot be parsed; it does not quote the URL."""
     return ConfigError(
         "the state store's URL cannot be read",
         code="config.state_url",
@@ -88,7 +92,8 @@ def unreadable_url() -> ConfigError:
 
 
 def failed(cause: Any, place: str) -> StateError:
-    """``cause``: the database driver's exception. ``place``: without its password."""
+    """Makes a ``StateError`` of a database driver's exception, with a code and hint by its message.
+    ``place``: the file or the URL without its password."""
     words = _first_words(cause)
     code, hint = "state.failed", "see that the database is whole and reachable, then run again"
     if "locked" in words or "lock timeout" in words:
@@ -103,6 +108,6 @@ def failed(cause: Any, place: str) -> StateError:
 
 
 def _first_words(cause: Any) -> str:
-    """The database's primary message, without the rows and values that it may add below."""
+    """Returns the database's primary message, without the rows and values of the lines after it."""
     primary = getattr(getattr(cause, "diag", None), "message_primary", None)
     return primary or (str(cause).splitlines() or [type(cause).__name__])[0]

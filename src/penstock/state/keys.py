@@ -1,10 +1,10 @@
-"""Defines a connector's own keys: the port through which it reads and writes them, and twins of it.
+"""Defines the port through which a connector reads and writes its own keys, and ports in memory.
 
-A key's namespace is never that of cursors. What a run writes is seen at once by every task of it
-and becomes durable with the checkpoint that covers it, so a port also counts checkpoints. Not here:
-what a scope means to a protocol, which checkpoint is committed when. Neighbours: ``protocols``
-hands guests' calls to a :class:`KeyPort`; ``task_keys`` opens one on the store; ``keys_ledger``
-holds the rules.
+Connector keys are apart from the cursors in states. What a task writes is seen at once by every
+task of the run, and becomes durable with the checkpoint that covers it; so a port also counts
+checkpoints. Not here: what a scope means to a protocol (``protocols``, which call a
+:class:`KeyPort`), the port on the store (``task_keys``), the rules of versions (``keys_ledger``),
+when a checkpoint is committed (``engine``).
 """
 
 import threading
@@ -19,9 +19,9 @@ SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Where a key lives. ``scope``: ``pipeline``, ``stream`` or ``instance``; ``owner``: empty for
-    the pipeline, the source's stream (``StreamId.key``) whatever a destination calls it, or the
-    role and position of the connector (``transform:1``)."""
+    """Identifies a connector key in its pipeline. ``scope``: ``pipeline``, ``stream`` or
+    ``instance``. ``owner``, by scope: empty; the source's stream (``StreamId.key``), whatever a
+    destination calls it; the role and position of the connector (``transform:1``)."""
 
     scope: str
     owner: str
@@ -29,10 +29,10 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """What a checkpoint covers: everything that ``task`` wrote, while it worked for states of
-    ``scope`` (``StateScope.key``), up to the checkpoint of number ``upto``, as
-    :meth:`KeyPort.checkpoint` gave it. ``place``: of the transform that wrote it, which may be
-    ahead of others of the same task; empty: no transform."""
+    """Names the keys that a checkpoint covers: all that ``task`` wrote for states of ``scope``
+    (``StateScope.key``) up to the checkpoint number ``upto``, which :meth:`KeyPort.checkpoint`
+    returned. ``place``: the transform that wrote them, which may be ahead of other transforms of
+    the same task; empty: no transform."""
 
     task: str
     scope: str
@@ -41,17 +41,18 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 def covers(scope: str, place: str = "") -> str:
-    """What :meth:`KeyPort.begin` takes, for :class:`Covered` of the same scope and place."""
+    """Makes the scope that :meth:`KeyPort.begin` takes, for a :class:`Covered` of the same scope
+    and place."""
     return f"{scope}\n{place}" if place else scope  # a scope is one line
 
 
 def scope_of(text: str) -> str:
-    """Of what :func:`covers` gave."""
+    """Returns the ``StateScope.key`` in a scope that :func:`covers` made."""
     return text.partition("\n")[0]
 
 
 def bounds_of(covered: Iterable[Covered]) -> dict[tuple[str, str], int]:
-    """Per task and :func:`covers`, the last checkpoint."""
+    """Maps (task, scope as of :func:`covers`) to the number of the last checkpoint."""
     bounds: dict[tuple[str, str], int] = {}
     for each in covered:
         at = (each.task, covers(each.scope, each.place))
@@ -60,16 +61,17 @@ def bounds_of(covered: Iterable[Covered]) -> dict[tuple[str, str], int]:
 
 
 def lane_task(epoch: int) -> str:
-    """The name under which an epoch of a lane writes keys."""
+    """Returns the task name under which the source and transforms of an epoch write keys."""
     return f"epoch:{epoch}"
 
 
 def push_task(run: str, number: int) -> str:
-    """The name under which a conversation with a destination writes keys."""
+    """Returns the task name under which a run's feeder of number ``number`` writes keys."""
     return f"push:{run}:{number}"
 
 
 def keys_closed(pipeline: str, task: str) -> StateError:
+    """Makes the error for a task that may not write keys, or no longer (``Store.end_keys``)."""
     return StateError(
         f"{task} of pipeline {pipeline!r} was given up: it may write no more keys",
         code="state.keys_closed",
@@ -78,39 +80,46 @@ def keys_closed(pipeline: str, task: str) -> StateError:
 
 
 class KeyPort(Protocol):
-    """The keys as one task sees them: the newest value that any task of the run wrote, else the
-    durable one. Each call is atomic, also between tasks on several machines. Any exception is told
-    to the connector as ``STATE_BACKEND``."""
+    """Reads and writes the keys as one task sees them: the newest value that any task of the run
+    wrote, else the durable one. Each call is atomic, also between tasks on several machines. A
+    connector gets any exception of a call as the error ``STATE_BACKEND``."""
 
-    def get(self, place: Place) -> str | None: ...
+    def get(self, place: Place) -> str | None:
+        """Returns a key's value; None where there is no such key."""
+        ...
 
-    def put(self, place: Place, value: str) -> None: ...
+    def put(self, place: Place, value: str) -> None:
+        """Writes a key's value."""
+        ...
 
     def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
-        """Write ``new`` where the value is ``expected`` (None: where there is none)."""
+        """Writes ``new`` where the value is ``expected`` (None: where there is none); returns
+        whether it was."""
         ...
 
     def begin(self, scope: str) -> None:
-        """A stream, or an attempt at it, begins: what is written from now on is covered by states
-        of ``scope`` (:func:`covers`; :data:`SHARED` before the first call). What was written since
-        the last checkpoint is given up."""
+        """Begins a stream, or another attempt at it: states of ``scope`` (of :func:`covers`) cover
+        what is written from now on. Drops what was written since the last checkpoint. The scope
+        before the first call is :data:`SHARED`."""
         ...
 
     def checkpoint(self) -> int:
-        """A checkpoint comes now, and covers everything that was written for its scope before it:
-        its number, for :class:`Covered`. It never falls; 0: there is nothing to cover."""
+        """Counts a checkpoint, which covers all that was written for the current scope before it.
+        Returns its number, for :class:`Covered`: it never decreases; 0: nothing was written."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the port's connection."""
+        ...
 
 
 OpenKeys = Callable[[], KeyPort]
-"""Opens a port, one for each conversation."""
+"""Opens a new port; each connection to a connector has its own."""
 
 
 class MemoryKeys:
-    """``KeyPort`` of one process: for check and discover, and for tests. Nothing is durable, so
-    that its checkpoints have no numbers."""
+    """Keeps keys in this process (``KeyPort``), for check, discover and tests. Nothing becomes
+    durable, so :meth:`checkpoint` returns 0."""
 
     def __init__(self) -> None:
         self._written: dict[Place, str] = {}
@@ -147,7 +156,7 @@ class MemoryKeys:
         return 0
 
     def close(self) -> None:
-        """Nothing to close."""
+        """No-op: there is no connection."""
 
     def _get(self, place: Place) -> str | None:
         return self._written.get(place)
@@ -158,8 +167,8 @@ class MemoryKeys:
 
 
 class DryKeys(MemoryKeys):
-    """Reads through to another port, and keeps what is written to itself. ``base`` is closed with
-    it."""
+    """Reads keys of the port ``base``, and keeps writes in this process (``KeyPort`` of a dry run).
+    Closes ``base`` when it is closed."""
 
     def __init__(self, base: KeyPort) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
-"""Connector keys in SQL: who may write, what is written, what becomes durable, what vanishes.
+"""Reads and writes connector keys in SQL: which task may write, which versions become durable.
 
 A key has several versions: the durable one (no task), and those that tasks wrote and no committed
-checkpoint covers yet; the newest counts. These rules are the only ones, for every store and on both
-sides, over one small port (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because tasks
-write keys beside a connector, where SQLAlchemy may not be imported: it would cost every lane's
-start more than all else that it imports. Who implements the port: ``task_keys`` (a task's own
-connection), ``database.PlainSql`` (inside the driver's transactions), ``keys_memory``. Not here:
-leases, and when a checkpoint is committed (``sql``, ``ledger``).
+checkpoint covers yet; the newest counts. Every store uses these functions, in tasks and in the
+driver, over one small interface (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because
+tasks write keys beside a connector, where SQLAlchemy may not be imported: it would cost every
+lane's start more than all other imports. ``Sql`` is implemented by ``task_keys`` (a task's own
+connection), ``database.PlainSql`` (the driver's transactions) and ``keys_memory``. Not here: leases
+(``sql``), when a checkpoint is committed (``ledger``).
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from penstock.state.keys import Covered, Place, bounds_of, keys_closed, scope_of
 
 Values = tuple[Any, ...]
 
-_DURABLE = ""  # the task of what nobody can take back
+_DURABLE = ""  # stands for the task in the durable version of a key
 _INSERT = (
     "INSERT INTO penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, "
     "mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -33,25 +33,29 @@ _BETTER_IS_DURABLE = (
 
 
 class Sql(Protocol):
-    """Statements with ``?`` for values, on a database of a store."""
+    """Runs statements with ``?`` for values on a store's database."""
 
     def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
-        """``share``: what is read must still stand when the transaction ends."""
+        """Runs a query and returns its rows. ``share``: locks them against changes until the
+        transaction ends."""
         ...
 
-    def execute(self, sql: str, values: Values) -> None: ...
+    def execute(self, sql: str, values: Values) -> None:
+        """Runs a statement that returns no rows."""
+        ...
 
 
 # -- a task's calls
 
 
 def slot_of(place: Place) -> str:
+    """Hashes the three parts of a key's name (SHA-256, hexadecimal), for the index."""
     text = json.dumps([place.scope, place.owner, place.key])
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
-    """Its version and value; 0 and None: there is no such key."""
+    """Returns the newest version number of a key and its value; (0, None) where there is none."""
     found = sql.rows(
         "SELECT version, value FROM penstock_keys WHERE pipeline = ? AND slot = ? "
         "ORDER BY version DESC LIMIT 1",
@@ -61,8 +65,9 @@ def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
 
 
 def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
-    """Under which number ``task`` may write: ``mark``, or (None) a new one. Raises ``StateError``
-    where it may not."""
+    """Returns the mark for what ``task`` writes, the number of the checkpoint that will cover it:
+    ``mark``, or a new one where that is None. Raises ``StateError`` (``state.keys_closed``) where
+    the task may not write."""
     mine = (pipeline, task)
     if mark is None:
         where = "WHERE pipeline = ? AND task = ?"
@@ -80,8 +85,8 @@ def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
 def put(
     sql: Sql, pipeline: str, place: Place, version: int, value: str, stamp: tuple[str, str, int]
 ) -> None:
-    """``stamp``: task, what covers it (``keys.covers``), mark. Versions of one task and mark
-    replace each other, so that a key written in a loop stays small."""
+    """Writes a version of a key. ``stamp``: task, scope (``keys.covers``), mark. Versions of one
+    task and mark replace each other, so that a key written in a loop stays small."""
     slot, (task, _, mark) = slot_of(place), stamp
     sql.execute(
         "DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ? AND task = ? AND mark = ?",
@@ -92,7 +97,7 @@ def put(
 
 
 def discard(sql: Sql, pipeline: str, task: str, mark: int) -> None:
-    """What a task wrote since its last checkpoint."""
+    """Deletes what a task wrote under ``mark``: since its last checkpoint."""
     _drop(sql, pipeline, " AND task = ? AND mark = ?", (task, mark))
 
 
@@ -100,6 +105,7 @@ def discard(sql: Sql, pipeline: str, task: str, mark: int) -> None:
 
 
 def begin(sql: Sql, pipeline: str, task: str) -> None:
+    """Permits a task to write keys."""
     sql.execute(
         "INSERT INTO penstock_key_tasks (pipeline, task, marks) VALUES (?, ?, 0) "
         "ON CONFLICT DO NOTHING",
@@ -108,7 +114,8 @@ def begin(sql: Sql, pipeline: str, task: str) -> None:
 
 
 def end(sql: Sql, pipeline: str, covered: Iterable[Covered], tasks: Iterable[str] | None) -> None:
-    """These tasks (None: all) write no more, and what they wrote beyond ``covered`` is gone."""
+    """Forbids these tasks (None: all) to write keys, and deletes what they wrote beyond
+    ``covered``. Waits for a task's write that is under way."""
     bounds = bounds_of(covered)
     for which, names in [("", ())] if tasks is None else _among("task", tasks):
         # first: it waits for writes that are under way
@@ -119,12 +126,14 @@ def end(sql: Sql, pipeline: str, covered: Iterable[Covered], tasks: Iterable[str
 
 
 def has_overlay(sql: Sql, pipeline: str) -> bool:
+    """Whether the pipeline has versions of keys that are not durable."""
     one = "SELECT 1 FROM penstock_keys WHERE pipeline = ? AND task <> ? LIMIT 1"
     return bool(sql.rows(one, (pipeline, _DURABLE)))
 
 
 def promote(sql: Sql, pipeline: str, covered: Iterable[Covered]) -> None:
-    """What these checkpoints cover is durable, where no newer version of its key is already."""
+    """Makes durable what these checkpoints cover, and deletes durable versions that a newer durable
+    one of the same key replaces."""
     touched: set[str] = set()
     for (task, covers), upto in bounds_of(covered).items():
         where = "WHERE pipeline = ? AND task = ? AND covers = ? AND mark <= ?"
@@ -142,8 +151,8 @@ def promote(sql: Sql, pipeline: str, covered: Iterable[Covered]) -> None:
 
 
 def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
-    """``streams``: their own keys, and what only their states would have made durable; None: every
-    key."""
+    """Deletes the streams' own keys, and what only checkpoints of their states would have made
+    durable. ``streams`` None: deletes every key of the pipeline."""
     if streams is None:
         _drop(sql, pipeline, "", ())
         return
@@ -156,6 +165,7 @@ def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
 
 
 def durable(sql: Sql, pipeline: str) -> dict[Place, str]:
+    """Returns the durable keys and their values, sorted by key."""
     columns = "SELECT scope, owner, key, value FROM penstock_keys"
     rows = sql.rows(f"{columns} WHERE pipeline = ? AND task = ?", (pipeline, _DURABLE))
     texts = ([scope, *(bytes(raw).decode() for raw in rest)] for scope, *rest in rows)
@@ -163,7 +173,7 @@ def durable(sql: Sql, pipeline: str) -> dict[Place, str]:
 
 
 def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> list[Any]:
-    """Tasks whose versions nothing has made durable, and what covers those."""
+    """Returns (task, scope as of ``keys.covers``) of the versions that are not durable."""
     distinct = "SELECT DISTINCT task, covers FROM penstock_keys WHERE pipeline = ? AND task <> ?"
     return sql.rows(f"{distinct}{which}", (pipeline, _DURABLE, *values))
 

@@ -1,7 +1,5 @@
-"""Keeps connector keys of ``state.memory`` in an SQLite database that lives in memory.
-
-So the twin has the rules of ``keys_ledger``, and its tasks the port of ``task_keys``.
-"""
+"""Keeps the connector keys of ``state.memory`` in an SQLite database in memory, so that the rules
+of ``keys_ledger`` and the port of ``task_keys`` serve that store too."""
 
 import sqlite3
 from collections.abc import Generator
@@ -18,7 +16,8 @@ _TABLES = (
 
 
 class MemoryLink(Link):
-    """Of every task, and the driver's. ``lock``: the store's, reentrant."""
+    """Connects every task and the driver to one SQLite database in memory. ``lock``: the store's,
+    reentrant."""
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -29,12 +28,12 @@ class MemoryLink(Link):
 
     @contextmanager
     def writing(self, place: Place) -> Generator[None]:
-        del place  # every writer is kept out
+        del place  # the lock excludes every writer, not only those of this key
         with self._lock:
             yield
 
     def close(self) -> None:
-        """Nothing to close: the content stays, as a database's would."""
+        """No-op: the content stays, as a database's would."""
 
     @contextmanager
     def _errors(self) -> Generator[None]:

@@ -1,8 +1,8 @@
-"""The ledger in SQL: groups, loads, what they consumed, and the states that they bring (L1, L3).
+"""Reads and writes the ledger in SQL: groups, their loads, consumed segments, states (L1, L3).
 
-Functions over an open transaction whose caller has checked the lease. Which states may be saved is
-decided by ``rules``; the lease, names and runs are ``sql``'s. Nothing here is done row by row: a
-group may have, and a call may bring, 10,000 loads.
+Functions over an open transaction whose caller has checked the lease. Not here: which states may be
+saved (``rules``); the lease, names and runs (``sql``). Statements take many rows at once: a group,
+and a call, may have 10,000 loads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,9 @@ from penstock.state.schema import (
 
 
 class Held(msgspec.Struct):
-    """A pipeline whose lease was checked in the open transaction, and its counters."""
+    """Holds the row of a pipeline whose lease was checked in the open transaction. ``now``: seconds
+    since 1970 by the store's clock; ``epoch``, ``last_group``, ``last_history``: the last numbers
+    given; ``floors``: by stream key (:func:`rules.floors_of`)."""
 
     name: str
     state_id: str
@@ -48,8 +50,9 @@ class Held(msgspec.Struct):
 def intend(
     conn: Connection, held: Held, intents: Sequence[GroupIntent], *, committed: bool = False
 ) -> list[Group]:
-    """Writes the groups down, each load with its number. Raises ``StateError`` where a segment was
-    taken before. ``committed``: so are all their loads."""
+    """Inserts groups, and gives each its id and each load its number. ``committed``: their loads
+    are committed already. Raises ``StateError`` (``state.consumed_twice``) where a share of a
+    segment was consumed before."""
     stored = _numbers(conn, held, {load.stream.key for i in intents for load in i.loads})
     numbers = dict(stored)
     groups = rules.number_groups(
@@ -96,7 +99,8 @@ def intend(
 
 
 def adopt(conn: Connection, held: Held, streams: Iterable[str], *, anew: bool = False) -> None:
-    """``streams``: their keys."""
+    """Sets the load numbers of streams so that their tables are accepted as they are (see
+    ``Store.adopt``). ``streams``: their keys."""
     wanted = set(streams)
     stored = _numbers(conn, held, wanted)
     after = {s: rules.adopted(stored.get(s, rules.Numbers()), anew) for s in wanted}
@@ -104,12 +108,14 @@ def adopt(conn: Connection, held: Held, streams: Iterable[str], *, anew: bool = 
 
 
 def adopt_all(conn: Connection, held: Held) -> None:
+    """Does :func:`adopt` for every stream that has a load number."""
     query = select(NUMBERS.c.stream).where(NUMBERS.c.pipeline == held.name)
     adopt(conn, held, list(conn.scalars(query)))
 
 
 def renumber(conn: Connection, held: Held, above: Mapping[StreamId, int]) -> set[StreamId]:
-    """Bodies of groups are read only where something is renumbered."""
+    """Gives new numbers to uncommitted loads; see ``Store.renumber``. The bodies of groups are read
+    only where a stream is renumbered."""
     stored = _numbers(conn, held, {s.key for s in above})
     wanted = {s for s in above if s.key in stored and stored[s.key].adopts}
     if not wanted:
@@ -166,7 +172,8 @@ def _put_numbers(
 
 
 def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None:
-    """Marks loads committed, and the groups of which none is left."""
+    """Marks loads committed, and groups done whose loads are all committed. ``done``: (group id,
+    load). Raises ``StateError`` (``state.unknown_load``)."""
     left: dict[int, dict[tuple[str, int], bool]] = {}
     for part in chunks({group for group, _ in done}):
         for row in conn.execute(rows_of(LOADS, held.name).where(LOADS.c.id.in_(part))):
@@ -192,8 +199,8 @@ def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None
 
 
 def settle(conn: Connection, held: Held, merge: Merge) -> None:
-    """Saves the states of finished groups that no older group holds back, makes durable what their
-    checkpoints cover of connectors' keys, and drops the groups."""
+    """Saves the states of done groups that no older group defers (``rules.settled``), makes durable
+    the connector keys that their checkpoints cover, and deletes these groups."""
     finished = [
         msgspec.json.decode(body, type=KeyedGroup)
         for body in conn.scalars(
@@ -236,6 +243,7 @@ def _first_unfinished(
 
 
 def open_groups(conn: Connection, pipeline: str) -> list[Group]:
+    """Returns the groups that have an uncommitted load, oldest first."""
     bodies = conn.scalars(
         select(GROUPS.c.body)
         .where(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
@@ -245,18 +253,20 @@ def open_groups(conn: Connection, pipeline: str) -> list[Group]:
 
 
 def keys_covered(conn: Connection, pipeline: str) -> list[Covered]:
-    """By groups that are written down."""
+    """Returns the connector keys that checkpoints of the stored groups cover."""
     bodies = conn.scalars(select(GROUPS.c.body).where(GROUPS.c.pipeline == pipeline))
     groups = (msgspec.json.decode(body, type=KeyedGroup) for body in bodies)
     return [covered for group in groups for covered in group.keys]
 
 
 def committed_loads(conn: Connection, pipeline: str, group: int) -> set[tuple[str, int]]:
+    """Returns (key, number) of a group's committed loads."""
     rows = conn.execute(rows_of(LOADS, pipeline).where(LOADS.c.id == group, LOADS.c.committed == 1))
     return {(row.key, row.number) for row in rows}
 
 
 def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+    """Returns the consumed and the abandoned shares of these epochs' segments."""
     found: set[Consumed] = set()
     for part in chunks(epochs):
         rows = rows_of(CONSUMED, pipeline).where(CONSUMED.c.epoch.in_(part))
@@ -276,7 +286,8 @@ def _as_consumed(rows: Iterable[Row[Any]]) -> set[Consumed]:
 
 
 def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
-    """A reset of some streams reaches what is written down and not saved yet."""
+    """Removes the reset streams' states and keys from the stored groups, whose states are not saved
+    yet."""
     found = conn.execute(rows_of(GROUPS, held.name))
     for row in found.all():
         group = rules.stripped(msgspec.json.decode(row.body, type=KeyedGroup), reset)
@@ -285,17 +296,19 @@ def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
 
 
 def give_up_groups(conn: Connection, held: Held) -> None:
-    """A reset of everything: what is written down and not committed is asked for again."""
+    """Deletes all groups, for a reset of everything: their rows are read from the source again."""
     conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name))
 
 
 def abandon(conn: Connection, held: Held, items: Iterable[Consumed]) -> None:
+    """Inserts shares of segments as consumed, except those that are consumed already."""
     wanted = dict.fromkeys(items)
     known = consumed(conn, held.name, {item.segment.epoch for item in wanted})
     _put_consumed(conn, held.name, [item for item in wanted if item not in known])
 
 
 def forget(conn: Connection, held: Held, epochs: Iterable[int]) -> None:
+    """Deletes the consumed shares of these epochs' segments; the epochs stay closed."""
     for part in chunks(epochs):
         conn.execute(
             delete(CONSUMED).where(CONSUMED.c.pipeline == held.name, CONSUMED.c.epoch.in_(part))
@@ -305,7 +318,8 @@ def forget(conn: Connection, held: Held, epochs: Iterable[int]) -> None:
 
 
 def _consume(conn: Connection, held: Held, items: Sequence[Consumed]) -> None:
-    """Looks only among the neighbours of what is new: an epoch may have consumed 100,000 items."""
+    """Inserts shares of segments as consumed. Raises ``StateError`` where one is already. Reads
+    only the range of seq that ``items`` span: an epoch may have 100,000 consumed shares."""
     taken: set[Consumed] = set()
     for epoch in {item.segment.epoch for item in items}:
         numbers = [item.segment.seq for item in items if item.segment.epoch == epoch]
@@ -339,6 +353,7 @@ def _put_consumed(conn: Connection, pipeline: str, items: Iterable[Consumed]) ->
 
 
 def states(conn: Connection, pipeline: str) -> list[SavedState]:
+    """Returns the saved states, in the order in which they were saved."""
     rows = conn.execute(rows_of(STATES, pipeline).order_by(STATES.c.position))
     return [SavedState(rules.scope_from_key(row.scope, row.type), row.blob) for row in rows]
 
@@ -346,7 +361,8 @@ def states(conn: Connection, pipeline: str) -> list[SavedState]:
 def save_states(
     conn: Connection, held: Held, old: Sequence[SavedState], new: Sequence[SavedState]
 ) -> None:
-    """Replaces ``old``, which is what is stored, by ``new``; only what differs is written."""
+    """Replaces the stored states ``old`` by ``new``, and adds the changes to the history. Writes
+    only the states that differ. Raises ``StateError`` (``state.duplicate``)."""
     changes = rules.state_changes(old, new)
     keys = [s.scope.key for _, s in changes.written] + [scope.key for scope in changes.gone]
     for part in chunks(keys):
@@ -391,7 +407,7 @@ def _remember(
     _set(conn, held, last_history=held.last_history)
     mine = HISTORY.c.pipeline == held.name
     last = held.last_history - rules.HISTORY_KEPT
-    # as long as none is larger than its share, their number bounds them
+    # while no state is larger than HISTORY_BYTES / HISTORY_KEPT, their number bounds their size
     if any(len(blob or "") > rules.HISTORY_BYTES // rules.HISTORY_KEPT for _, blob in changes):
         sizes = select(HISTORY.c.id, func.length(HISTORY.c.blob)).where(mine, HISTORY.c.id > last)
         found = conn.execute(sizes.order_by(HISTORY.c.id.desc())).all()

@@ -1,9 +1,9 @@
-"""Who holds a pipeline, and whether that process is still there.
+"""Describes the process that has a pipeline's lease, and tells whether it is still alive.
 
-Not here: the lease itself (``sql``, ``memory``). A process is judged only from its own machine and
-its own process-id space: two containers share a kernel and its boot id but not their process ids,
-so both are part of :func:`boot`. Whoever cannot be judged is held to be alive until its lease runs
-out.
+Not here: the lease itself (``sql``, ``memory``). A process can be checked only from its own machine
+and its own process-id namespace: two containers share a kernel and its boot id but not their
+process ids, so :func:`boot` holds both. A holder that cannot be checked counts as alive until its
+lease runs out.
 """
 
 import getpass
@@ -19,7 +19,7 @@ from penstock.state.contract import Holder
 
 
 def this_holder(run: str, started_at: str | None = None) -> Holder:
-    """This process as the holder of a lease. ``started_at``: ISO 8601, UTC; None: now."""
+    """Describes this process as the holder of a lease. ``started_at``: ISO 8601, UTC; None: now."""
     return Holder(
         name=f"{_user()}@{platform.node()}",
         pid=os.getpid(),
@@ -31,7 +31,8 @@ def this_holder(run: str, started_at: str | None = None) -> Holder:
 
 @cache
 def boot() -> str:
-    """One boot of one machine and one space of process ids; empty where that cannot be told."""
+    """Identifies one boot of this machine and the process-id namespace; empty where the kernel does
+    not show them."""
     if not sys.platform.startswith("linux"):
         return f"{platform.node()}:{uuid.getnode():x}"
     try:
@@ -42,14 +43,15 @@ def boot() -> str:
 
 
 def start_mark(holder: Holder) -> str | None:
-    """When the kernel started the holder's process, to recognise a process id that was given again;
-    None where that cannot be told from here."""
+    """Returns the start time of the holder's process (clock ticks since boot), by which a reused
+    process id is recognised; None where the process cannot be checked from here."""
     status = _stat(holder.pid) if _is_near(holder) else None
     return status[1] if status else None
 
 
 def is_dead(holder: Holder, mark: str | None) -> bool:
-    """True where this holder's process is certainly gone. ``mark``: its :func:`start_mark`."""
+    """Whether the holder's process is certainly gone. ``mark``: :func:`start_mark` of the holder
+    when it took the lease; None: process ids alone are compared."""
     if not _is_near(holder):
         return False
     try:
@@ -63,7 +65,7 @@ def is_dead(holder: Holder, mark: str | None) -> bool:
 
 
 def iso_time(seconds: float) -> str:
-    """Seconds since 1970 as ISO 8601 text, UTC, with milliseconds."""
+    """Formats seconds since 1970 as ISO 8601 text, UTC, with milliseconds."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
@@ -73,7 +75,8 @@ def _is_near(holder: Holder) -> bool:
 
 
 def _stat(pid: int) -> tuple[str, str] | None:
-    """(state letter, start time in clock ticks since boot) of proc(5); None where unreadable."""
+    """Reads (state letter, start time in clock ticks since boot) of a process from ``/proc``
+    (proc(5)); None where unreadable."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:

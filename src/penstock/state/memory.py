@@ -1,10 +1,10 @@
-"""The in-memory twin of the store: the same semantics, a call in microseconds, gone with its
-process.
+"""Implements ``contract.Store`` in memory: the behaviour of ``sql``, a call in microseconds, for
+tests and dry runs.
 
-It backs exhaustive crash schedules. A simulated crash is an exception out of ``on_step``, which is
-called with ``store.METHOD.before`` and ``store.METHOD.after`` around each write; the write between
-the two is atomic, also against an exception of its own (a lost lease, a merge that refuses).
-Calls that have nothing to write take no step. Contract: ``contract.Store``; decisions: ``rules``.
+Tests of crash schedules raise an exception from ``on_step`` in place of a crash: it is called with
+``store.METHOD.before`` and ``store.METHOD.after`` around each write, which is atomic, also where it
+raises itself (a lost lease, a ``merge`` that refuses). Calls that write nothing call no step. Not
+here: decisions that every store shares (``rules``).
 """
 
 import time
@@ -42,11 +42,13 @@ OnStep = Callable[[str], None]
 
 
 def _nothing(step: str) -> None:
-    """No crash at any step."""
+    """Does nothing at any step: the default ``on_step``."""
 
 
 @dataclass(slots=True)
 class _OpenGroup:
+    """Holds a group whose states are not saved yet; its loads by (key, number)."""
+
     group: KeyedGroup
     left: set[tuple[str, int]]  # loads that are not committed
     loads: frozenset[tuple[str, int]]
@@ -54,7 +56,8 @@ class _OpenGroup:
 
 @dataclass(slots=True)
 class _Held:
-    """A lease that somebody has."""
+    """Holds the current lease of a pipeline. ``mark``: :func:`lock_holder.start_mark` of the
+    holder. ``until``: seconds since 1970."""
 
     token: str
     holder: Holder
@@ -64,6 +67,9 @@ class _Held:
 
 @dataclass(slots=True)
 class _Pipeline:
+    """Holds all that is stored of a pipeline, except connector keys; fields as the tables of
+    ``schema``."""
+
     name: str
     state_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     held: _Held | None = None
@@ -90,15 +96,17 @@ class _Pipeline:
     reports: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def keys_covered(self) -> list[Covered]:
-        """By groups that are written down."""
+        """Returns the connector keys that checkpoints of the stored groups cover."""
         return [covered for each in self.groups.values() for covered in each.group.keys]
 
 
 class MemoryStore:
-    """:class:`contract.Store` in memory; safe for use by several threads.
+    """Stores the progress of pipelines in memory (:class:`contract.Store`); safe for use by several
+    threads.
 
-    ``clock``: seconds since 1970, for leases. ``dead``: whether a holder's process is gone, so that
-    a simulator can end one that lives in its own process.
+    ``on_step``: called around each write (see the module). ``clock``: returns seconds since 1970,
+    for leases. ``dead``: tells whether a holder's process is gone, so that a test can declare one
+    dead that runs in the test's process; None: ``lock_holder.is_dead``.
     """
 
     def __init__(
@@ -115,7 +123,7 @@ class MemoryStore:
         self._keys = MemoryLink(self._lock)
 
     def close(self) -> None:
-        """Nothing to close: the content stays, as a database's would."""
+        """No-op: the content stays, as a database's would."""
 
     # -- the lease (L12)
     def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
@@ -132,7 +140,7 @@ class MemoryStore:
             self._held(lease)[1].until = self._clock() + ttl
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; nothing happens where it is no longer this one."""
+        """Gives the lease back; no-op where another run has taken it over."""
         with self._step("release"):
             p = self._read(lease.pipeline)
             if p.held is not None and p.held.token == lease.token:
@@ -253,7 +261,8 @@ class MemoryStore:
     def _settle(
         self, p: _Pipeline, held: _Held, groups: dict[int, _OpenGroup], merge: Merge
     ) -> None:
-        """``groups`` become the pipeline's, without those whose states are saved."""
+        """Stores ``groups`` as the pipeline's, saves the states of those that ``rules.settled``
+        returns, and drops these."""
         first: dict[str, int] = {}
         for number, each in groups.items():
             if each.left:
@@ -362,7 +371,8 @@ class MemoryStore:
         return keys_ledger.durable(self._keys, pipeline)
 
     def open_keys(self, pipeline: str, task: str) -> KeyPort:
-        """As ``task_keys.open_keys`` for a store in a database."""
+        """Opens a task's port to the connector keys, as ``task_keys.open_keys`` does for a store in
+        a database."""
         return StoreKeys(lambda: self._keys, pipeline, task)
 
     # -- what is remembered of streams, and schemas, which only grow

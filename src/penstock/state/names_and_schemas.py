@@ -1,8 +1,8 @@
-"""Names and schemas in SQL: what a pipeline learned of its streams, which only grows.
+"""Reads and writes the rows of names and of schema versions in SQL; both only grow.
 
-Functions over an open transaction; whoever writes has checked the lease. What may be added is
-decided by ``rules``, what names mean by ``remembered``. Neighbours: ``sql`` calls them, ``schema``
-has the tables.
+Functions over an open transaction, whose caller has checked the lease where they write. Not here:
+which rows may be added (``rules``), what a row means (``remembered``), the tables (``schema``).
+``sql`` calls them.
 """
 
 import json
@@ -22,7 +22,8 @@ from penstock.state.schema import NAMES, SCHEMAS
 def names(
     conn: Connection, pipeline: str, kinds: Sequence[str] | None = None
 ) -> dict[str, dict[str, str]]:
-    """The rows of these kinds (None: of all); what they mean: ``remembered``."""
+    """Returns the rows of these kinds (None: of all): kind -> {text: text}; ``remembered`` defines
+    the kinds."""
     if kinds is None:
         return {row.kind: json.loads(row.body) for row in conn.execute(rows_of(NAMES, pipeline))}
     found: dict[str, dict[str, str]] = {}
@@ -38,8 +39,8 @@ def grow_names(
     known: Mapping[str, dict[str, str]],
     wanted: Mapping[str, dict[str, str]],
 ) -> None:
-    """``known``: what is there of these kinds. Raises ``StateError`` where a mapping would
-    change."""
+    """Adds the names of ``wanted`` that are not stored yet. ``known``: the stored rows of these
+    kinds. Raises ``StateError`` (``state.name_changed``) where a mapping would change."""
     fresh = rules.new_names(pipeline, known, wanted)
     for part in chunks(fresh):
         conn.execute(delete(NAMES).where(NAMES.c.pipeline == pipeline, NAMES.c.kind.in_(part)))
@@ -57,6 +58,8 @@ def grow_names(
 def schema_versions(
     conn: Connection, pipeline: str, wanted: Mapping[StreamId, RowSchema]
 ) -> dict[StreamId, RowSchema]:
+    """Stores schemas that differ from their stream's newest, each under the next version; returns
+    all of ``wanted`` with their versions."""
     newest = newest_schemas(conn, pipeline, wanted)
     answer = {s: rules.next_schema(newest.get(s), schema) for s, schema in wanted.items()}
     new = {s: schema for s, schema in answer.items() if schema is not newest.get(s)}
@@ -79,6 +82,7 @@ def schema_versions(
 def newest_schemas(
     conn: Connection, pipeline: str, streams: Iterable[StreamId]
 ) -> dict[StreamId, RowSchema]:
+    """Returns the newest schema of each of these streams that has one."""
     wanted = {stream.key: stream for stream in streams}
     stored: dict[str, str] = {}
     for part in chunks(wanted):
@@ -90,6 +94,7 @@ def newest_schemas(
 
 
 def schemas(conn: Connection, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
+    """Maps each version of a stream's schema to the schema."""
     rows = conn.execute(
         rows_of(SCHEMAS, pipeline).where(SCHEMAS.c.stream == stream.key).order_by(SCHEMAS.c.version)
     )

@@ -1,4 +1,8 @@
-"""From what a user wrote to an open store. Imports the database layer only when called."""
+"""Opens the state store that ``state`` in the pipeline file or the home folder names.
+
+Not here: the store (``sql``), connections (``database``); both are imported only when a store is
+opened, since SQLAlchemy takes long to import.
+"""
 
 from pathlib import Path
 
@@ -7,11 +11,11 @@ from penstock.state.database_url import sqlite_file
 
 
 def open_store(place: str | Path) -> Store:
-    """Open a store, creating it where there is none.
+    """Opens a store, creating it where there is none.
 
     ``place``: a path (or ``sqlite:///PATH``) of a SQLite file, or ``postgresql://...``. Raises
     ``ConfigError`` for any other URL and ``StateError`` where the store cannot be reached, is not
-    ours, or was written by a newer Penstock.
+    a database, or was written by a newer Penstock.
     """
     file = sqlite_file(place)
 

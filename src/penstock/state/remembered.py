@@ -1,10 +1,10 @@
-"""Says what a pipeline remembers of its streams, and how the store keeps it: in rows (kind, {text:
-text}) that only grow.
+"""Converts what a pipeline stores of its streams (names, modes, versions) to and from rows of the
+store: kind -> {text: text}, which only grow.
 
-Pure: structs and their rows. What may change of a row is decided by ``rules.new_names``; ``sql``
-and ``memory`` read and write the rows. Not here: schemas, states, what the facts are used for
-(``engine.plan``). Where a fact follows another (modes, passed over), the row's keys are numbers and
-the highest holds.
+A value that is replaced by later ones (modes, passed over) has a row with numbers as keys; the
+highest number's counts. Pure functions and structs. Not here: which rows may be added
+(``rules.new_names``), reading and writing them (``sql``, ``memory``), schemas, states, what the
+values are used for (``engine.plan``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,8 @@ _OVER, _READ, _PUBLISHED = "over", "read", "published"
 
 
 class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stream was synced last."""
+    """Holds the modes under which a stream was synced last. ``replaces``: its generation replaces
+    the table's rows, also under another mode than overwrite."""
 
     sync_mode: SyncMode
     destination_sync_mode: DestinationSyncMode
@@ -32,9 +33,10 @@ class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableNames(msgspec.Struct, frozen=True, kw_only=True):
-    """By ``StreamId.key``. ``tables``: the name of a stream's table (``model.names.clean_tables``).
-    ``targets``: the key of what it is called at the destination, where that is not its own name.
-    ``records``: what its records call it, where its table has that name."""
+    """Holds the names of streams' tables, all by ``StreamId.key``. ``tables``: the name of the
+    table (``model.names.clean_tables``). ``targets``: the key of the stream that the destination
+    gets, where it differs from the source's. ``records``: the stream's name in its records, where
+    the table is named after that."""
 
     tables: dict[str, str] = {}
     targets: dict[str, str] = {}
@@ -42,13 +44,13 @@ class TableNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of streams, or what is to be added to it. ``columns``: original property ->
-    column. ``answer_columns``: the same of what queries over the whole stream make of it.
-    ``state_names``: what the source's states call the stream. ``passed_over``: streams that their
-    source sent though nobody wanted them: its state went on without their rows.
-    ``versions``: version -> its generation. ``visible``: generation that became visible -> its
-    version; the newest is what a table shows. ``refreshes``: generations of a host that feeds us
-    that became visible."""
+    """Holds what is stored of streams, or what is to be added. ``columns``: original property ->
+    column. ``answer_columns``: the same for the result of queries over the whole stream.
+    ``state_names``: the stream's names in the source's states. ``passed_over``: streams that the
+    source sent though they were not selected, so that its state advanced without their rows.
+    ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
+    the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
+    of the host of ``penstock serve`` whose rows became visible."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -61,17 +63,18 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: dict[StreamId, frozenset[int]] = {}
 
     def newest_visible(self, stream: StreamId) -> int:
-        """The newest generation of it that a table shows; 0: none."""
+        """Returns the newest generation of the stream that its table shows; 0: none."""
         return max(self.visible.get(stream, {}), default=0)
 
 
 def kinds(streams: Iterable[StreamId]) -> list[str]:
-    """The rows that hold what is known of these streams."""
+    """Returns the kinds of the rows of these streams, and of the names of tables."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
     return [_TABLES, _TARGETS, _RECORDS, *of_streams]
 
 
 def remembered(rows: Rows) -> Remembered:
+    """Reads stored rows; kinds that are not given stay empty."""
     of: dict[str, dict[StreamId, Mapping[str, str]]] = {kind: {} for kind in _OF_STREAM}
     for name, row in rows.items():
         kind, colon, key = name.partition(":")
@@ -95,15 +98,15 @@ def remembered(rows: Rows) -> Remembered:
 
 
 def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
-    """Of which streams it says something."""
+    """Returns the streams whose rows :func:`added` may change."""
     maps = (more.columns, more.answer_columns, more.modes, more.state_names, more.versions)
     named = {s for one in (*maps, more.visible, more.refreshes) for s in one}
     return named | more.passed_over | set(taken_up)
 
 
 def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[str, dict[str, str]]:
-    """The rows to add for ``more``, and for streams that are passed over no longer. ``known``: the
-    rows of :func:`kinds` of its streams."""
+    """Makes the rows to add for ``more``, and for the streams ``taken_up``, which are no longer
+    passed over. ``known``: the stored rows of :func:`kinds` of these streams."""
     rows: dict[str, dict[str, str]] = {
         _TABLES: more.tables.tables,
         _TARGETS: more.tables.targets,

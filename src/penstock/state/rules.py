@@ -1,7 +1,7 @@
-"""What every store decides alike: numbers, which states may be saved, what changed, what it says.
+"""Decides, for every store alike, load numbers, states that may be saved, changes, and errors.
 
-Pure functions over the vocabulary; no storage. Neighbours: ``memory`` and ``sql`` call them, so
-that the in-memory twin cannot drift from the real one.
+Pure functions over the vocabulary. Not here: storage (``memory``, ``sql``, ``ledger``), which call
+them, so that the store in memory behaves as the one in a database.
 """
 
 import math
@@ -21,15 +21,16 @@ from penstock.state.contract import GroupIntent, Holder, KeyedGroup, LoadIntent,
 from penstock.state.keys import SHARED
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
-HISTORY_BYTES = 32 << 20  # of them together; the newest is kept whatever its size
-ANYTHING = ""  # stands for every open group among the keys of :func:`settled`
+HISTORY_BYTES = 32 << 20  # of them together, in characters; the newest is kept whatever its size
+# stands for every open group among the keys of :func:`settled`, for every stream in floors
+ANYTHING = ""
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """Of one stream. ``last``: the last number given. ``table``: the one that its table has once
-    every load that was written down is committed; None: whichever it has. ``adopts``: the table's
-    number is right, whatever it is. ``anew``: the next load of what was read since replaces the
-    table's rows."""
+    """Holds the load numbers of one stream. ``last``: the last number given. ``table``: the number
+    that its table has once every load in the ledger is committed; None: any. ``adopts``: the
+    table's number is accepted, whatever it is (``Store.adopt``). ``anew``: the next load of rows
+    that were read since replaces the table's rows."""
 
     last: int = 0
     table: int | None = 0
@@ -46,9 +47,10 @@ def number_groups(
     *,
     into_tables: bool,
 ) -> list[KeyedGroup]:
-    """Groups with their ids and their loads' numbers. ``numbers``: by stream key; brought up to
-    date (L3: a number is never given twice). ``into_tables`` False: a destination connector has
-    them already, and nothing is known of a table."""
+    """Makes groups of ``intents``, with ids after ``last_group`` and a number for each load.
+    ``numbers``: by stream key; updated in place (L3: a number is never given twice). ``floors``: by
+    stream key, see :func:`floors_of`. ``into_tables`` False: a destination connector has the rows
+    already, and the number that a table has is unknown from then on."""
     groups: list[KeyedGroup] = []
     for offset, intent in enumerate(intents, 1):
         loads: list[Load] = []
@@ -88,7 +90,7 @@ def number_groups(
 
 
 def adopted(was: Numbers, anew: bool) -> Numbers:
-    """What :meth:`Store.adopt` makes of it."""
+    """Returns a stream's numbers after ``Store.adopt``."""
     return Numbers(was.last, None, adopts=True, anew=anew or was.anew)
 
 
@@ -97,8 +99,9 @@ def renumbered(
     committed: AbstractSet[tuple[str, int]],
     numbers: dict[str, Numbers],
 ) -> KeyedGroup:
-    """A group whose uncommitted loads of the streams of ``numbers`` follow them. ``numbers``: by
-    stream key, brought up to date. Groups are given oldest first."""
+    """Gives new numbers and tokens to a group's uncommitted loads of the streams in ``numbers``.
+    ``committed``: (key, number) of committed loads. ``numbers``: by stream key, of
+    :func:`renumbering`; updated in place, so groups must be given oldest first."""
     loads: list[Load] = []
     for load in group.loads:
         was = numbers.get(load.stream.key)
@@ -114,7 +117,8 @@ def renumbered(
 
 
 def renumbering(was: Numbers, above: int) -> Numbers:
-    """From which :func:`renumbered` goes on."""
+    """Returns the numbers after which :func:`renumbered` continues. ``above``: the number that the
+    stream's table has."""
     return Numbers(max(was.last, above), None, was.adopts, was.anew)
 
 
@@ -123,22 +127,25 @@ def _fields_of(load: LoadIntent) -> dict[str, Any]:
 
 
 def speaks_for(group: KeyedGroup) -> set[str]:
-    """Keys of the scopes of its checkpoints."""
+    """Returns the keys of the scopes of a group's states and of its checkpoints of connector
+    keys."""
     return {s.scope.key for s in group.states} | {covered.scope for covered in group.keys}
 
 
 def touches(group: KeyedGroup) -> set[str]:
-    """What a younger group's state may speak for: keys of streams it loads, of scopes it saves."""
+    """Returns the scope keys by which a group can defer the states of younger groups: those of
+    :func:`speaks_for` and of the streams that it loads."""
     return speaks_for(group) | {load.stream.key for load in group.loads}
 
 
 def settled(done: Iterable[KeyedGroup], first: dict[str, int]) -> list[KeyedGroup]:
-    """Of the groups whose loads are all committed (oldest first), those whose states may be saved.
+    """Selects, of the groups whose loads are all committed, those whose states may be saved.
 
-    A group whose states speak for something that an older group has not finished yet is held back
-    (L1: everything before a state is committed first; DESIGN.md §4: a table that fails holds the
-    shared state back). ``first``: per key of :func:`touches`, and for ANYTHING, the smallest id of
-    a group with an uncommitted load; groups that are held back are added to it.
+    A group with states is deferred while an older group is not settled that touches one of its
+    scopes, or any older group where one of the two has a shared state (L1: everything before a
+    state is committed first; DESIGN.md §4: a table that fails holds the shared state back).
+    ``done``: oldest first. ``first``: per key of :func:`touches`, and for ANYTHING, the smallest id
+    of a group with an uncommitted load; deferred groups are added in place.
     """
     free: list[KeyedGroup] = []
     for group in done:
@@ -153,8 +160,8 @@ def settled(done: Iterable[KeyedGroup], first: dict[str, int]) -> list[KeyedGrou
 
 
 def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[SavedState]:
-    """What these groups bring to the saved states, oldest first: nothing from a group whose epoch
-    is not above the floor that the last reset set, for everything or for the state's stream."""
+    """Returns the states of these groups that are to be saved, oldest first: those whose group's
+    epoch is above the floor of every stream and the floor of the state's own scope."""
     everything = floors.get(ANYTHING, 0)
     return [
         state
@@ -165,14 +172,14 @@ def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[SavedS
 
 
 def floors_of(floors: Mapping[str, int]) -> dict[StreamId | None, int]:
-    """Stored floors by stream; None: of everything."""
+    """Converts stored floors to floors by stream; None: the floor of every stream."""
     return {
         None if key == ANYTHING else stream_from_key(key): epoch for key, epoch in floors.items()
     }
 
 
 def stripped(group: KeyedGroup, reset: Reset) -> KeyedGroup:
-    """A group that is written down, without the states that a reset takes away."""
+    """Returns a stored group without the states and connector keys of the reset streams."""
     gone = {stream.key for stream in reset.streams}
     return msgspec.structs.replace(
         group,
@@ -182,8 +189,9 @@ def stripped(group: KeyedGroup, reset: Reset) -> KeyedGroup:
 
 
 class StateChanges(msgspec.Struct, frozen=True):
-    """From one list of saved states to another. ``written``: (position, state) that differ from
-    what is stored; ``saved``: those whose content differs; ``gone``: scopes that are no more."""
+    """Holds the difference between two lists of saved states. ``written``: (position, state) whose
+    content or position differs from the stored one; ``saved``: the states whose content differs;
+    ``gone``: scopes that have no state any more."""
 
     written: list[tuple[int, SavedState]]
     saved: list[SavedState]
@@ -191,7 +199,8 @@ class StateChanges(msgspec.Struct, frozen=True):
 
 
 def state_changes(old: Sequence[SavedState], new: Sequence[SavedState]) -> StateChanges:
-    """Raises ``StateError`` where ``new`` has two states for one scope."""
+    """Compares two lists of saved states. Raises ``StateError`` (``state.duplicate``) where ``new``
+    has two states for one scope."""
     before = {s.scope.key: (at, s) for at, s in enumerate(old)}
     after = {s.scope.key: (at, s) for at, s in enumerate(new)}
     if len(after) != len(new):
@@ -208,19 +217,21 @@ def state_changes(old: Sequence[SavedState], new: Sequence[SavedState]) -> State
 
 
 def scope_from_key(key: str, kind: str) -> StateScope:
+    """Converts a stored ``StateScope.key`` and a ``StateType`` value to the scope."""
     return StateScope(StateType(kind), None if key == SHARED else stream_from_key(key))
 
 
 def stream_from_key(key: str) -> StreamId:
-    """The opposite of ``StreamId.key``."""
+    """Converts a stored ``StreamId.key`` to the stream."""
     return StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
 
 
 def check_marked(
     pipeline: str, done: Sequence[tuple[int, Load]], open_loads: Mapping[int, Any], last_group: int
 ) -> None:
-    """Raises ``StateError`` for a load that was never intended. ``open_loads``: per open group the
-    (key, number) of its loads; a group that is closed already may be marked again."""
+    """Raises ``StateError`` (``state.unknown_load``) for a load that the ledger never had.
+    ``done``: (group id, load) to mark as committed. ``open_loads``: per stored group the (key,
+    number) of its loads; a load of a settled group, which is deleted, may be marked again."""
     for group, load in done:
         known = open_loads.get(group)
         if (known is None and not 0 < group <= last_group) or (
@@ -238,8 +249,9 @@ def check_marked(
 def new_names(
     pipeline: str, known: Mapping[str, dict[str, str]], wanted: Mapping[str, dict[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """The part of ``wanted`` that is not known. Raises ``StateError`` where a mapping would change
-    (DESIGN.md §4: they only grow)."""
+    """Returns the part of ``wanted`` that is not stored yet: kind -> {original: name}. ``known``:
+    the stored rows. Raises ``StateError`` (``state.name_changed``) where a stored name would
+    change: names only grow."""
     fresh: dict[str, dict[str, str]] = {}
     for kind, names in wanted.items():
         stored = known.get(kind, {})
@@ -257,13 +269,15 @@ def new_names(
 
 
 def next_schema(newest: RowSchema | None, schema: RowSchema) -> RowSchema:
-    """``newest`` itself where the fields are the same, else ``schema`` under the next version."""
+    """Returns ``newest`` itself where its fields equal those of ``schema``, else ``schema`` under
+    the next version (the first is 1)."""
     if newest is not None and newest.fields == schema.fields:
         return newest
     return RowSchema(schema.fields, (newest.version if newest else 0) + 1)
 
 
 def consumed_twice(pipeline: str, item: Consumed) -> StateError:
+    """Makes the error for a share of a segment that was consumed or abandoned before."""
     segment = f"segment {item.segment.seq} of epoch {item.segment.epoch}"
     return StateError(
         f"{segment} was already taken or given up for stream {item.stream} of pipeline "
@@ -275,6 +289,7 @@ def consumed_twice(pipeline: str, item: Consumed) -> StateError:
 
 
 def locked(pipeline: str, holder: Holder, seconds: float) -> Locked:
+    """Makes the error for a pipeline that another run has. ``seconds``: until its lease expires."""
     return Locked(
         f"pipeline {pipeline!r} is being run by {holder.name} (process {holder.pid}, run "
         f"{holder.run}) since {holder.started_at}",
@@ -285,6 +300,8 @@ def locked(pipeline: str, holder: Holder, seconds: float) -> Locked:
 
 
 def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
+    """Makes the error for a write under a lease that is no longer the pipeline's (L12). ``holder``:
+    of the current lease; None: nobody has one."""
     now = f"; {holder.name} (run {holder.run}) has it since {holder.started_at}" if holder else ""
     return LeaseLost(
         f"this run no longer holds pipeline {pipeline!r}{now}: nothing more of it is committed",
@@ -293,7 +310,8 @@ def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
 
 
 def history_kept(sizes: Iterable[int]) -> int:
-    """How many of these saved states stay. ``sizes``: in characters, newest first."""
+    """Returns how many entries of the state history are kept. ``sizes``: of their states, in
+    characters, newest first."""
     total = kept = 0
     for size in sizes:
         total += size
@@ -304,12 +322,14 @@ def history_kept(sizes: Iterable[int]) -> int:
 
 
 def history_entry(at: str, run: str, scope: str, kind: str, blob: str | None) -> dict[str, Any]:
-    """``at``: ISO 8601, UTC. ``scope``: ``StateScope.key``. ``blob`` None: it was removed."""
+    """Makes an entry of ``Store.state_history``. ``at``: ISO 8601, UTC. ``scope``:
+    ``StateScope.key``. ``kind``: a ``StateType`` value. ``blob`` None: the state was removed."""
     return {"at": at, "run": run, "scope": scope, "type": kind, "blob": blob}
 
 
 def unfinished_report(pipeline: str, run: str, started_at: str, alive: bool) -> dict[str, Any]:
-    """What ``runs`` shows of a run that wrote no report: the report's shape, None where unknown."""
+    """Makes the report that ``Store.runs`` returns for a run without one: a report's keys, with
+    None for unknown values. ``alive``: the run still has its lease."""
     error = {
         "code": "run.died",
         "message": "the run ended without a report: its process was killed or its machine went",

@@ -1,12 +1,12 @@
-"""The tables of the SQL store and the steps by which they came to be.
+"""Defines the tables of the SQL store, and the migrations that create and change them.
 
-``MIGRATIONS`` is the history: a step is never edited once released, a change is a new step, and the
-``Table`` objects beside it are the shape after the last one (a test compares the two). Not here:
-what the columns mean to a run (``contract``), how they are read and written (``sql``, ``ledger``).
+A migration in ``MIGRATIONS`` is never edited once released; a change is a new one. The ``Table``
+objects are the tables after the last migration (a test compares the two). Not here: what the
+columns mean to a run (``contract``), how they are read and written (``sql``, ``ledger``).
 
 Times are seconds since 1970. Streams and state scopes are stored by their ``key``. ``body`` is
-JSON; ``blob`` is a state as the source sent it, byte for byte (L1). What a connector names and
-writes is stored as UTF-8 bytes: it may hold U+0000, which no text column takes.
+JSON; ``blob`` is a state as the source sent it, byte for byte (L1). Connector keys and values are
+stored as UTF-8 bytes: they may hold U+0000, which no text column takes.
 """
 
 from collections.abc import Callable
@@ -50,15 +50,15 @@ PIPELINES = _table(
     "pipelines",
     _text("name", key=True),
     _text("state_id"),
-    _text("token", null=True),  # NULL: nobody runs it
+    _text("token", null=True),  # NULL: no run has the lease
     _text("holder", null=True),
     _text("holder_mark", null=True),
     Column("lease_until", Float(53), nullable=True),
-    _int("epoch"),  # the last one given, like the next three counters
+    _int("epoch"),  # the last number given, like the next two columns
     _int("last_group"),
     _int("last_history"),
     _text("floors"),  # JSON: groups of epochs up to these save no states
-    _text("source_protocol", null=True),  # NULL: no run has said it, like the next
+    _text("source_protocol", null=True),  # NULL: no run has stored it, like the next column
     _text("source_reference", null=True),
 )
 EPOCHS = _table(
@@ -67,7 +67,7 @@ EPOCHS = _table(
     _int("epoch", key=True),
     _int("lane", null=True),
     _int("last_seq", null=True),  # NULL: not closed
-    _int("shares", null=True),  # NULL: not known, or all of it is gone
+    _int("shares", null=True),  # NULL: not given, or the epoch is forgotten
 )
 GENERATIONS = _table(
     "generations", _text("pipeline", key=True), _text("stream", key=True), _int("generation")
@@ -77,7 +77,7 @@ NUMBERS = _table(
     _text("pipeline", key=True),
     _text("stream", key=True),
     _int("number"),
-    _int("table_number", null=True),  # NULL: whichever its table has
+    _int("table_number", null=True),  # NULL: any
     _int("adopts"),
     _int("anew"),
 )
@@ -147,20 +147,20 @@ RUNS = _table(
     _text("started_at"),
     _text("report", null=True),
 )
-KEY_TASKS = _table(  # who may write keys now
+KEY_TASKS = _table(  # tasks that may write keys now
     "key_tasks", _text("pipeline", key=True), _text("task", key=True), _int("marks")
 )
-KEYS = _table(  # several versions of a key: the durable one, and what tasks wrote and is not yet
+KEYS = _table(  # versions of a key: the durable one, and those that tasks wrote since
     "keys",
     _text("pipeline", key=True),
-    _text("slot", key=True),  # hash of the three that name a key: those may be too long to index
+    _text("slot", key=True),  # hash of scope, owner and key, which may be too long to index
     _int("version", key=True),  # the newest counts
     _text("scope"),
     _bytes("owner"),
     _bytes("key"),
     _bytes("value"),
-    _text("task"),  # who wrote it; empty: durable
-    _text("covers"),  # what covers it (``keys.covers``)
+    _text("task"),  # the task that wrote it; empty: durable
+    _text("covers"),  # scope of the states whose checkpoints cover it (``keys.covers``)
     _int("mark"),  # number of the first checkpoint that covers it
 )
 
@@ -253,7 +253,8 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
 
 
 def stored_version(conn: Connection, place: str) -> int:
-    """0 for a fresh store. Raises ``StateError`` for a store that a newer Penstock wrote."""
+    """Reads the store's schema version: the number of migrations that it has; 0: a new store.
+    Raises ``StateError`` (``state.newer_store``) for a store that a newer Penstock wrote."""
     if not conn.dialect.has_table(conn, SCHEMA.name):
         return 0
     version = int(conn.scalar(select(SCHEMA.c.version)) or 0)
@@ -268,7 +269,8 @@ def stored_version(conn: Connection, place: str) -> int:
 
 
 def migrate(conn: Connection, place: str) -> None:
-    """Bring the store up to date. The caller holds the lock against others and the transaction."""
+    """Runs the migrations that the store does not have yet. The caller has opened a write
+    transaction and holds ``Database.lock_store``."""
     version = stored_version(conn, place)
     if version == 0 and not conn.dialect.has_table(conn, SCHEMA.name):
         conn.exec_driver_sql(f"CREATE TABLE {SCHEMA.name} (version BIGINT NOT NULL)")

@@ -1,10 +1,10 @@
-"""The store in a database: SQLite on one machine, Postgres for a cluster. One code for both.
+"""Implements ``contract.Store`` in a database: SQLite on one machine, Postgres for a cluster.
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
-transaction (L12). Neighbours: ``database`` (connections and what differs between the two),
-``schema`` (tables), ``ledger`` (groups, loads, states), ``keys_ledger`` (connectors' keys),
-``names_and_schemas`` (rows of names, schemas), ``remembered`` and ``rules`` (what rows mean, and
-decisions, shared with ``memory``). Contract: ``contract.Store``.
+transaction (L12). Not here: connections and what differs between the two databases (``database``),
+tables (``schema``), groups, loads and states (``ledger``), connector keys (``keys_ledger``), rows
+of names and schemas (``names_and_schemas``), what these rows mean and the decisions shared with
+``memory`` (``remembered``, ``rules``).
 """
 
 import json
@@ -41,7 +41,8 @@ from penstock.state.schema import (
 
 
 class SqlStore:
-    """:class:`contract.Store` over a :class:`Database`; safe for use by several threads."""
+    """Stores the progress of pipelines in a :class:`Database` (:class:`contract.Store`); safe for
+    use by several threads."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -84,7 +85,7 @@ class SqlStore:
             conn.execute(_pipeline(held).values(lease_until=held.now + ttl))
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; nothing happens where it is no longer this one."""
+        """Gives the lease back; no-op where another run has taken it over."""
         with self._db.writing() as conn:
             conn.execute(
                 update(PIPELINES)
@@ -387,7 +388,7 @@ class SqlStore:
 
     @contextmanager
     def _held(self, lease: Lease) -> Generator[tuple[Connection, Held]]:
-        """One write transaction under this lease. Raises ``LeaseLost``."""
+        """Opens a write transaction after comparing the lease's token. Raises ``LeaseLost``."""
         with self._db.writing() as conn:
             row = conn.execute(
                 select(PIPELINES).where(PIPELINES.c.name == lease.pipeline).with_for_update()
@@ -418,7 +419,7 @@ def _born(pipeline: str) -> dict[str, Any]:
 def _end_keys(
     conn: Connection, held: Held, covered: Iterable[Covered], tasks: Iterable[str] | None
 ) -> None:
-    # bodies of groups may be long: they are read only where something waits to be covered
+    # bodies of groups may be long: they are read only where keys wait for their checkpoint
     sql = PlainSql(conn)
     waits = keys_ledger.has_overlay(sql, held.name)
     written = ledger.keys_covered(conn, held.name) if waits else []

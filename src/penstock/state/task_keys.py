@@ -1,10 +1,10 @@
 """Opens a task's port to its connector's keys in the state store, from any machine that reaches it.
 
-It runs beside a connector: no SQLAlchemy (see ``keys_ledger``, whose rules these are), and nothing
-is opened before the first call. One write is one transaction: the task must still be allowed to
-write (``Store.begin_keys``), the newest version of the key is read under its lock, and the new one
-goes on top of it. Every wait is bounded (L11); no key and no value reaches the text of an error
-(L10).
+It runs beside a connector, so it imports no SQLAlchemy, and connects at the first call. Each write
+is one transaction: it checks that the task may still write (``Store.begin_keys``), reads the newest
+version of the key under a lock, and inserts the next version. Every wait is bounded (L11); no key
+and no value reaches the text of an error (L10). Not here: the statements (``keys_ledger``), the
+interface (``keys``).
 """
 
 import contextlib
@@ -25,17 +25,18 @@ _QUIET_SECONDS = 30.0
 
 
 def keys_url(place: str | Path) -> str:
-    """What :func:`open_keys` takes, of what ``open_store`` takes: absolute, for a process with
-    another working folder. It may hold a password: never shown. Raises ``ConfigError``."""
+    """Converts the ``place`` of ``open_store`` to the URL that :func:`open_keys` takes: absolute,
+    for a process with another working folder. It may hold a password, so it is never shown (L10).
+    Raises ``ConfigError``."""
     file = database_url.sqlite_file(place)
     return database_url.libpq_url(str(place)) if file is None else f"sqlite:///{file.absolute()}"
 
 
 def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPort:
-    """The keys of ``pipeline`` for ``task``, which the driver has told the store
-    (``Store.begin_keys``). ``url``: of :func:`keys_url`. ``dry``: what is written stays in this
-    process, and the task need not be known. Calls raise ``StateError``; ports of one task may be
-    open side by side, but not for states of one scope at the same time."""
+    """Opens a port to the keys of ``pipeline`` for ``task``, which ``Store.begin_keys`` has
+    permitted to write. ``url``: of :func:`keys_url`. ``dry``: what is written stays in this
+    process, and the task needs no permission. Calls raise ``StateError``. Several ports of one task
+    may be open, but not for states of one scope at the same time."""
     file = database_url.sqlite_file(url)
     connect: Callable[[], Link] = (
         (lambda: _Postgres(url)) if file is None else (lambda: _Sqlite(file))
@@ -45,17 +46,20 @@ def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPo
 
 
 class Link:
-    """A connection, for ``keys_ledger.Sql``. Its driver's exceptions leave it as ``StateError``."""
+    """Runs statements on one connection (``keys_ledger.Sql``). Raises ``StateError`` in place of
+    the driver's exceptions ``failures``. ``place``: the database, for messages, without its
+    password."""
 
     def __init__(self, conn: Any, failures: type[Exception], place: str) -> None:
         self._conn, self._failures, self._place = conn, failures, place
 
     def is_alive(self) -> bool:
-        """Asked after a pause: networks forget connections that say nothing."""
+        """Whether the connection still works; called after a pause, since networks drop idle
+        connections."""
         return True
 
     def writing(self, place: Place) -> AbstractContextManager[None]:
-        """A write transaction that keeps other writers of this key out."""
+        """Opens a write transaction that excludes other writers of this key."""
         raise NotImplementedError
 
     def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
@@ -82,7 +86,8 @@ class Link:
 
 
 class StoreKeys:
-    """``KeyPort``; safe for use by several threads. After a failure the next call connects anew."""
+    """Reads and writes keys in the store (``KeyPort``); safe for use by several threads. After a
+    failure the next call opens a new connection."""
 
     def __init__(self, connect: Callable[[], Link], pipeline: str, task: str) -> None:
         self._connect, self._pipeline, self._task = connect, pipeline, task
@@ -154,7 +159,7 @@ class StoreKeys:
 
 
 class _Sqlite(Link):
-    """A file that the driver has made: one that is not there is not made here."""
+    """Connects to the SQLite file of the store, which must exist: the driver creates it."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(None, sqlite3.Error, str(file))
@@ -166,11 +171,12 @@ class _Sqlite(Link):
                 isolation_level=None,
                 check_same_thread=False,
             )
-            self._conn.execute("PRAGMA synchronous = FULL")  # a sealed checkpoint finds its writes
+            # writes must outlive a power cut before the checkpoint that covers them is sealed
+            self._conn.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
     def writing(self, place: Place) -> Generator[None]:
-        del place  # every writer is kept out
+        del place  # the transaction excludes every writer, not only those of this key
         with self._errors():
             self._conn.execute("BEGIN IMMEDIATE")
             try:
@@ -183,6 +189,9 @@ class _Sqlite(Link):
 
 
 class _Postgres(Link):
+    """Connects to the Postgres database of the store; writers of one key wait for each other by an
+    advisory lock."""
+
     def __init__(self, url: str) -> None:
         try:
             import psycopg
@@ -199,7 +208,7 @@ class _Postgres(Link):
         options = {k: v for k, v in database_url.libpq_options().items() if k not in given}
         with self._errors():
             self._conn = psycopg.connect(target, autocommit=True, **options)
-            # what is read after a lock must be what its last holder left
+            # a read after the advisory lock must see what the lock's last holder committed
             self._conn.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             for statement in database_url.session_settings(database_url.BUSY_SECONDS):
                 self.execute(statement, ())
