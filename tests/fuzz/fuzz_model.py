@@ -207,7 +207,7 @@ class _Play:
         self.exported: Any = None
         self.forgiven = False  # the user took tables that lack rows
         self.dropped = False
-        self.adopting = False  # since the last good run
+        self.adopting = False  # since the last load: by the user, or by a reset
         self.recreating = False
         self.goes_on = False  # the last run did not end well
         self.anew = False  # tables were made anew, or dropped, since the state was exported
@@ -226,7 +226,7 @@ class _Play:
                         self.restored = True
                 case "reset":
                     if reset(self.world, self._called(move.stream)) is None:
-                        self.told_again = True
+                        self.told_again = self.adopting = True
                 case "export":
                     self.exported = exported(self.world)
                     self.anew = False
@@ -301,7 +301,8 @@ class _Play:
         self.goes_on = not outcome.good
         if outcome.good:
             self.used = move.other
-            self.adopting = self.recreating = False
+            self.adopting &= move.bad or bool(move.streams)  # until a load of each
+            self.recreating = False
         elif move.other and outcome.report is not None:
             self.used = True  # it failed, and may have begun to fill the table, or saved a state
 
