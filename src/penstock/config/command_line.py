@@ -28,6 +28,7 @@ from penstock.config.pipeline import (
     StreamSettings,
     overlay,
 )
+from penstock.config.protocol_spec import specs
 from penstock.config.sections import Install
 from penstock.config.selectors import (
     find_stream,
@@ -283,10 +284,11 @@ def _place(place: str, *, local: bool) -> str:
 def _short(use: str) -> str:
     """The short name of a connector: ``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
     protocol, colon, name = use.partition(":")
-    if protocol == "spark":
-        return "spark-sql"
     if not colon:
         name = use
+    spec = specs().get(protocol)
+    if spec is not None and spec.queries and re.search(r"\s", name):
+        return f"{protocol}-sql"
     name = name.removeprefix("docker:")
     first = name.split()[0] if name.split() else ""
     last = first.rstrip("/").rpartition("/")[2]

@@ -15,6 +15,7 @@ import msgspec.inspect as mi
 
 from penstock.config import modes, pipeline, scalars
 from penstock.config.did_you_mean import closest, hint
+from penstock.config.protocol_spec import specs
 from penstock.config.reader import BAD, Literal, NodeReader, is_variable, quoted, shown
 from penstock.config.yaml_nodes import Mapping, Node, Scalar, Sequence
 from penstock.model import rejected
@@ -96,6 +97,13 @@ def name(reader: NodeReader, node: Node, path: str) -> Any:
     if _has_controls(text):
         return reader.problem(node, f"{path} has a line break or another control character")
     return text
+
+
+def _connector(reader: NodeReader, node: Node, path: str) -> Any:
+    """Reads a reference to a connector: a name, or a query, which may have several lines."""
+    text = reader.text(node, path)
+    spec = None if text is BAD else specs().get(text.partition(":")[0].strip())
+    return text if spec is not None and spec.queries else name(reader, node, path)
 
 
 def _prefix(reader: NodeReader, node: Node, path: str) -> Any:
@@ -281,6 +289,7 @@ LITERALS: dict[str, Literal] = {
     "max_rejected": _max_rejected,
     "version": _version,
     "name": name,
+    "connector": _connector,
     "file": _file,
     "namespace": _namespace,
     "prefix": _prefix,

@@ -150,7 +150,7 @@ class StreamOptions(StreamSettings, frozen=True, kw_only=True):
 class Connector(Section, frozen=True, kw_only=True):
     """What is run, with what configuration, inside which bounds."""
 
-    use: Annotated[str, key(f"Which connector: {USE}.", literal="name")]
+    use: Annotated[str, key(f"Which connector: {USE}.", literal="connector")]
     config: Annotated[dict[str, Any], key("Its configuration; its `spec` says what it takes.")] = (
         msgspec.field(default_factory=dict[str, Any])
     )

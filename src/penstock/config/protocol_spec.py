@@ -57,11 +57,12 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     connectors that exist as container images only, each with an alternative; both for suggestions
     only, other names run too. ``components``: its connectors are WebAssembly components, which have
     no protocol prefix and are found by ``find`` (name, environment, home folder; raises
-    ``ConfigError``). ``catalog_file``: a source takes ``source.catalog``. ``retried``: a clause
-    that says why ``attempts`` and ``backoff`` apply; None: they do not. ``source_keys``,
-    ``destination_keys``: the protocol's own keys of the pipeline file; a key of one name means the
-    same in all protocols. Values that differ from the default are passed as
-    ``ReadRequest.abilities`` and ``WriteRequest.options``."""
+    ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named
+    behind the protocol's name; no process runs. ``catalog_file``: a source takes
+    ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
+    None: they do not. ``source_keys``, ``destination_keys``: the protocol's own keys of the
+    pipeline file; a key of one name means the same in all protocols. Values that differ from the
+    default are passed as ``ReadRequest.abilities`` and ``WriteRequest.options``."""
 
     name: str
     source: str
@@ -73,6 +74,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()
     images: Mapping[str, str | None] = {}
     components: bool = False
+    queries: bool = False
     find: Callable[[str, Mapping[str, str], Path], Path] | None = None
     manifests: ManifestFiles | None = None
     catalog_file: bool = False
@@ -98,7 +100,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def specs() -> Mapping[str, ProtocolSpec]:
-    """All protocols by name; those whose connectors are processes first, then by name."""
+    """All protocols by name: those whose connectors are processes, components, queries."""
     found: list[ProtocolSpec] = []
     for folder in pkgutil.iter_modules(import_module(ROOT).__path__):
         module = f"{ROOT}.{folder.name}"
@@ -106,7 +108,7 @@ def specs() -> Mapping[str, ProtocolSpec]:
         places = package.submodule_search_locations if package is not None else None
         if places is not None and PathFinder.find_spec(f"{module}.spec", places) is not None:
             found.append(import_module(f"{module}.spec").SPEC)
-    return {s.name: s for s in sorted(found, key=lambda s: (s.components, s.name))}
+    return {s.name: s for s in sorted(found, key=lambda s: (s.queries, s.components, s.name))}
 
 
 def spec_of(name: str) -> ProtocolSpec:

@@ -48,6 +48,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
     },
     "version": {"anyOf": [{"const": "1.0"}, {"const": 1.0}]},
     "name": _TEXT,
+    "connector": _TEXT,
     "file": _TEXT,
     "namespace": {"type": "string"},
     "prefix": {"type": "string"},
@@ -81,7 +82,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
 
 _VARIABLE = {"$ref": "#/$defs/Variable"}
 _NOTES = ("description", "default", "examples")
-_TAKES_TEXT = {"name", "file", "namespace", "prefix", "field_path", "key_paths"}
+_TAKES_TEXT = {"name", "connector", "file", "namespace", "prefix", "field_path", "key_paths"}
 
 
 def pipeline_json_schema() -> dict[str, Any]:

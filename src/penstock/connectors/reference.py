@@ -26,7 +26,7 @@ _URL = re.compile(r"(?:git\+(?:https?|ssh|file)|https?|file)://\S+")
 _USER = re.compile(r"://[^/\s]*@")
 _FORMS = (
     "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:'command with arguments', "
-    "parquet:PATH or delta:PATH"
+    "spark:'SELECT ...', parquet:PATH or delta:PATH"
 )
 
 
@@ -36,11 +36,11 @@ class RefKind(StrEnum):
     path = "path"  # command: one executable
     command = "command"  # command: words, run without a shell
     table = "table"  # format, target
-    spark = "spark"  # target: a SELECT
+    query = "query"  # target: what Spark reads: a SELECT, a table, a file
 
 
 class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
-    """``text``: as written. ``protocol`` is set for package, path and command. ``url``: where a
+    """``text``: as written. ``protocol`` is set for all but tables. ``url``: where a
     package lies that is not taken from the index. A relative path stays relative. ``target`` of a
     table is None where only its format was named."""
 
@@ -66,12 +66,10 @@ def parse_ref(text: str) -> ConnectorRef:
         return _table(text, head, rest.strip() if colon else None)
     if not colon:
         return _bare(text)
-    if head == "spark":
-        return _spark(text, rest.strip())
     spec = specs().get(head)
     if spec is None:
         raise _unknown_head(text, head, rest)
-    read = _component if spec.components else _connector
+    read = _component if spec.components else _query if spec.queries else _connector
     return read(text, spec, rest.strip())
 
 
@@ -214,10 +212,10 @@ def _table(text: str, name: str, target: str | None) -> ConnectorRef:
     return ConnectorRef(kind=RefKind.table, text=text, format=name, target=target)
 
 
-def _spark(text: str, query: str) -> ConnectorRef:
-    if not query:
-        raise _wrong(text, "has no query", "write spark:'SELECT ...'")
-    return ConnectorRef(kind=RefKind.spark, text=text, target=query)
+def _query(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
+    if not rest:
+        raise _wrong(text, "has no query", f"write {spec.name}:'SELECT ...', or name a table")
+    return ConnectorRef(kind=RefKind.query, text=text, protocol=spec.name, target=rest)
 
 
 def _no_protocol(text: str) -> ConfigError:
@@ -249,7 +247,7 @@ def _named(text: str) -> str | None:
 
 
 def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
-    known = (*specs(), *TABLES, "spark")
+    known = (*specs(), *TABLES)
     close = difflib.get_close_matches(head.lower(), known, 1)
     if close:
         hint = f"did you mean {close[0]}:{rest} ?"

@@ -16,6 +16,7 @@ from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
 from penstock.connectors.declarative import manifest_launch, manifests_of, wanted_for
 from penstock.connectors.install import ensure
+from penstock.connectors.launch import Launch
 from penstock.connectors.package_request import Wanted
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv import Progress
@@ -67,6 +68,8 @@ def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unp
     entry = None
     if ref.kind is RefKind.component:
         launch = component_launch(ref, here, connectors, how.get("settings", {}))
+    elif ref.kind is RefKind.query:
+        launch = Launch(protocol=protocol.name, command=(ref.target or "",))
     elif ref.kind is RefKind.package or files is not None:
         _must_be(role, ref)
         asked = wanted_for(ref, files) if files is not None else wanted(ref, protocol)

@@ -49,6 +49,8 @@ def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
         return before == now.text
     if old.protocol != new.protocol:
         return False
+    if old.kind is new.kind is RefKind.query:
+        return True  # a query that was edited goes on: its rows are compared, or its cursor holds
     if old.name is not None or new.name is not None:
         return old.name == new.name
     if not old.command or not new.command:
@@ -66,6 +68,8 @@ def shown(text: str) -> str:
         ref = parse_ref(text)
     except ConfigError:
         return "another connector"
+    if ref.kind is RefKind.query:
+        return f"a query ({ref.protocol})"
     if ref.url is not None:
         return f"{ref.protocol}:{ref.name} (by its address)"
     if ref.kind in _SHOWN_KINDS and not re.search(r"\s", ref.text):

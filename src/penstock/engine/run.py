@@ -36,6 +36,7 @@ from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
     Destination,
+    ModelSource,
     Source,
     source_of,
     source_reference,
@@ -174,6 +175,7 @@ class Run:
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
         self._succeeded = False
+        self._spark: SparkSession | None = None
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         announce_driver()
@@ -183,7 +185,7 @@ class Run:
         log.belong_to(lease.state_id)
         self._leftover_configs(lease, log)
         self._refuse_other_source(log)
-        prepared = self._prepare(lease, pulse, full_refresh=full_refresh)
+        prepared = self._prepare(stack, lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and isinstance(prepared.destination, Destination):
@@ -239,7 +241,9 @@ class Run:
         with suppress(LogError):
             self._store.end_keys(lease, covered(log.segments()))
 
-    def _prepare(self, lease: Lease, pulse: Pulse, *, full_refresh: bool) -> Prepared:
+    def _prepare(
+        self, stack: ExitStack, lease: Lease, pulse: Pulse, *, full_refresh: bool
+    ) -> Prepared:
         source = self._source(lease)
         pulse.check()
         destination = destination_of(
@@ -247,6 +251,9 @@ class Run:
             save=lambda new: self._save_config(lease, DESTINATION, new),
         )  # fmt: skip
         pulse.check()
+        if isinstance(source, ModelSource):
+            needs = destination.needs()
+            source.open = lambda own: self._open_session(stack, needs.also(own), 1, pulse)
         own = destination.install_seconds if isinstance(destination, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + own, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
@@ -323,7 +330,8 @@ class Run:
     ) -> Report:
         mailbox = Mailbox(log.root, self.id, self._mail_key(lease))
         pulse.beat(mailbox)
-        spark = self._open_session(stack, prepared, pulse)
+        needs, lanes = prepared.destination.needs(), prepared.plan.lanes
+        spark = self._spark or self._open_session(stack, needs, lanes, pulse)
         echo = None
         if self._served is not None:
             known = self._served.published(self._store, lease)
@@ -416,24 +424,26 @@ class Run:
         stack.callback(run_log.close)
         return run_log
 
-    def _open_session(self, stack: ExitStack, prepared: Prepared, pulse: Pulse) -> "SparkSession":
+    def _open_session(
+        self, stack: ExitStack, needs: SessionNeeds, lanes: int, pulse: Pulse
+    ) -> "SparkSession":
         from penstock.spark.session import close_session, how_started, open_session
         from penstock.spark.warm import wanted
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
-        needs = prepared.destination.needs()
         stack.callback(self._keep_classes, needs)  # after the session's end
         spark = open_session(
             needs,
             master=self._pipeline.spark.master,
             conf=self._pipeline.spark.conf,
-            lanes=prepared.plan.lanes,
+            lanes=lanes,
             scratch_dir=self._folder,
             stays_with=self._home.path if wanted(self._daemon) else None,
             check=pulse.check,
         )
         stack.callback(close_session, spark)
+        self._spark = spark
         self._accounting.start = how_started()
         self._accounting.time.start += round(time.monotonic() - began, 3)
         return spark

@@ -17,7 +17,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
 from penstock.engine.deliver.unacked import SentMarks
-from penstock.engine.plan.endpoints import DESTINATION, SOURCE, Destination
+from penstock.engine.plan.endpoints import DESTINATION, SOURCE, Destination, ModelSource
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
 from penstock.engine.plan.prepare import Prepared, evolution
@@ -25,6 +25,7 @@ from penstock.engine.plan.replan import Planner
 from penstock.engine.run_monitor import RunMonitor
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
+from penstock.engine.sync.model_rows import ModelRows
 from penstock.engine.sync.sync import Sync
 from penstock.spark.session import choose_master, is_cluster
 from penstock.tables.contract import Deletes, TableFormat, TablePolicy
@@ -66,10 +67,19 @@ class Assembly:
             sync_plan(prepared),
             session,
             self._delivery(spark, queries, submit),
-            Lanes(submit, self._mailbox, jobs.job, jobs.continued, self._save_source),
+            Lanes(
+                self._reading(submit), self._mailbox, jobs.job, jobs.continued, self._save_source
+            ),
             Planner(prepared, session.store, session.lease, queries and queries.settle),
             self._monitor,
         )
+
+    def _reading(self, submit: Submit) -> Submit:
+        """The submission of lanes: the rows of a model are staged before its lane begins."""
+        source = self._prepared.source
+        if isinstance(source, ModelSource) and source.spark is not None:
+            return ModelRows(source.spark, source.model, self._mailbox, submit)
+        return submit
 
     def _save_source(self, new: NewConfig) -> None:
         self._prepared.source.change_config(new, lambda n: self._save(SOURCE, n))

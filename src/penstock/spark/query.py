@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 INPUT = "input"
 CODE, FAILED = "transform.query", "transform.failed"
-_AROUND = "SELECT * FROM (\n{query}\n)"
-_WITH_INPUT = f"WITH {INPUT} AS (SELECT * FROM {{view}}) {_AROUND}"
+AROUND = "SELECT * FROM (\n{query}\n)"
+_WITH_INPUT = f"WITH {INPUT} AS (SELECT * FROM {{view}}) {AROUND}"
 _LINES_BEFORE = 1
 _MOST_COLUMNS, _MOST_QUERY = 40, 300
 _NO_TABLE_HAS = ("map<", "variant", "interval", "geography", "geometry")
@@ -155,12 +155,12 @@ def _analysed(
 ) -> "tuple[DataFrame, T.StructType]":
     from pyspark.errors import PySparkException
 
-    _silence()
+    silence()
     try:
         frame = spark.sql(_WITH_INPUT.format(view=view, query=query.text))
         found = frame.schema  # a Connect server reads the query only now
     except PySparkException as failure:
-        raise _fault([_words(failure, query)], query, given) from None
+        raise _fault([spark_words(failure, query.text)], query, given) from None
     if not _reads_input(spark, query):
         raise _fault(["the query does not read the table input"], query, given)
     return frame, found
@@ -171,7 +171,7 @@ def _reads_input(spark: "SparkSession", query: Query) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        found = spark.sql(_AROUND.format(query=query.text)).schema
+        found = spark.sql(AROUND.format(query=query.text)).schema
     except PySparkException:
         return True
     del found
@@ -197,7 +197,7 @@ def _columns(
         f"the column '{f.name}' is {f.dataType.simpleString()[:80]}, a type of no table; "
         "CAST it to another"
         for f in found.fields
-        if _unfit(f.dataType)
+        if unfit(f.dataType)
     ]
     if problems:
         raise _fault(problems, query, given)
@@ -211,13 +211,13 @@ def _columns(
     return Answer(RowSchema(tuple(fields)), cleaned)
 
 
-def _unfit(kind: "T.DataType") -> bool:
+def unfit(kind: "T.DataType") -> bool:
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):
-        return _unfit(kind.elementType)
+        return unfit(kind.elementType)
     if isinstance(kind, T.StructType):
-        return any(_unfit(f.dataType) for f in kind.fields)
+        return any(unfit(f.dataType) for f in kind.fields)
     return kind.simpleString().startswith(_NO_TABLE_HAS)
 
 
@@ -255,7 +255,7 @@ def _failed(failure: Exception, query: Query) -> DestinationError:
     """Of queries that failed on rows; quotes no value."""
     text = " ".join(query.text.split())
     shown = text if len(text) <= _MOST_QUERY else text[: _MOST_QUERY - 3] + "..."
-    words = _VALUE.sub("'...'", _words(failure, query))
+    words = _VALUE.sub("'...'", spark_words(failure, query.text))
     return DestinationError(
         f"spark-sql failed on the rows: {words}; the query is: {shown}",
         code=FAILED,
@@ -265,21 +265,22 @@ def _failed(failure: Exception, query: Query) -> DestinationError:
     )
 
 
-def _words(failure: Exception, query: Query) -> str:
-    """Spark's own, in one line."""
-    text = summary(failure, limit=2000)
-    line = next((x.strip() for x in text.splitlines() if x.strip()), type(failure).__name__)
+def spark_words(failure: Exception, text: str) -> str:
+    """Spark's own words, in one line, with the place in the query ``text`` (without what stands
+    around it)."""
+    said = summary(failure, limit=2000)
+    line = next((x.strip() for x in said.splitlines() if x.strip()), type(failure).__name__)
     line = _SQL_STATE.sub("", _CONDITION.sub("", line))
     line = _PLACE.sub("", line).replace(_AROUND_MISSES, "").strip(" ;")
     place = _PLACE.search(str(failure))
     number = int(place.group(1)) - _LINES_BEFORE if place is not None else 0
-    if place is None or number > query.text.count("\n") + 1:
+    if place is None or number > text.count("\n") + 1:
         return line
     return f"{line} (line {number}, pos {place.group(2)})"
 
 
-def _silence() -> None:
-    """PySpark prints what it raises."""
+def silence() -> None:
+    """Keeps PySpark from printing what it raises."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

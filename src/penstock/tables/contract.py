@@ -239,6 +239,13 @@ class SessionNeeds(msgspec.Struct, frozen=True):
     conf: dict[str, str] = {}
     trial: tuple[str, ...] = ()
 
+    def also(self, other: "SessionNeeds") -> "SessionNeeds":
+        """What both need."""
+        if other == self:
+            return self
+        packages = tuple(dict.fromkeys((*self.packages, *other.packages)))
+        return SessionNeeds(packages, {**self.conf, **other.conf}, (*self.trial, *other.trial))
+
 
 class DestinationEndpoint(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination

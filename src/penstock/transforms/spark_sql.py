@@ -23,7 +23,7 @@ SINGLE_LOAD_REASON = (
 )
 _QUERY_CODE = "transform.query"
 _ADVICE = "config takes query: a SELECT over the table input"
-_BEGINS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+BEGINS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _INPUT = "INPUT"
 _JVM = ("REFLECT", "JAVA_METHOD", "TRY_REFLECT")
 
@@ -79,22 +79,31 @@ def _query(config: Mapping[str, Any], where: str) -> Query:
 
 
 def _problem(tokens: Sequence[Token]) -> str | None:
-    """Why a query is refused whatever the stream: no single query, a call that leaves Spark, or no
-    use of ``input``. None: it is not."""
+    """Why a query is refused whatever the stream, or that it does not use ``input``; None: it is
+    not."""
+    problem = refusal(tokens)
+    if problem is None and not any(
+        t.name == _INPUT and t.kind is not TokenKind.text for t in tokens
+    ):
+        return "the query does not read the table input"
+    return problem
+
+
+def refusal(tokens: Sequence[Token]) -> str | None:
+    """Why these are refused as a query, whatever they read: no single query, or a call that leaves
+    Spark. None: they are not."""
     first = next((t for t in tokens if t.text != "("), None)
-    if first is None or first.kind is not TokenKind.word or first.name not in _BEGINS:
+    if first is None or first.kind is not TokenKind.word or first.name not in BEGINS:
         shown = ""
         if first is not None:
             shown = first.name if first.kind is TokenKind.word else first.text[:1]
         return f"refused: a statement that is no query ({shown})"
     if any(t.text == ";" for t in tokens):
-        return "refused: several statements; a transform is one query"
+        return "refused: several statements; write one query"
     for token, after in pairwise(tokens):
         problem = _unsafe_call(token, after)
         if problem is not None:
             return f"refused: {problem}"
-    if not any(t.name == _INPUT and t.kind is not TokenKind.text for t in tokens):
-        return "the query does not read the table input"
     return None
 
 

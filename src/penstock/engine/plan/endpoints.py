@@ -8,7 +8,8 @@ Moves no record. Neighbours: ``engine.plan.prepare`` and the verbs that move no 
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -37,11 +38,18 @@ from penstock.model.catalog import (
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.segments import Shape
 from penstock.model.targets import clashes, target_of, targets_of
-from penstock.model.types import RowSchema
+from penstock.model.types import DataType, Kind, RowSchema
 from penstock.protocols.contract import EventSink, WriteStream
+from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.runtimes.contract import Timeouts
+from penstock.spark.model import columns, frame
 from penstock.state.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
+from penstock.tables.open import open_table
+from penstock.transforms.spark_model import model_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SOURCE, DESTINATION = "source", "destination"
 Save = Callable[[NewConfig], None]
@@ -193,6 +201,69 @@ class Source(Endpoint[SourceConnector]):
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
 
 
+class ModelSource(Source):
+    """A source that Spark reads: a query, a table, files. ``open``: gives the run's session once it
+    is asked for; None: there is none (``plan``), and the columns are those that the last run had.
+    ``spark``: the session, once the columns were asked for."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        connect: Callable[[EventSink], SourceConnector],
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        super().__init__(pipeline, connect, store, observer, save=save)
+        self._store = store
+        name = self.config.get("stream")
+        target = self.connector.ref.target or ""
+        self.model = model_of(target, Path.cwd(), name if isinstance(name, str) else None)
+        self.open: Callable[[SessionNeeds], SparkSession] | None = None
+        self.spark: SparkSession | None = None
+
+    @property
+    def stream(self) -> StreamId:
+        return StreamId(None, self.model.name)
+
+    def needs(self) -> SessionNeeds:
+        """What its query needs of the session. Raises ``ConfigError``."""
+        return open_table("delta", "/", {}).needs() if self.model.delta else SessionNeeds()
+
+    def discover(self, *, refresh: bool = False) -> Catalog:
+        """Its one stream with the columns that Spark gives the query. Raises ``ConfigError``."""
+        del refresh
+        if self.open is None:
+            return Catalog((self._remembered(),))
+        self.spark = self.open(self.needs())
+        fields = columns(frame(self.spark, self.model), self.model)
+        return Catalog((self._stream({f.source: f.type for f in fields}),))
+
+    def _remembered(self) -> Stream:
+        """As the last run had it; a run that never was knows what the user names."""
+        schema = self._store.newest_schemas(self._pipeline.pipeline, [self.stream])
+        known = schema.get(self.stream)
+        types = {f.source: f.type for f in known.fields} if known is not None else {}
+        text = "its columns are those of the last run" if types else "its columns are known then"
+        self.notes.append(f"Spark reads the query when the pipeline runs; {text}")
+        wish = self._pipeline.stream_settings(self.stream)
+        named = (*(wish.primary_key or ()), wish.cursor_field or ()) if wish is not None else ()
+        for path in named:
+            if path:
+                types.setdefault(path[0], DataType(Kind.string))
+        stream = self._stream(types)
+        return msgspec.structs.replace(stream, assumed=known is None)
+
+    def _stream(self, types: Mapping[str, DataType]) -> Stream:
+        modes = (SyncMode.full_refresh, SyncMode.incremental)
+        return Stream(
+            id=self.stream,
+            json_schema=object_schema(types),
+            sync_modes=modes if self.model.cursor else modes[:1],
+        )
+
+
 class Destination(Endpoint[DestinationConnector]):
     """A destination connector; implements ``tables.contract.DestinationEndpoint``."""
 
@@ -338,7 +409,9 @@ def source_of(
             constraints=pipeline.source.install.constraints,
         )
 
-    return Source(pipeline, connect, store, observer, save=save)
+    query = parse_ref(pipeline.source.use).kind is RefKind.query
+    made = ModelSource if query else Source
+    return made(pipeline, connect, store, observer, save=save)
 
 
 def component_settings(pipeline: Pipeline, section: Connector, place: str) -> dict[str, Any]:

@@ -112,7 +112,11 @@ def _is_process(use: str) -> bool:
         ref = parse_ref(use)
     except ConfigError:
         return False
-    return ref.protocol is not None and ref.kind is not RefKind.component
+    return ref.protocol is not None and ref.kind not in (RefKind.component, RefKind.query)
+
+
+def _is_query(use: str) -> bool:
+    return parse_ref(use).kind is RefKind.query
 
 
 def _keys_unreachable(pipeline: Pipeline) -> list[str]:
@@ -166,6 +170,12 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             f"destination.limits.{name}": not connector
             for name in (destination.limits.configured() if destination.limits else ())
         },
+        "source.permissions of a query, which Spark runs as yourself": (
+            _is_query(pipeline.source.use) and pipeline.source.permissions is not None
+        ),
+        "source.limits of a query (bound Spark with the `spark` block)": (
+            _is_query(pipeline.source.use) and pipeline.source.limits is not None
+        ),
         **_of_tables(pipeline, place),
         **{
             f"{where}.assume_manifest on a connector that is no component": (

@@ -1,23 +1,25 @@
 """Converts column types of the protocol and of Arrow into the JSON Schema that catalogs hold, and
 back.
 
-A property has its type twice: as JSON Schema's ``type`` and ``format`` for readers, and exactly,
-under ``data_type``. The types that a connector declares are hints (its SDK sends decimals and JSON
-as text): the frames decide, and :func:`changed_schema` compares. Not here: the values
-(``codec.columns``). Source: the protocol's ``ColumnSchema``.
+The types are in the catalog exactly (``json_schema.exact_types``). Those that a connector declares
+are hints (its SDK sends decimals and JSON as text): the frames decide, and :func:`changed_schema`
+compares. Not here: the values (``codec.columns``). Source: the protocol's ``ColumnSchema``.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
-from penstock.codec import columns, json_schema
+from penstock.codec import columns
 from penstock.codec.untyped import ArrowSchema
 from penstock.model.types import DataType, Field, Kind
+from penstock.protocols.json_schema.exact_types import (
+    exact_type,
+    object_schema,
+    property_schema,
+    read_type,
+)
 from penstock.protocols.rapidbyte.wire.messages import ColumnSchema
 
-_EXACT = "data_type"
 _UNKNOWN = "unknown"  # a property whose type neither the connector nor the pipeline gave
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 _DECLARED: dict[str, DataType] = {
@@ -33,33 +35,19 @@ _DECLARED: dict[str, DataType] = {
     "Json": DataType(Kind.json),
 }
 _TEXT = DataType(Kind.string)  # Utf8, LargeUtf8, Decimal128 (the SDK sends text), any other name
-_WORDS: dict[Kind, dict[str, Any]] = {
-    Kind.boolean: {"type": "boolean"},
-    Kind.integer: {"type": "integer"},
-    Kind.number: {"type": "number"},
-    Kind.decimal: {"type": "number"},
-    Kind.date: {"type": "string", "format": "date"},
-    Kind.timestamp: {"type": "string", "format": "date-time"},
-    Kind.timestamp_ntz: {"type": "string", "format": "date-time"},
-    Kind.time: {"type": "string", "format": "time"},
-    Kind.time_tz: {"type": "string", "format": "time"},
-    Kind.binary: {"type": "string", "contentEncoding": "base64"},
-    Kind.array: {"type": "array"},
-    Kind.struct: {"type": "object"},
-    Kind.string: {"type": "string"},
-    Kind.json: {},
-}
 
 
 def discovered_schema(schema: Sequence[ColumnSchema]) -> dict[str, Any]:
     """Builds the JSON Schema of a stream from its discovered columns."""
-    return _object({c.name: _DECLARED.get(c.data_type, _TEXT) for c in schema})
+    return object_schema({c.name: _DECLARED.get(c.data_type, _TEXT) for c in schema})
 
 
 def undiscovered_schema(columns: Mapping[str, DataType | None]) -> dict[str, Any]:
     """Builds the JSON Schema of a stream that was not discovered, from the columns that the
     pipeline names. The frames give a type that is None."""
-    properties = {n: {_UNKNOWN: True} if t is None else _property(t) for n, t in columns.items()}
+    properties = {
+        n: {_UNKNOWN: True} if t is None else property_schema(t) for n, t in columns.items()
+    }
     return {"type": "object", "properties": properties}
 
 
@@ -67,10 +55,10 @@ def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str,
     """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
     make, or None where they fit ``current``."""
     properties = current.get("properties", {})
-    types = {name: _exact(p) for name, p in properties.items() if _UNKNOWN not in p}
+    types = {name: exact_type(p) for name, p in properties.items() if _UNKNOWN not in p}
     frame_types = {f.name: columns.data_type(f.type) for f in frames}
     new = {name: t for name, t in frame_types.items() if not _carries(types.get(name), t)}
-    return _object({**types, **new}) if new else None
+    return object_schema({**types, **new}) if new else None
 
 
 def _carries(declared: DataType | None, actual: DataType) -> bool:
@@ -81,37 +69,15 @@ def _carries(declared: DataType | None, actual: DataType) -> bool:
     )
 
 
-def _object(types: Mapping[str, DataType]) -> dict[str, Any]:
-    return {"type": "object", "properties": {n: _property(t) for n, t in types.items()}}
-
-
-def _property(data_type: DataType) -> dict[str, Any]:
-    words = dict(_WORDS[data_type.kind])
-    if "type" in words:
-        words["type"] = [words["type"], "null"]
-    return {**words, _EXACT: msgspec.to_builtins(data_type)}
-
-
-def _exact(schema: Mapping[str, Any]) -> DataType:
-    return msgspec.convert(schema[_EXACT], DataType) if _EXACT in schema else _read(schema)
-
-
-def _read(schema: Any) -> DataType:
-    def exact_type(node: Mapping[str, Any]) -> DataType | None:
-        return msgspec.convert(node[_EXACT], DataType) if _EXACT in node else None
-
-    return json_schema.data_type(schema, exact_type)
-
-
 class RapidbyteSchema:
     """Reads column types out of a catalog's JSON Schema (``SchemaRole`` of
     ``protocols.contract``)."""
 
     def data_type(self, schema: Any) -> DataType:
-        return _read(schema)
+        return read_type(schema)
 
 
 def schema_fields(schema: Mapping[str, Any]) -> list[Field]:
     """The columns of a stream's JSON Schema as fields, each under its own name."""
     properties = cast(dict[str, Any], schema.get("properties") or {})
-    return [Field(name, name, _read(p)) for name, p in properties.items()]
+    return [Field(name, name, read_type(p)) for name, p in properties.items()]

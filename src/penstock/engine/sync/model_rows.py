@@ -1,0 +1,170 @@
+"""Has Spark stage the rows of a model before the lane that reads them is submitted.
+
+A model (``spark:``) has no connector that a lane could run, and a lane has no Spark. So the rows of
+an epoch are written by a Spark job of the driver, into the epoch's folder of the log, and its lane
+reads them as it reads what a connector says: under the epoch's CLAIM (L4), through transforms,
+rejects and the sealer, so that whatever follows is the same. Spark may run the query's tasks more
+than once; what a task wrote that did not end well is no part of the rows.
+
+Not here: the query (``spark.model``), the lane (``lane_runner``). Neighbours: ``engine.wiring``
+puts this before the lanes' submission; ``protocols.spark`` reads what is staged.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.engine.channel.mailbox import Mailbox, Progress
+from penstock.engine.channel.spark_job import Submit
+from penstock.engine.log.log import storage
+from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
+from penstock.errors import PenstockError, StateError
+from penstock.model.catalog import ConfiguredStream, SyncMode
+from penstock.model.staged_rows import KEY, StagedRows
+from penstock.model.state import SavedState
+from penstock.model.types import DataType, Field
+from penstock.spark.model import (
+    Model,
+    by_position,
+    columns,
+    cursor_value,
+    frame,
+    highest,
+    write,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WATCH_SECONDS = 0.5
+FOLDER = "model"  # in the epoch's
+
+
+class ModelRows:
+    """The submission of a lane that reads a model. Its job comes with the configuration that says
+    where its rows are."""
+
+    def __init__(
+        self, spark: "SparkSession", model: Model, mailbox: Mailbox, submit: Submit
+    ) -> None:
+        self._spark, self._model, self._mailbox, self._submit = spark, model, mailbox, submit
+
+    def __call__(self, module: str, job: bytes) -> bytes:
+        """``engine.channel.spark_job.Submit``. What the query did wrong is the lane's result."""
+        lane = msgspec.json.decode(job, type=LaneJob)
+        folder = Path(lane.log_root) / "epochs" / f"{lane.epoch:08d}" / FOLDER
+        # It has started, as far as whoever waits for the lane is concerned.
+        self._mailbox.put_progress(lane.epoch, Progress())
+        try:
+            with self._stopped_with_the_run(lane.epoch), storage(folder, "write to"):
+                folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                staged = self._staged(lane, folder)
+        except PenstockError as e:
+            end = LaneEnd.cancelled if self._mailbox.cancelled() else LaneEnd.failed
+            e.stream = e.stream or str(lane.streams[0].id)
+            return msgspec.json.encode(LaneResult(end=end, errors=[e.as_dict()]))
+        given = msgspec.structs.replace(lane, config={KEY: msgspec.to_builtins(staged)})
+        try:
+            return self._submit(module, msgspec.json.encode(given))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _staged(self, lane: LaneJob, folder: Path) -> StagedRows:
+        stream = lane.streams[0].configured
+        state = next((s for s in lane.states if s.scope.stream == stream.id), None)
+        at = int(time.time() * 1000)
+        rows = frame(self._spark, self._model)
+        fields = columns(rows, self._model)
+        incremental = stream.sync_mode is SyncMode.incremental
+        if incremental and state is not None:
+            bound = _bound(state, stream, fields)
+            rows = frame(self._spark, self._model, bound)
+        if lane.limit is not None:
+            rows = rows.limit(lane.limit)
+        files = write(rows.select(*by_position(rows)), folder, self._model)
+        last = None
+        if incremental:
+            last = self._next_state(folder, files, stream, fields)
+        return StagedRows(
+            files=files,
+            columns=tuple(f.source for f in fields),
+            required=tuple(f.source for f in fields if not f.nullable),
+            state=last,
+            at=at,
+        )
+
+    def _next_state(
+        self,
+        folder: Path,
+        files: tuple[str, ...],
+        stream: ConfiguredStream,
+        fields: tuple[Field, ...],
+    ) -> str | None:
+        """The highest cursor of the staged rows; None where no row has one: the state stays."""
+        if not files:
+            return None
+        index, kind = _column(stream.cursor_field[0], fields)
+        staged = self._spark.read.parquet(str(folder))
+        found = highest(staged, f"c{index}", kind, self._model)
+        if found is None:
+            return None
+        state = {
+            "stream": stream.id.name,
+            "cursor_field": stream.cursor_field[0],
+            "cursor": found,
+        }
+        return msgspec.json.encode(state).decode()
+
+    @contextmanager
+    def _stopped_with_the_run(self, epoch: int) -> Generator[None]:
+        """A query may run for hours: it ends when the run is cancelled (L11)."""
+        tag, done = f"penstock-model-{self._mailbox.run}-{epoch}", threading.Event()
+
+        def watch() -> None:
+            while not done.wait(WATCH_SECONDS):
+                if self._mailbox.cancelled():
+                    self._spark.interruptTag(tag)
+
+        thread = threading.Thread(target=watch, name=tag, daemon=True)
+        thread.start()
+        self._spark.addTag(tag)
+        try:
+            yield
+        finally:
+            done.set()
+            self._spark.removeTag(tag)
+            thread.join()
+
+
+def _column(name: str, fields: tuple[Field, ...]) -> tuple[int, DataType]:
+    index = next(i for i, f in enumerate(fields) if f.source == name)
+    return index, fields[index].type
+
+
+def _bound(state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...]) -> Any:
+    """The saved cursor, to be bound. Raises ``StateError``."""
+    told = msgspec.json.decode(state.blob)
+    name = stream.cursor_field[0]
+    if told.get("cursor_field") != name:
+        raise StateError(
+            f"the saved state of {stream.id} has the cursor {told.get('cursor_field')!r}, and the "
+            f"pipeline now says {name!r}",
+            code="state.other_cursor",
+            stream=str(stream.id),
+            hint="`penstock state reset` or --full-refresh reads everything again",
+        )
+    try:
+        return cursor_value(str(told.get("cursor")), _column(name, fields)[1])
+    except (ValueError, ArithmeticError) as e:
+        raise StateError(
+            f"the saved cursor of {stream.id} does not fit the column {name}: {e}",
+            code="state.invalid",
+            stream=str(stream.id),
+            hint="`penstock state reset` or --full-refresh reads everything again",
+        ) from None

@@ -1,0 +1,63 @@
+"""Assembles the roles of the protocol into ``PACKAGE``, for the layers above."""
+
+from collections.abc import Callable
+
+from penstock.model.types import NEUTRAL_METADATA, ChangeWords
+from penstock.protocols.contract import Connection, DestinationRole, ManifestRole, ShardRole
+from penstock.protocols.spark.schema import SparkSchema
+from penstock.protocols.spark.source import PROTOCOL, SparkSource
+from penstock.protocols.spark.state import SparkState
+from penstock.runtimes.contract import ConnectionStats, Start
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
+
+
+class SparkPackage:
+    """``ProtocolPackage`` of ``protocols.contract``. Nothing of it is a package of an index."""
+
+    name = PROTOCOL
+    source = SparkSource()
+    destination: DestinationRole | None = None
+    transform = None
+    manifest: ManifestRole | None = None
+    sharding: ShardRole | None = None
+    state = SparkState()
+    schema = SparkSchema()
+    metadata_names = NEUTRAL_METADATA
+    change_words = ChangeWords()
+    deleted_at_field: str | None = None
+    secret_word = "secret"
+    undiscovered = None
+
+    def connect(
+        self,
+        launch: Start,
+        secrets: Masker,
+        stats: ConnectionStats,
+        *,
+        stderr: Callable[[str], None] | None = None,
+        keys: OpenKeys | None = None,
+    ) -> Connection:
+        del stderr, keys
+        return Connection(_ROLES, launch.role, stats, secrets)
+
+    def command_name(self, name: str) -> str:
+        return name
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
+
+class _Roles:
+    """``Conversations`` of ``protocols.contract``."""
+
+    source = SparkPackage.source
+    destination = None
+    transform = None
+
+
+_ROLES = _Roles()
+PACKAGE = SparkPackage()

@@ -1,0 +1,39 @@
+"""Parses the states of models: each is of one stream and is a JSON object.
+
+A state is what ``engine.sync.model_rows`` wrote into the staged rows: the cursor that the query is
+given next, or which snapshot holds the rows that were sent. Neighbours: ``protocols.stream_states``
+has all other rules.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.model.state import SavedState
+from penstock.protocols.stream_states import StreamStates, saved
+
+STREAM = "stream"
+
+
+class SparkState(StreamStates):
+    """``StateRole`` of ``protocols.contract``."""
+
+    def parse(self, raw: Any) -> list[SavedState]:
+        """Accepts a list of states, a single one, and none (null, ``[]``, ``{}``)."""
+        items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
+        states = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
+        return self.merge([], states)
+
+
+def _parsed(item: Any, index: int) -> SavedState:
+    stream = cast(Mapping[str, Any], item).get(STREAM) if isinstance(item, Mapping) else None
+    if not isinstance(stream, str):
+        raise StateError(
+            f"state {index + 1} is no state of a query: it names no stream",
+            code="state.invalid",
+            hint="give what `penstock state export` writes",
+        )
+    return saved(msgspec.json.encode(item).decode(), StreamId.of(None, stream))

@@ -1,0 +1,71 @@
+"""Handles saved states of protocols in which every state is of one stream and each stands alone.
+
+What a state means is the protocol's own, which adds ``parse``. Pure functions; the rules of
+``protocols.contract.StateRole``. Neighbours: ``rapidbyte.state``, ``spark.state``.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from penstock.model.catalog import Stream, StreamId
+from penstock.model.state import SavedState, StateScope, StateType
+
+
+def saved(blob: str, stream: StreamId) -> SavedState:
+    return SavedState(StateScope(StateType.stream, stream), blob)
+
+
+class StreamStates:
+    """``StateRole`` of ``protocols.contract``, without ``parse``."""
+
+    def export(self, states: Sequence[SavedState]) -> Any:
+        return [msgspec.json.decode(s.blob) for s in states] or None
+
+    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+        return list({s.scope: s for s in (*saved, *new)}.values())
+
+    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+        return self.without(states, (stream,))
+
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        del stream
+        return ()
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> Self:
+        del names
+        return self
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        del states, streams
+        return True
+
+    def without(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        return [s for s in states if s.scope.stream not in streams]
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        del streams
+        return list(states)
+
+    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+        """None: streams have no versions."""
+        del states, stream
+        return frozenset()
+
+    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+        streams = [
+            {
+                "namespace": s.scope.stream.namespace,
+                "name": s.scope.stream.name,
+                "state": msgspec.json.decode(s.blob),
+            }
+            for s in states
+            if s.scope.stream is not None
+        ]
+        kind = StateType.stream.value if states else None
+        return {"type": kind, "streams": streams, "shared": None}

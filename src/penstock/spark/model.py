@@ -1,0 +1,215 @@
+"""Reads a model with Spark: a query, a table or files, as one stream of rows.
+
+Analyses it, which runs nothing, and writes its rows into a folder. Spark's words about a query
+become ours, in one line. Not here: what a reference means and which queries are refused
+(``transforms.spark_model``), when rows are written (``engine.sync.model_rows``). Neighbours:
+``query`` has the words, ``types`` the types.
+"""
+
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import ConfigError, SourceError
+from penstock.model.types import DataType, Field, Kind
+from penstock.spark.query import AROUND, DISK_FULL, silence, spark_words
+from penstock.spark.types import data_type, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+CURSOR = "cursor"
+"""The parameter of a query that is read in increments."""
+
+_QUERY_CODE, _FAILED = "source.query", "source.query_failed"
+_BIND = "spark.sql.legacy.parameterSubstitution.constantsOnly"
+"""Parameters are bound after parsing: a parser that an extension brings (Delta's) loses those that
+Spark 4.1 would put into the text before."""
+_AS_TEXT = ("time(", "interval")
+_AS_JSON = ("map<", "variant")
+_INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void")
+_MOST_TEXT = 300
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """``name``: of its stream. ``query``: one SELECT; or, where it is None, ``format`` and ``path``
+    of files that Spark reads with ``options``. ``cursor``: the query has the parameter
+    :data:`CURSOR`. ``delta``: it reads Delta tables. ``where``: its place in the pipeline file."""
+
+    name: str
+    query: str | None = None
+    format: str = ""
+    path: str = ""
+    options: dict[str, str] = {}
+    cursor: bool = False
+    delta: bool = False
+    where: str = "source.use"
+
+
+def frame(spark: "SparkSession", model: Model, cursor: Any = None) -> "DataFrame":
+    """The model's rows, not run yet. ``cursor``: a Python value that is bound, never written into
+    the query; None: NULL. Raises ``ConfigError`` (``source.query``) in Spark's words."""
+    from pyspark.errors import PySparkException
+
+    silence()
+    try:
+        if model.query is None:
+            rows = spark.read.format(model.format).options(**model.options).load(model.path)
+        else:
+            if model.cursor:
+                spark.conf.set(_BIND, "true")
+            given = {CURSOR: cursor} if model.cursor else None
+            rows = spark.sql(AROUND.format(query=model.query), args=given)
+        rows.schema  # noqa: B018  (a Connect server reads the query only now)
+    except PySparkException as failure:
+        raise _fault(model, [spark_words(failure, model.query or "")]) from None
+    return rows
+
+
+def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
+    """The columns of a model's rows with the types that they get; ``nullable`` as Spark says.
+    Raises ``ConfigError`` (``source.query``)."""
+    fields = rows.schema.fields
+    names = [f.name.lower() for f in fields]
+    problems = [
+        f"the column '{name}' comes {names.count(name)} times; name each with AS"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    problems += [
+        f"the column '{f.name}' is {f.dataType.simpleString()[:80]}, a type of no table; "
+        "CAST it to another"
+        for f in fields
+        if _unfit(f.dataType)
+    ]
+    if not fields:
+        problems.append("it has no columns")
+    if problems:
+        raise _fault(model, problems)
+    return tuple(Field(f.name, f.name, _type_of(f.dataType), f.nullable) for f in fields)
+
+
+def by_position(rows: "DataFrame") -> "list[Column]":
+    """The model's columns as ``c0``, ``c1``, ..., in types that Parquet and our types have."""
+    from pyspark.sql import functions as F
+
+    found: list[Column] = []
+    for index, field in enumerate(rows.schema.fields):
+        column, kind = F.col(quoted(field.name)), field.dataType.simpleString()
+        if kind.startswith(_AS_JSON):
+            column = F.to_json(column, {"ignoreNullFields": "false"})
+        elif kind.startswith(_AS_TEXT) or kind == "void":
+            column = column.cast("string")
+        found.append(column.alias(f"c{index}"))
+    return found
+
+
+def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
+    """Run it and write its rows into a new folder as Parquet; gives the files that have rows, in
+    order. Raises ``SourceError`` (``source.query_failed``) where the query fails on the rows."""
+    from pyspark.errors import PySparkException
+
+    try:
+        rows.write.mode("overwrite").parquet(str(folder))
+    except PySparkException as failure:
+        raise failed(failure, model) from None
+    return tuple(sorted(str(p) for p in folder.glob("part-*.parquet")))
+
+
+def failed(failure: Exception, model: Model) -> SourceError:
+    """A model that failed on its rows."""
+    if DISK_FULL in str(failure):
+        return SourceError(
+            "the disk is full: the rows of the query could not be written",
+            code="log.full",
+            hint="free some space where the log lies, then run again",
+        )
+    text = " ".join((model.query or f"{model.format} {model.path}").split())
+    shown = text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
+    said = spark_words(failure, model.query or "")
+    return SourceError(
+        f"the query failed on its rows: {said}; the query is: {shown}",
+        code=_FAILED,
+        where=model.where,
+        hint="nothing was read and nothing was changed: mend the query and run again",
+    )
+
+
+def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str | None:
+    """The highest value of a column of staged rows, as the state keeps it: as Spark writes it,
+    instants in UTC. None: no row has one. Raises ``SourceError``."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    top = F.max(column)
+    if kind.kind is Kind.timestamp:  # a Python datetime would be in the zone of this machine
+        top = F.date_format(top, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+    elif kind.kind is Kind.timestamp_ntz:
+        top = F.date_format(top, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
+    try:
+        found = rows.agg(top.cast("string").alias("cursor")).collect()[0]["cursor"]
+    except PySparkException as failure:
+        raise failed(failure, model) from None
+    return found
+
+
+def cursor_value(text: str, kind: DataType) -> Any:
+    """What :func:`highest` gave, as the Python value that is bound for a column of ``kind``: times
+    as instants, for the session's zone is UTC. Raises ``ValueError``."""
+    made: Mapping[Kind, Any] = {
+        Kind.integer: int,
+        Kind.number: float,
+        Kind.decimal: Decimal,
+        Kind.date: datetime.date.fromisoformat,
+        Kind.timestamp: _instant,
+        Kind.timestamp_ntz: _instant,
+    }
+    return made.get(kind.kind, str)(text)
+
+
+def _instant(text: str) -> datetime.datetime:
+    found = datetime.datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+
+
+def _type_of(kind: "T.DataType") -> DataType:
+    """As :func:`penstock.spark.types.data_type`, but maps and variants are JSON."""
+    from pyspark.sql import types as T
+
+    if kind.simpleString().startswith(_AS_JSON):
+        return DataType(Kind.json)
+    if isinstance(kind, T.ArrayType):
+        return DataType(Kind.array, item=_type_of(kind.elementType))
+    if isinstance(kind, T.StructType):
+        inner = (Field(f.name, f.name, _type_of(f.dataType)) for f in kind.fields)
+        return DataType(Kind.struct, fields=tuple(inner))
+    return data_type(kind)
+
+
+def _unfit(kind: "T.DataType", inside: bool = False) -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.ArrayType):
+        return _unfit(kind.elementType, True)
+    if isinstance(kind, T.MapType):
+        return _unfit(kind.keyType, True) or _unfit(kind.valueType, True)
+    if isinstance(kind, T.StructType):
+        return not kind.fields or any(_unfit(f.dataType, True) for f in kind.fields)
+    unfit = _INSIDE_UNFIT if inside else ("geography", "geometry")
+    return kind.simpleString().startswith(unfit)
+
+
+def _fault(model: Model, problems: list[str]) -> ConfigError:
+    lines = [f"{model.where}: {problem}" for problem in problems]
+    return ConfigError(
+        lines[0] if len(lines) == 1 else f"{len(lines)} faults in the query",
+        code=_QUERY_CODE,
+        where=model.where,
+        problems=lines,
+        hint="a source that Spark reads is a SELECT, a table of its catalog, or a path of files",
+    )

@@ -1,0 +1,171 @@
+"""Reads what stands behind ``spark:`` in a pipeline: a SELECT, a table's name, files.
+
+Finds faults without a JVM, and refuses queries that would run programs, as for ``spark-sql``. Paths
+in a query (``parquet.`./users` ``) count from the folder in which Penstock was started: a JVM may
+run elsewhere. Not here: whether Spark can read it (``spark.model``). Neighbours: ``spark_tokens``
+cuts a query, ``spark_sql`` has the refusals.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+from penstock.errors import ConfigError
+from penstock.spark.model import CURSOR, Model
+from penstock.transforms.spark_sql import BEGINS, refusal
+from penstock.transforms.spark_tokens import Token, TokenKind, tokenize
+
+NAME = "query"
+"""The stream of a SELECT that nobody named."""
+
+_WHERE = "source.use"
+_PATH_STARTS = ("./", "../", "/", "~/")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_BY_PATH = ("PARQUET", "DELTA", "CSV", "JSON", "ORC", "TEXT", "AVRO", "BINARYFILE")
+_FILES: dict[str, tuple[str, dict[str, str]]] = {
+    ".parquet": ("parquet", {}),
+    ".orc": ("orc", {}),
+    ".csv": ("csv", {"header": "true", "inferSchema": "true", "multiLine": "true"}),
+    ".tsv": ("csv", {"header": "true", "inferSchema": "true", "sep": "\t"}),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".ndjson": ("json", {}),
+}
+_ADVICE = (
+    "write spark:'SELECT ...', a table of Spark's catalog (spark:db.users) or files "
+    "(spark:./users.parquet, spark:./query.sql)"
+)
+
+
+def model_of(target: str, here: Path, name: str | None = None) -> Model:
+    """Reads a reference's target. ``here``: where relative paths count from; ``name``: what the
+    user calls the stream. Raises ``ConfigError`` (``source.query``)."""
+    target = target.strip()
+    if _is_path(target):
+        return _of_path(target, here, name)
+    return _of_text(target, here, name)
+
+
+def _is_path(target: str) -> bool:
+    if re.search(r"\s", target):
+        return target.startswith(_PATH_STARTS)
+    known = PurePosixPath(target).suffix.lower() in {*_FILES, ".sql"}
+    return target.startswith(_PATH_STARTS) or _ADDRESS.match(target) is not None or known
+
+
+def _of_path(target: str, here: Path, name: str | None) -> Model:
+    remote = _ADDRESS.match(target) is not None
+    path = target if remote else str(_absolute(target, here))
+    pure = PurePosixPath(path.rstrip("/"))
+    stem = name or pure.stem or NAME
+    suffix = pure.suffix.lower()
+    if suffix == ".sql" and not remote:
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as e:
+            said = e.strerror if isinstance(e, OSError) else "it is not text"
+            raise _refused(f"the query's file {path} cannot be read: {said}") from None
+        return _of_text(text, here, stem)
+    if not remote and not Path(path).exists() and not re.search(r"[*?\[{]", path):
+        raise _refused(f"there is no file or folder {path}")
+    if suffix in _FILES:
+        format, options = _FILES[suffix]
+        return Model(name=stem, format=format, path=path, options=options, where=_WHERE)
+    if not remote and (Path(path) / "_delta_log").is_dir():
+        return Model(name=stem, format="delta", path=path, delta=True, where=_WHERE)
+    if not remote and any(Path(path).glob("*.parquet")):
+        return Model(name=stem, format="parquet", path=path, where=_WHERE)
+    raise _refused(
+        f"what {path} holds cannot be told by its name: say its format, as in "
+        f"spark:'SELECT * FROM parquet.`{target}`'"
+    )
+
+
+def _of_text(text: str, here: Path, name: str | None) -> Model:
+    text = text.strip()
+    tokens, problem = tokenize(text)
+    while tokens and tokens[-1].text == ";":
+        tokens.pop()
+    if problem is not None:
+        raise _refused(problem)
+    if not tokens:
+        raise _refused("the query is empty")
+    text = text[: tokens[-1].end]
+    found = name or NAME
+    if _is_table(tokens):
+        found = name or _last(tokens[-1])
+        text = f"SELECT * FROM {text}"
+        tokens, problem = tokenize(text)
+    problem = problem or refusal(tokens)
+    if problem is not None:
+        raise _refused(problem)
+    return Model(
+        name=found,
+        query=_with_absolute_paths(text, tokens, here),
+        cursor=_has_cursor(tokens),
+        delta=any(a.name == "DELTA" and b.text == "." for a, b in _pairs(tokens)),
+        where=_WHERE,
+    )
+
+
+def _is_table(tokens: Sequence[Token]) -> bool:
+    """``users``, ``shop.users``, ``delta.`./users` ``: names and dots only."""
+    names, dots = tokens[::2], tokens[1::2]
+    return (
+        len(tokens) % 2 == 1
+        and all(t.kind in (TokenKind.word, TokenKind.quoted) for t in names)
+        and all(t.text == "." for t in dots)
+        and not (len(tokens) == 1 and tokens[0].name in BEGINS)
+    )
+
+
+def _last(token: Token) -> str:
+    text = token.text[1:-1].replace("``", "`") if token.kind is TokenKind.quoted else token.text
+    return PurePosixPath(text.rstrip("/")).stem or NAME
+
+
+def _has_cursor(tokens: Sequence[Token]) -> bool:
+    """Is ``:cursor`` a parameter somewhere? A path into a VARIANT (``a:cursor``) is none."""
+    for index, (sign, word) in enumerate(_pairs(tokens)):
+        if sign.text != ":" or word.name != CURSOR.upper() or word.end - len(word.text) != sign.end:
+            continue
+        before = tokens[index - 1] if index else None
+        attached = before is not None and before.end == sign.end - 1
+        if not attached or before is None or (before.kind is TokenKind.sign and before.text != ")"):
+            return True
+    return False
+
+
+def _pairs(tokens: Sequence[Token]) -> list[tuple[Token, Token]]:
+    return list(pairwise(tokens))
+
+
+def _with_absolute_paths(text: str, tokens: Sequence[Token], here: Path) -> str:
+    """The query with the paths of files (``csv.`./a.csv` ``) made absolute."""
+    pieces: list[str] = []
+    done = 0
+    for format, dot, path in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if format.name not in _BY_PATH or dot.text != "." or path.kind is not TokenKind.quoted:
+            continue
+        told = path.text[1:-1].replace("``", "`")
+        if told.startswith("/") or _ADDRESS.match(told):
+            continue
+        absolute = str(_absolute(told, here)).replace("`", "``")
+        pieces.append(text[done : path.end - len(path.text)] + f"`{absolute}`")
+        done = path.end
+    return "".join(pieces) + text[done:]
+
+
+def _absolute(path: str, here: Path) -> Path:
+    return here / Path(path).expanduser()
+
+
+def _refused(problem: str) -> ConfigError:
+    return ConfigError(
+        f"{_WHERE}: {problem}",
+        code="source.query",
+        where=_WHERE,
+        problems=[f"{_WHERE}: {problem}"],
+        hint=_ADVICE,
+    )

@@ -1,0 +1,249 @@
+"""A query, a table or files of Spark as a source (issue 12, part 5): every row once, each type as
+it is, through transforms, rejects and states like the rows of any connector."""
+
+import datetime
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from connector_sites import Push
+from pipelines import Ran, Site
+
+from penstock.errors import ConfigError
+from penstock.protocols import load as load_protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+MakeSite = Callable[..., Site]
+UTC = datetime.UTC
+
+
+class ModelSite(Site):
+    """A pipeline from a query of Spark SQL."""
+
+    def __init__(self, folder: Path, format: str = "parquet") -> None:
+        super().__init__(folder, format)
+        self.users = folder / "users.parquet"
+
+    def give(self, *rows: dict[str, Any]) -> None:
+        """What the query ``{users}`` reads from now on."""
+        pq.write_table(pa.Table.from_pylist(list(rows)), self.users)
+
+    def read(self, query: str, **parts: Any) -> Ran:
+        text = query.replace("{users}", f"parquet.`{self.users}`")
+        return self.run(use=f"spark:{text}", **parts)
+
+    def described(self) -> dict[str, Any]:
+        with self.store() as store:
+            return load_protocol("spark").state.describe(store.states("e2e"))
+
+
+@pytest.fixture
+def models(tmp_path: Path, shared_spark: "SparkSession") -> Callable[..., ModelSite]:
+    del shared_spark
+    made: list[ModelSite] = []
+
+    def make(format: str = "parquet") -> ModelSite:
+        made.append(ModelSite(tmp_path / f"model-{len(made)}", format))
+        return made[-1]
+
+    return make
+
+
+MakeModels = Callable[..., ModelSite]
+TYPES = """
+SELECT CAST(id AS INT) AS id,
+       CAST(id * 1.25 AS DECIMAL(20, 4)) AS price,
+       CAST('99999999999999999999999999999999999.999' AS DECIMAL(38, 3)) AS big,
+       TIMESTAMP '2026-01-02 03:04:05.123456' AS at,
+       TIMESTAMP_NTZ '2026-01-02 03:04:05.654321' AS wall,
+       DATE '1582-10-15' AS day,
+       CAST('abc' AS BINARY) AS bytes,
+       named_struct('a', 1, 'b', array('x', NULL)) AS nested,
+       array(named_struct('n', CAST(1.5 AS DECIMAL(5, 2)))) AS list,
+       map('k', id) AS pairs,
+       parse_json('{"v": [1, null]}') AS variant,
+       CAST(NULL AS STRING) AS empty,
+       CAST(0.5 AS FLOAT) AS half,
+       id = 1 AS truth,
+       NULL AS nothing,
+       INTERVAL '1' DAY AS gap,
+       'Zoë\u2028"' AS `odd name`
+FROM range(1, 4)
+"""
+
+
+def test_every_type_of_spark_comes_as_it_is(models: MakeModels) -> None:
+    here = models()
+    ran = here.read(TYPES)
+    assert ran.counts("query") == ("complete", 3, 3, 0)
+    rows = here.rows("query", "id")
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    first = rows[0]
+    assert (first["price"], first["big"]) == (
+        Decimal("1.2500"), Decimal("99999999999999999999999999999999999.999"),
+    )  # fmt: skip
+    assert first["at"].astimezone(UTC) == datetime.datetime(2026, 1, 2, 3, 4, 5, 123456, UTC)
+    assert first["wall"] == datetime.datetime(2026, 1, 2, 3, 4, 5, 654321)
+    assert first["day"] == datetime.date(1582, 10, 15)
+    assert (first["bytes"], first["half"], first["truth"]) == (b"abc", 0.5, True)
+    assert first["nested"] == {"a": 1, "b": ["x", None]}
+    assert first["list"] == [{"n": Decimal("1.50")}]
+    assert json.loads(first["pairs"]) == {"k": 1}
+    assert json.loads(first["variant"]) == {"v": [1, None]}
+    assert (first["empty"], first["nothing"]) == (None, None)
+    assert first["odd_name"] == 'Zoë\u2028"' and "1" in first["gap"]
+    assert ran.guarantee == "exactly-once" and not here.rejects()
+
+
+def test_a_full_read_replaces_the_table_and_leaves_nothing_staged(models: MakeModels) -> None:
+    here = models("delta")
+    for last in (5, 3):
+        ran = here.read(f"SELECT id AS seq FROM range({last})")
+        assert ran.counts("query") == ("complete", last, last, 0)
+        assert here.seqs("query") == list(range(last))
+    assert not list(here.home.path.rglob("model"))
+
+
+def test_columns_that_are_never_null_stay_so(models: MakeModels) -> None:
+    """L9: proved, not believed."""
+    here = models()
+    here.read("SELECT id, 'a' AS text, nullif(id, 9) AS maybe FROM range(3)")
+    with here.store() as store:
+        from penstock.model.catalog import StreamId
+
+        schema = store.newest_schemas("e2e", [StreamId(None, "query")])
+    (found,) = schema.values()
+    assert found.required == {"id", "text"}
+
+
+def test_rows_pass_transforms_and_keys_that_are_null_are_rejects(models: MakeModels) -> None:
+    here = models()
+    batch = {"use": "transform-sql", "config": {"query": "SELECT id, n * 2 AS n FROM input"}}
+    ran = here.read(
+        "SELECT nullif(id, 2) AS id, id AS n FROM range(5)",
+        transforms=[batch],
+        defaults={"mode": "full_refresh_overwrite_deduped", "primary_key": [["id"]]},
+    )
+    assert ran.counts("query") == ("complete", 5, 4, 1)
+    assert [(r["id"], r["n"]) for r in here.rows("query", "id")] == [(0, 0), (1, 2), (3, 6), (4, 8)]
+    (reject,) = here.rejects()
+    assert reject["stream"] == "query" and "id" in reject["reason"] + (reject["field"] or "")
+
+
+def test_a_connector_is_fed_a_models_rows(models: MakeModels) -> None:
+    """L1, into any destination connector."""
+    here = models()
+    push = Push(here, "singer")
+    ran = here.read(
+        "SELECT id AS seq FROM range(1000)", destination={"use": push.destination(), "config": {}},
+    )  # fmt: skip
+    assert ran.counts("query") == ("complete", 1000, 1000, 0), ran.error
+
+
+def test_the_cursor_is_bound_and_moves_with_what_is_committed(models: MakeModels) -> None:
+    here = models()
+    query = "SELECT * FROM {users} WHERE :cursor IS NULL OR at > :cursor"
+    keys = {"defaults": {"cursor_field": "at", "primary_key": [["id"]]}}
+    when = [datetime.datetime(2026, 1, 1, h, 0, 0, 1, UTC) for h in range(4)]
+    here.give(*({"id": i, "at": when[i]} for i in range(3)))
+    assert here.read(query, **keys).counts("query") == ("complete", 3, 3, 0)
+    assert here.saved()["query"]["cursor"] == "2026-01-01T02:00:00.000001Z"
+    assert here.read(query, **keys).counts("query") == ("complete", 0, 0, 0)
+    here.give(*({"id": i, "at": when[i]} for i in range(4)))
+    assert here.read(query, **keys).counts("query") == ("complete", 1, 1, 0)
+    assert [row["id"] for row in here.rows("query", "id")] == [0, 1, 2, 3]
+    again = here.read(query, full_refresh=True, **keys)
+    assert again.counts("query") == ("complete", 4, 4, 0)
+    assert [row["id"] for row in here.rows("query", "id")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("value", ["it's", "'; DROP TABLE users; --", "ü\\"])
+def test_a_cursor_of_text_is_never_part_of_the_query(models: MakeModels, value: str) -> None:
+    here = models()
+    query = "SELECT * FROM {users} WHERE :cursor IS NULL OR name > :cursor"
+    keys = {"defaults": {"cursor_field": "name", "destination_sync_mode": "append"}}
+    here.give({"name": value})
+    assert here.read(query, **keys).counts("query")[1] == 1
+    assert here.read(query, **keys).counts("query")[1] == 0
+
+
+def test_a_fault_of_the_query_is_in_sparks_words_with_its_line(models: MakeModels) -> None:
+    here = models()
+    with pytest.raises(ConfigError) as told:
+        here.read("SELECT id,\n       nme\nFROM range(3)")
+    assert told.value.code == "source.query" and "`nme`" in told.value.message
+    assert "line 2, pos 7" in told.value.message
+
+
+def test_a_query_that_fails_on_its_rows_changes_nothing(models: MakeModels) -> None:
+    """L6: the table keeps its rows."""
+    here = models()
+    here.read("SELECT id AS seq FROM range(3)")
+    ran = here.read("SELECT 10 DIV (id - 3) AS seq FROM range(5)")
+    assert ran.exit_code != 0 and ran.error["code"] == "source.query_failed"
+    assert "zero" in ran.error["message"].lower()
+    assert here.seqs("query") == [0, 1, 2]
+
+
+def test_a_dry_run_keeps_nothing(models: MakeModels) -> None:
+    here = models()
+    ran = here.read("SELECT id AS seq FROM range(100)", limit=7)
+    assert ran.stream("query").read == 7
+    assert here.tables() == []
+
+
+def test_plan_starts_no_jvm_and_knows_the_columns_of_the_last_run(models: MakeModels) -> None:
+    here = models()
+    here.give({"id": 1})
+    use = f"spark:SELECT * FROM parquet.`{here.users}`"
+    path = str(here.write(use=use))
+    first = here.cli("plan", path, "--json", JAVA_HOME="/nowhere").json
+    assert first["problems"] == []
+    assert any("Spark reads the query when the pipeline runs" in n for n in first["notes"])
+    here.run(use=use)
+    second = here.cli("plan", path, "--json", JAVA_HOME="/nowhere").json
+    assert [c["name"] for c in second["streams"][0]["columns"]] == ["id"]
+
+
+def test_files_and_tables_are_sources_by_their_names(
+    models: MakeModels, shared_spark: "SparkSession"
+) -> None:
+    here = models()
+    (here.folder / "people.csv").write_text('id,name\n1,Ann\n2,"O\'Neil, Bob"\n')
+    ran = here.run(use=f"spark:{here.folder}/people.csv")
+    assert ran.counts("people") == ("complete", 2, 2, 0)
+    assert [r["name"] for r in here.rows("people", "id")] == ["Ann", "O'Neil, Bob"]
+    shared_spark.range(4).createOrReplaceTempView("some_view")
+    other = models()
+    assert other.run(use="spark:some_view").counts("some_view")[1] == 4
+    shared_spark.catalog.dropTempView("some_view")
+
+
+def test_relative_paths_count_from_where_penstock_was_started(
+    models: MakeModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = models()
+    here.give({"id": 1}, {"id": 2})
+    monkeypatch.chdir(here.folder)
+    assert here.run(use="spark:SELECT * FROM parquet.`./users.parquet`").counts("query")[1] == 2
+
+
+def test_the_command_line_runs_a_query(quiet: Site) -> None:
+    done = quiet.cli(
+        "run", "spark:SELECT id, upper('a') AS a FROM range(10)", "parquet:./out",
+        "--config", '{"stream": "numbers"}', "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["streams"][0]["committed"] == 10
+    found = duckdb.sql(f"SELECT count(*) FROM '{quiet.folder}/out/numbers/*.parquet'").fetchall()
+    assert found == [(10,)]
