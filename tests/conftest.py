@@ -1,10 +1,15 @@
-"""What all tests of a process share: one Spark session that can write Delta."""
+"""What all tests of a process share: one Spark session that can write Delta, and a Spark that stays
+for the processes that they start (``warm_spark``)."""
 
+import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+import warm_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -12,8 +17,28 @@ if TYPE_CHECKING:
 # Half the processor time of every Java that a test starts: none lives long enough to be tuned.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# A Spark that stays is for those tests that ask for it.
+# A Spark that stays is for those tests that ask for it, and nothing is made for later runs.
 os.environ["PENSTOCK_DAEMON"] = "0"
+os.environ["CI"] = "true"
+
+
+# What tests make is gone by their end: collecting it a thousand times finds little.
+gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_sessionfinish() -> None:
+    warm_spark.end_all()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests by file, the longest files come first, so that all
+    end together."""
+    if not hasattr(config, "workerinput"):
+        return
+    slow = Counter(i.path for i in items if i.get_closest_marker("slow"))
+    spark = Counter(i.path for i in items if i.get_closest_marker("spark"))
+    tests = Counter(i.path for i in items)
+    items.sort(key=lambda i: (-slow[i.path], -spark[i.path], -tests[i.path], i.path))
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,15 @@ from typing import Any, ClassVar
 
 import deltalake
 import duckdb
-import platformdirs
 
 from penstock.config.home import Home
 from penstock.state.open import open_store
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+import warm_spark  # noqa: E402
+
 STUB = HERE.parent / "stubs" / "stub_source.py"
 TAG = "PENSTOCK_E2E_TAG"
 RUN_SECONDS = 240.0
@@ -73,7 +76,8 @@ class Running:
 @dataclass
 class Place:
     """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument; ``to``: a
-    destination that is no table. ``cache``: Spark stays for the next run, and is found there."""
+    destination that is no table. Runs have the Spark that stays for these tests, or in ``cache``
+    one of the test's own; ``cold``: each run starts one, which ends with it."""
 
     folder: Path
     destination: str
@@ -83,6 +87,7 @@ class Place:
     source: str | None = None
     to: str | None = None
     cache: Path | None = None
+    cold: bool = False
 
     made: ClassVar[list["Place"]] = []
 
@@ -112,21 +117,22 @@ class Place:
             "conf": FEW_PARTITIONS,
             **self.told,
         }
-        stays = {"PENSTOCK_DAEMON": "0"}
-        if self.cache is None:
+        stays = {}  # lanes have the tag with their jobs
+        if self.cold:
             told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}
-        else:  # lanes have the tag with their jobs
-            stays = {"PENSTOCK_DAEMON": "1", "XDG_CACHE_HOME": str(self.cache.parent)}
+            stays = {"PENSTOCK_DAEMON": "0"}
+        elif self.cache is not None:
+            stays = {"XDG_CACHE_HOME": str(self.cache)}
         told_path = self.folder / f"run-{self._runs}.log"
         out_path = self.folder / f"run-{self._runs}.json"
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        stays |= {TAG: self.tag, **(environ or {})}
         with told_path.open("w") as log, out_path.open("w") as out:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "one_run.py"), json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                env={**kept, **stays, TAG: self.tag, **(environ or {})},
+                env=warm_spark.as_environment(**stays),
                 cwd=self.folder,
             )
         return Running(process, told_path, out_path)
@@ -214,16 +220,6 @@ class Place:
     @property
     def journal_path(self) -> Path:
         return self.folder / "journal.jsonl"
-
-
-def warm_cache(folder: Path) -> Path:
-    """A cache folder in which Spark may stay; jars and classes are the user's."""
-    made = folder / "cache" / "penstock"
-    made.mkdir(parents=True, exist_ok=True)
-    for name in ("jars", "classes"):
-        if not (made / name).is_symlink():
-            (made / name).symlink_to(platformdirs.user_cache_path("penstock") / name)
-    return made
 
 
 def end_all() -> None:

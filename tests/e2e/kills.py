@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from e2e_harness import Ended, Place, assert_adds_up, warm_cache
+from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
 from push_kills import TARGETS as PUSH_TARGETS
@@ -31,6 +31,7 @@ from wasm_kills import SHAPES as WASM_SHAPES
 from wasm_kills import TARGETS as WASM_TARGETS
 from wasm_kills import WasmCell, run_wasm_cell, wasm_cells
 
+import warm_spark
 from penstock.spark.warm import folder_of_all, stop
 
 RECORDS = 400
@@ -104,12 +105,14 @@ def cell(name: str) -> Cell:
     return next(c for c in cells() if c.name == name)
 
 
-def run_cell(it: Cell, folder: Path, *, warm: bool = False) -> str:
+def run_cell(it: Cell, folder: Path, *, warm: bool = False, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how it came back: ``same
-    run`` or ``next run``. ``warm``: Spark was there already."""
+    run`` or ``next run``. ``warm``: the run that is killed has a Spark of another run; ``cold``:
+    each has its own. Else it depends on what ran before."""
     place = _place(it, folder)
+    place.cold = cold
     if warm:
-        place.cache = warm_cache(folder)
+        place.cache = warm_spark.cache_in(folder / "cache")
         before = replace(place, folder=folder / "before")
         assert before.run(records=1).code == 0
     if it.shape.sync_mode == "full_refresh":
@@ -265,14 +268,14 @@ def _run(it: Cell | PushCell | WasmCell, folder: Path, *, warm: bool) -> str:
     match it:
         case Cell():
             try:
-                return run_cell(it, folder, warm=warm)
+                return run_cell(it, folder, warm=warm, cold=not warm)
             finally:
                 if warm:
-                    stop(folder_of_all(warm_cache(folder)))
+                    stop(folder_of_all(folder / "cache" / "penstock"))
         case PushCell():
-            return run_push_cell(it, folder)
+            return run_push_cell(it, folder, cold=True)
         case WasmCell():
-            return run_wasm_cell(it, folder)
+            return run_wasm_cell(it, folder, cold=True)
 
 
 _HEAD = """# Kill matrix

@@ -6,7 +6,6 @@ does and leave the user's configuration as it was.
 """
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import deltalake
 import duckdb
 import msgspec
 
+import warm_spark
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.runs import rejects
@@ -199,8 +199,8 @@ class Site:
     def cli(
         self, *words: str, stdin: str = "", folder: Path | None = None, **environ: str
     ) -> Answer:
-        """The console script, with this site's home and nothing else of ours."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        """The console script, with this site's home and nothing else of ours. Runs have the Spark
+        that stays for these tests."""
         told = {"PENSTOCK_HOME": str(self.home.path), "NO_COLOR": "1", **environ}
         return Answer(
             subprocess.run(
@@ -210,7 +210,7 @@ class Site:
                 text=True,
                 timeout=CLI_SECONDS,
                 cwd=folder or self.folder,
-                env={**kept, **told},
+                env=warm_spark.as_environment(**told),
             )
         )
 

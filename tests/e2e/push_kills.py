@@ -61,10 +61,11 @@ def push_cell(name: str) -> PushCell:
     return next(c for c in push_cells() if c.name == name)
 
 
-def run_push_cell(it: PushCell, folder: Path) -> str:
+def run_push_cell(it: PushCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the
-    destination heard twice."""
+    destination heard twice. ``cold``: each run starts a Spark of its own."""
     place = _place(it, folder)
+    place.cold = cold
     struck = folder / "struck"
     environ = {"PENSTOCK_FAILPOINT": it.failpoint, "PENSTOCK_FAILPOINT_ONCE": str(struck)}
     at = int(RECORDS * len(STREAMS) * 0.8)

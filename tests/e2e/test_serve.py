@@ -6,7 +6,6 @@ read by delta-rs or DuckDB.
 """
 
 import json
-import os
 import shlex
 import subprocess
 import threading
@@ -21,6 +20,8 @@ import duckdb
 import pytest
 from connector_sites import stub
 from pipelines import SCRIPT
+
+import warm_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -102,11 +103,8 @@ class Place:
     def __init__(self, folder: Path, format: str) -> None:
         self.folder, self.lake, self.home = folder, folder / "lake", folder / "home"
         self.format = format
-        (folder / "conf").mkdir(parents=True)
-        (folder / "conf" / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
-        self.environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-        self.environ |= {"PENSTOCK_HOME": str(self.home), "SPARK_CONF_DIR": str(folder / "conf")}
-        self.environ["NO_COLOR"] = "1"
+        folder.mkdir(parents=True)
+        self.environ = warm_spark.as_environment(PENSTOCK_HOME=str(self.home), NO_COLOR="1")
         self._running: list[Served] = []
 
     def write(self, name: str, value: Any) -> str:

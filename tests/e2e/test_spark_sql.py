@@ -5,7 +5,6 @@ The stub's record with the number ``seq`` has the id ``seq % key_space``, or ``s
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ from connector_sites import Push
 from e2e_harness import FEW_PARTITIONS, HERE
 from pipelines import MASTER, Ran, Site
 
+import warm_spark
 from penstock.engine import wiring
 from penstock.engine.plan import lane_jobs
 from penstock.engine.specs.lane import Bounds
@@ -310,7 +310,7 @@ class Killed:
             "bounds": {"part_bytes": 1, "seal_bytes": 1, "seal_seconds": 0.0},
             "plan": {"scan_seconds": 0.2, "poll_seconds": 0.05},
         }
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        kept = warm_spark.as_environment()
         if failpoint:
             kept["PENSTOCK_FAILPOINT"] = failpoint
             kept["PENSTOCK_FAILPOINT_ONCE"] = str(self.struck)

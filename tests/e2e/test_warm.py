@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_harness import Ended, Place, assert_adds_up, end_all, warm_cache
+from e2e_harness import Ended, Place, assert_adds_up, end_all
 
+import warm_spark
 from penstock.spark import warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -41,10 +42,10 @@ def until(done: Callable[[], bool], seconds: float = 30.0) -> bool:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[Path]:
-    made = warm_cache(tmp_path)
+    made = warm_spark.cache_in(tmp_path / "cache")
     yield made
     end_all()
-    warm.stop(warm.folder_of_all(made))
+    warm.stop(keepers(made))
 
 
 def place(folder: Path, cache: Path, destination: str = "parquet", **config: Any) -> Place:
@@ -57,8 +58,12 @@ def place(folder: Path, cache: Path, destination: str = "parquet", **config: Any
     )
 
 
+def keepers(cache: Path) -> Path:
+    return warm.folder_of_all(cache / "penstock")
+
+
 def status(cache: Path) -> list[dict[str, Any]]:
-    return warm.status(warm.folder_of_all(cache))
+    return warm.status(keepers(cache))
 
 
 def jvm(cache: Path) -> int:
@@ -103,7 +108,7 @@ def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache
     for process in descendants(keeper):
         assert SECRET.encode() not in Path(f"/proc/{process}/environ").read_bytes()
         assert b"SHOP_PASSWORD" not in Path(f"/proc/{process}/environ").read_bytes()
-    for file in warm.folder_of_all(cache).rglob("*"):
+    for file in keepers(cache).rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file
     assert list((at.home / "runs").glob("*/spark.log")), "each run has Java's words"
@@ -198,7 +203,8 @@ print(json.dumps(told))
 def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cache: Path) -> None:
     def probe(conf: dict[str, str], leave: bool) -> dict[str, Any]:
         scratch = tmp_path / "scratch"
-        words = [str(scratch), str(cache), str(tmp_path), json.dumps(conf), json.dumps(leave)]
+        places = map(str, (scratch, cache / "penstock", tmp_path))
+        words = [*places, json.dumps(conf), json.dumps(leave)]
         done = subprocess.run(
             [sys.executable, "-c", PROBE, *words], capture_output=True, text=True, timeout=240
         )
@@ -222,7 +228,7 @@ def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cac
 def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache: Path) -> None:
     at = place(tmp_path / "one", cache)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-    environ |= {"XDG_CACHE_HOME": str(cache.parent), "PENSTOCK_DAEMON": "1"}
+    environ |= {"XDG_CACHE_HOME": str(cache), "PENSTOCK_DAEMON": "1"}
 
     def command(*words: str, **more: str) -> Any:
         done = subprocess.run(

@@ -6,7 +6,6 @@ DuckDB or delta-rs.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -1017,17 +1016,14 @@ resources:
 
 
 def test_a_v4_file_runs_as_it_is(wasm: MakeWasm) -> None:
-    """``source-numbers`` is ``source_numbers.wasm`` in ``~/.rapidbyte/plugins``. What is kept for
-    every run (Spark's classes, jars) stays where it is."""
+    """``source-numbers`` is ``source_numbers.wasm`` in ``~/.rapidbyte/plugins``."""
     here = wasm()
     user = here.folder / "user"
     folder = user / ".rapidbyte" / "plugins"
     folder.mkdir(parents=True)
     (folder / "source_numbers.wasm").write_bytes(numbers_source())
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    environ = {"HOME": str(user), "XDG_CACHE_HOME": cache}
     path = v4_file(here, "source-numbers@v1.0.0")
-    answer = here.cli("run", str(path), "--json", **environ)
+    answer = here.cli("run", str(path), "--json", HOME=str(user))
     assert answer.code == 0, (answer.out, answer.err)
     (stream,) = answer.json["streams"]
     assert (stream["read"], stream["committed"], stream["filtered"]) == (50, 25, 25)

@@ -118,12 +118,14 @@ class Database:
         return "k"
 
 
-def run_wasm_cell(it: WasmCell, folder: Path) -> str:
+def run_wasm_cell(it: WasmCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the kill
-    repeated, and whether the same run or the next one went on."""
+    repeated, and whether the same run or the next one went on. ``cold``: each run starts a Spark of
+    its own."""
     database = Database(it.mode)
     with Peer(database.answer) as peer:
         place = _place(it, folder, peer)
+        place.cold = cold
         if it.mode == "overwrite":
             first = place.run(rows=BEFORE)
             assert first.code == 0, (first.report, first.told[-3000:])
