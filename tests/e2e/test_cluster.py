@@ -51,6 +51,7 @@ def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_pa
     """The executor's JVM dies under a connector that is reading. Spark retries its task on the
     other worker, where CLAIM refuses it; a new epoch reads what no state covers."""
     place = hung(tmp_path)
+    place.cold = True
     place.told |= {"master": cluster.address, "conf": cluster.conf}
     running = place.start()
     await_hang(place, 180)
@@ -85,6 +86,7 @@ def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> Non
         config={"count": 1000},
         source="airbyte:source-faker@7.2.1",
         told={"master": None, "conf": cluster.conf},
+        cold=True,
     )
     ended = place.run(environ={"PENSTOCK_SPARK_MASTER": cluster.address})
     assert ended.code == 0, (ended.report, ended.told[-3000:])

@@ -2,6 +2,7 @@
 authors use (``examples/rapidbyte``). What was built lies beside pytest's cache, named by what it
 was built from."""
 
+import fcntl
 import hashlib
 import sys
 import tempfile
@@ -41,21 +42,26 @@ def python_guest() -> bytes:
 
 
 def built(name: str, inputs: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """Built anew where an input, the builder, the WIT or a tool is not as it was."""
+    """Built anew where an input, the builder, the WIT or a tool is not as it was; by one process of
+    tests, while the others wait."""
     digest = hashlib.sha256()
     for package in ("ziglang", "componentize-py"):
         digest.update(f"{package} {version(package)}\n".encode())
     for path in sorted({*inputs, *BUILDER.glob("*.py"), WIT}):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     kept = CACHE / f"{name}-{digest.hexdigest()[:16]}.wasm"
-    if not kept.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            out = Path(folder) / f"{name}.wasm"
-            build(out)
-            out.replace(kept)
-        for old in set(CACHE.glob(f"{name}-*.wasm")) - {kept}:
-            old.unlink(missing_ok=True)
+    if kept.exists():
+        return kept
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                out = Path(folder) / f"{name}.wasm"
+                build(out)
+                out.replace(kept)
+            for old in set(CACHE.glob(f"{name}-*.wasm")) - {kept}:
+                old.unlink(missing_ok=True)
     return kept
 
 
