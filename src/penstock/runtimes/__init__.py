@@ -1,7 +1,7 @@
-"""How a connector runs and dies. Knows no protocol: bytes in, bytes out, an exit code.
+"""Starts connectors, connects their stdin, stdout and stderr, and ends them. Knows no protocol.
 
-``contract`` is what the protocols are written against; ``process`` runs a local executable;
-``memory`` is the in-memory twin that ships for tests. Beside them: ``supervisor`` (a connector's
-parent), ``spawn``, ``pipes``, ``env``, ``private_files`` (argument files), ``stderr``,
-``masking`` (secrets).
+``contract`` is the interface that the protocols use; ``process`` runs a local executable;
+``memory`` runs a script in its place, for tests; ``wasm`` calls a WebAssembly component. Beside
+them: ``supervisor`` (a connector's parent), ``spawn``, ``pipes``, ``env``, ``private_files``
+(argument files), ``limits``, ``linux_sandbox``, ``stderr``, ``masking`` (secrets), ``metered``.
 """

@@ -18,8 +18,8 @@ from penstock.errors import Role
 
 
 class PrivateFile(msgspec.Struct, frozen=True):
-    """An argument that is the path of a file with this content: mode 0600, in a folder of mode 0700
-    that is always removed when the channel closes."""
+    """Describes an argument that is the path of a file with this content. The file has mode 0600,
+    in a folder of mode 0700 that is removed when the channel closes."""
 
     name: str
     content: bytes
@@ -30,9 +30,9 @@ Argument = str | PrivateFile
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds. ``start``: until the first byte; ``heartbeat``: between records or states, enforced
-    by the protocol, which alone knows what those are; ``total``: of the whole conversation;
-    ``stop``: between SIGTERM and SIGKILL."""
+    """Holds the timeouts of a run, in seconds. ``start``: until the first byte; ``heartbeat``:
+    between records or states, enforced by the protocol, which can tell them; ``total``: for the
+    whole run; ``stop``: between SIGTERM and SIGKILL."""
 
     start: float = 300.0
     heartbeat: float = 10800.0
@@ -41,10 +41,11 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """A WebAssembly component as data. ``digest``: SHA-256 of its file, in hexadecimal. ``cache``:
-    where compiled code is kept, if anywhere. ``settings``: what the pipeline says of it, in
-    Penstock's words, for its protocol to read (``place``: ``source``, ``transform:0``, ...).
-    ``agreements``: the folder where the user's yes to what it asks for is kept."""
+    """Describes a WebAssembly component. ``digest``: SHA-256 of its file, in hexadecimal.
+    ``cache``: the folder for compiled code; None: it is not kept. ``settings``: for its protocol,
+    what the pipeline file says of the connector (``place``: ``source``, ``transform:0``, ...).
+    ``agreements``: the folder that stores the user's consent to the permissions that components
+    ask for."""
 
     path: str
     digest: str
@@ -70,10 +71,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionStats(msgspec.Struct):
-    """What talking to a connector has taken so far. ``wait_seconds``: for what it says,
-    ``first_byte_seconds``: of these, until it said anything; ``write_seconds``: for it to take what
-    it is fed. ``bytes`` that it gave, ``written`` bytes that it took. ``spoke``: it gave anything
-    at all."""
+    """Counts the time and bytes of a connection so far. ``wait_seconds``: spent waiting for the
+    connector's output, of these ``first_byte_seconds`` until its first byte; ``write_seconds``:
+    spent writing its input. ``bytes``: of its output; ``written``: of its input. ``spoke``: it has
+    written any output."""
 
     wait_seconds: float = 0.0
     first_byte_seconds: float = 0.0
@@ -84,8 +85,8 @@ class ConnectionStats(msgspec.Struct):
 
 
 class ByteChannel(Protocol):
-    """One run of a connector. A context manager: on exit the whole process tree is gone and the
-    private files are removed, whatever happened."""
+    """Reads and writes one run of a connector. A context manager: on exit it kills the whole
+    process tree and removes the private files, also after an exception."""
 
     def __enter__(self) -> Self: ...
 
@@ -97,52 +98,54 @@ class ByteChannel(Protocol):
     ) -> None: ...
 
     def read(self, timeout: float) -> bytes | None:
-        """The next bytes of stdout, at most a few MB: ``b""`` at its end, None when ``timeout``
-        seconds passed with nothing. Not reading is what holds the connector back."""
+        """Returns the next bytes of stdout, at most a few MB; ``b""`` at its end; None where there
+        are none within ``timeout`` seconds. A connector whose stdout is not read blocks."""
         ...
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
-        """Give stdin some of ``data``: how many bytes it took within ``timeout`` seconds, 0 where
-        it took none. Raises ``BrokenPipeError`` once nobody reads it. Only where it was opened with
-        ``feed``. May be called from another thread than :meth:`read`."""
+        """Writes some of ``data`` to stdin; returns the number of bytes written within ``timeout``
+        seconds, 0 where the pipe is full. Raises ``BrokenPipeError`` where the connector no longer
+        reads, or the channel was opened without ``feed``. May be called from another thread than
+        :meth:`read`."""
         ...
 
     def drained(self, timeout: float) -> bool:
-        """True once all that was written has been read by the connector; False where that takes
-        longer than ``timeout`` seconds. Raises ``BrokenPipeError`` where it never will be. True
-        where the system cannot tell."""
+        """Waits until the connector has read all that was written; returns False where that takes
+        longer than ``timeout`` seconds, and True where the system cannot tell. Raises
+        ``BrokenPipeError`` where bytes are left and the connector no longer reads."""
         ...
 
     def end_input(self) -> None:
-        """Close stdin: nothing follows. Idempotent."""
+        """Closes stdin. Idempotent."""
         ...
 
     def private(self, name: str) -> bytes | None:
-        """What the private file ``name`` holds now, as long as the channel is open; None where it
-        is gone."""
+        """Returns the content of the private file ``name``, while the channel is open; None where
+        the file is gone."""
         ...
 
     def wait(self, timeout: float) -> int | None:
-        """The exit code (negative: killed by that signal); None when it still runs after
-        ``timeout`` seconds."""
+        """Waits for the exit code (negative: killed by that signal); returns None where the
+        connector still runs after ``timeout`` seconds."""
         ...
 
     def stop(self) -> None:
-        """SIGTERM to the whole tree, SIGKILL after ``Timeouts.stop`` seconds. Idempotent."""
+        """Sends SIGTERM to the whole process tree, and SIGKILL after ``Timeouts.stop`` seconds.
+        Idempotent."""
         ...
 
     def stderr_tail(self) -> str:
-        """The last lines (at most 8 KiB) of stderr, secrets masked."""
+        """Returns the last lines of stderr, at most 8 KiB, with secrets masked."""
         ...
 
 
 class Runtime(Protocol):
-    """Something that can be started any number of times with different arguments."""
+    """Starts a connector, any number of times with different arguments."""
 
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
     ) -> ByteChannel:
-        """Start it; ``feed``: with a stdin that is written to (else it is at its end at once).
-        Raises the error of its role (``code`` ``connector.not_found``,
-        ``connector.not_executable``, ``connector.start_failed``)."""
+        """Starts the connector. ``feed``: its stdin is written to; else it is empty. Raises the
+        error of its role (``code`` ``connector.not_found``, ``connector.not_executable``,
+        ``connector.start_failed``)."""
         ...

@@ -1,8 +1,8 @@
-"""The environment a connector gets: a short list of names, and what the user gives. Nothing of
-ours, of Spark or of Python leaks into it (L10), whoever names it. ``docs/permissions.md`` lists the
-names.
+"""Makes the environment variables of a connector: a short list of names, and what the user gives.
 
-Not here: secrets in arguments (``private_files``), what a connector prints (``masking``).
+Variables of Penstock, Spark and Python are never given, even where the user names them (L10).
+``docs/permissions.md`` lists the names. Not here: secrets in arguments (``private_files``), masking
+of what a connector prints (``masking``).
 """
 
 import os
@@ -12,7 +12,7 @@ from penstock.model.variables import withheld
 from penstock.runtimes.contract import Start
 
 BASE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"})
-"""What any program needs, with each ``LC_*``; no permission takes it away."""
+"""Variables that every connector gets, with each ``LC_*``, whatever its permissions."""
 _KEPT = BASE | frozenset(
     {
         # certificate authorities, as the usual client libraries look for them
@@ -32,9 +32,9 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 def clean_environment(
     extra: Mapping[str, str] | None = None, allowed: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Locale, time zone, home, PATH, proxies and certificate settings of this process, then
-    ``extra`` over them. ``allowed``: these variables of ours instead of proxies and certificate
-    settings."""
+    """Returns this process's locale, time zone, home, PATH, proxies and certificate settings, with
+    ``extra`` over them. ``allowed``: names of variables that take the place of proxies and
+    certificate settings (``env.allowed_vars``); None: no such permission."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -51,21 +51,23 @@ def clean_environment(
 
 
 def granted(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of variables that are asked for by name, those that are set and may be given."""
+    """Returns those of the named variables that are set and that may be given to a connector.
+    ``environ``: the variables to choose from; None: this process's."""
     known = os.environ if environ is None else environ
     return {name: known[name] for name in names if name in known and not withheld(name)}
 
 
 def secrets_of(names: Iterable[str]) -> list[str]:
-    """The values that are secret because they are given by name (L10). What every connector gets
-    is none."""
+    """Returns the values of the named variables, which count as secrets (L10), except those of
+    variables that connectors get without being named."""
     given = granted(names)
     return [v for k, v in given.items() if k not in _KEPT and not k.startswith("LC_")]
 
 
 def given_secrets(start: Start) -> list[str]:
-    """The values, here, of the variables that a process is given by name: secret wherever they
-    stand. A component's are known to whoever reads its manifest."""
+    """Returns the secret values (:func:`secrets_of`) of the variables that the user names for a
+    process, to be masked. Returns none for a component, whose manifest names its variables: its
+    protocol masks them."""
     if start.component is not None:
         return []
     asked = start.permissions.configured() if start.permissions else {}

@@ -1,7 +1,7 @@
-"""What a process can be held to of what the user says that a connector may reach and use.
+"""Checks which permissions and limits can be enforced on a connector that runs as a process.
 
-Whatever cannot be enforced is refused before anything starts (L10). Knows no protocol. Not here:
-how it is held (``linux_sandbox``, in the connector's parent; ``env``), the time it may take
+What cannot be enforced is refused before anything starts (L10). Knows no protocol. Not here: the
+enforcement (``linux_sandbox``, in the connector's parent; ``env``), the time limit
 (``Timeouts.total``), WebAssembly components (``runtimes.wasm``), which ask for permissions of their
 own.
 """
@@ -17,15 +17,15 @@ from penstock.config.sections import Limits, Permissions
 from penstock.errors import ConfigError, PenstockError, Role, error_class
 
 ENCLOSURE = str(Path(__file__).with_name("linux_sandbox.py"))
-"""The script that confines (``enclosure``)."""
+"""The script that probes for namespaces, and confines."""
 _PROBE_SECONDS = 60.0
 _INSTEAD = "use a WebAssembly connector (containers: not yet)"
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """``no_network``: nothing but a loopback of its own. ``max_memory``: bytes of the whole tree.
-    ``env_keys``: the only variables of ours that it is given beside the fixed base (``env``);
-    None: as usual."""
+    """Says what to enforce on a process. ``no_network``: it has no network but a loopback of its
+    own. ``max_memory``: bytes for the whole process tree. ``env_keys``: the only variables that it
+    gets of this process's beside ``env.BASE``; None: as ``env.clean_environment`` says."""
 
     no_network: bool = False
     max_memory: int | None = None
@@ -33,7 +33,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confinement(permissions: Permissions | None, limits: Limits | None) -> Confinement:
-    """Raises ``ConfigError`` (``config.unsupported``) with all that cannot be enforced here."""
+    """Converts permissions and limits to what a process is confined to. Raises ``ConfigError``
+    (``config.unsupported``) that lists all that cannot be enforced on this machine."""
     problems = unenforceable(permissions, limits)
     if problems:
         raise ConfigError(
@@ -51,8 +52,8 @@ def confinement(permissions: Permissions | None, limits: Limits | None) -> Confi
 
 
 def unenforceable(permissions: Permissions | None, limits: Limits | None) -> list[str]:
-    """Why a process of this machine cannot be held to them, each a sentence that begins with the
-    key; no connector is started."""
+    """Lists the permissions and limits that cannot be enforced on a process of this machine, each
+    as a sentence that begins with its key. Starts no connector."""
     asked = permissions.configured() if permissions else {}
     reasons: dict[str, str] = {}
     if (hosts := asked.get("network.allowed_hosts")) is not None:
@@ -67,13 +68,13 @@ def unenforceable(permissions: Permissions | None, limits: Limits | None) -> lis
             )
     network = permissions.network if permissions else None
     if network is not None and network.allow_private is False:
-        reasons["permissions.network.allow_private"] = "what it connects to is not seen"
+        reasons["permissions.network.allow_private"] = "the addresses it connects to are not seen"
     if "fs.allowed_preopens" in asked:
         reasons["permissions.fs.allowed_preopens"] = "it can open what its user can open"
     if limits and limits.max_memory is not None and not sys.platform.startswith("linux"):
         reasons["limits.max_memory"] = "memory is watched on Linux only"
     if limits and limits.max_keys is not None:
-        reasons["limits.max_keys"] = "it is of components alone"
+        reasons["limits.max_keys"] = "only WebAssembly components have such a limit"
     return [
         f"{key} cannot be enforced on a connector that runs as a process: {why}; {_INSTEAD}"
         for key, why in reasons.items()
@@ -82,7 +83,8 @@ def unenforceable(permissions: Permissions | None, limits: Limits | None) -> lis
 
 @functools.cache
 def no_namespace() -> str | None:
-    """Why no process here can be given a network namespace of its own; None: it can. Tried once."""
+    """Returns the reason why processes on this machine get no network namespace of their own; None
+    where they do. Probed once in a process."""
     if not sys.platform.startswith("linux"):
         return "it is not Linux"
     try:
@@ -100,7 +102,8 @@ def no_namespace() -> str | None:
 
 
 def too_much(limit: int, used: int, role: Role) -> PenstockError:
-    """The tree was killed for what it used."""
+    """Makes the error of a role (``source.memory``) for a process tree that was killed for its
+    memory. ``limit``, ``used``: bytes."""
     return error_class(role)(
         f"the connector used {_mebibytes(used)} of memory and was killed: its limit is "
         f"{_mebibytes(limit)} (limits.max_memory)",

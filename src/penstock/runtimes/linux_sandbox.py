@@ -1,14 +1,14 @@
-"""What holds a confined connector: a namespace without a network, and a bound on its memory.
+"""Confines a process on Linux: a namespace without a network, and a limit on its tree's memory.
 
-Imported by ``supervisor``, only where a connector is confined. Run as a script it tries whether
-this machine has such namespaces (stdout: why not); with arguments, a file of :data:`StandIn` and a
-command line, it confines itself and becomes the program (``connectors.source_builds``). So the
-standard library only, and little of it. Not here: what is asked for and what is refused
-(``limits``).
+Imported by ``supervisor``, only where a connector is confined. Run as a script it probes whether
+this machine permits such namespaces (stdout: why not); with arguments, a file of :data:`StandIn`
+and a command line, it confines itself and runs the program (``connectors.source_builds``). It
+imports little of the standard library and nothing else. Not here: which permissions and limits are
+refused (``limits``).
 
-Memory: a control group that lasts as long as the supervisor where one may be made here (v1, or v2
-in a folder that is delegated), in which the kernel kills. Else the resident memory of the
-whole tree is looked at, and the supervisor kills.
+Memory: where the supervisor may make a control group (v1, or v2 in a delegated folder), it makes
+one for its lifetime, and the kernel kills. Else the supervisor sums the resident memory of the
+whole tree, and kills.
 """
 
 # contextlib would cost as much as all other imports together.
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 StandIn = tuple[str, str, bool, tuple[str, ...], str, tuple[str, ...], dict[str, str]]
-"""What a program is run under: its file; the user namespace of whoever wrote this (empty: this
-machine gives no other, so none is entered); without a network; files and folders of which it sees
-an empty one; the empty folder; variables that it does not get (nor any ``UV_*``); variables that it
-gets."""
+"""How a program is confined: its file; the user namespace of the process that wrote this (empty:
+this machine permits no other, so none is entered); whether it has no network; files and folders in
+whose place it sees an empty one; the empty folder; variables that it does not get (nor any
+``UV_*``); variables that it gets."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -48,18 +48,18 @@ _unshare = getattr(_libc, "unshare", None)  # Linux only; looked up before any f
 
 
 def leave_network() -> None:
-    """This process and what it starts have no network from now on but a loopback of their own.
-    Raises ``OSError``."""
+    """Moves this process, and what it starts, into a network namespace that has only a loopback,
+    and drops its capabilities. Raises ``OSError``."""
     _enclose(CLONE_NEWNET)
     _loopback_up()
     _give_up_all_else()
 
 
 def _enclose(more: int) -> None:
-    """Enter a user namespace, of root as well, in which its user is itself, and ``more``: the
-    namespaces of processes outside (its supervisor's, ours) then belong to another, and neither
-    ``setns`` nor a debugger reaches them, whatever the user id, nor can their variables be read.
-    Raises ``OSError``."""
+    """Enters a user namespace, also as root, which maps the user to itself, and the namespaces of
+    the flags ``more``. Processes outside (the supervisor, Penstock) are then in another user
+    namespace: neither ``setns`` nor a debugger reaches them, whatever the user id, and their
+    variables cannot be read. Raises ``OSError``."""
     if _unshare is None:
         raise OSError(38, "no namespaces here")
     uid, gid = os.geteuid(), os.getegid()
@@ -71,14 +71,16 @@ def _enclose(more: int) -> None:
 
 
 def _give_up_all_else() -> None:
-    """It has no capabilities once it runs a program and gains none. Raises ``OSError``."""
+    """Removes all capabilities of the programs that this process runs, for good. Raises
+    ``OSError``."""
     _no_further_namespaces()
     _drop_capabilities()
 
 
 def _hide(paths: Iterable[str], empty: str) -> None:
-    """An empty file or folder in the place of each, for this process and what it starts. Where the
-    machine does not let it mount they are seen, as by any process of the user."""
+    """Mounts an empty file or folder in the place of each path, for this process and what it
+    starts. Where the machine permits no mounts, the paths stay visible, as to any process of the
+    user."""
     if _unshare is None or _unshare(CLONE_NEWNS) != 0:
         return
     _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
@@ -88,8 +90,9 @@ def _hide(paths: Iterable[str], empty: str) -> None:
 
 
 def _become(file: str, argv: list[str]) -> "NoReturn":
-    """Run the program of a :data:`StandIn`. What it runs in turn, through the same stand-in, is
-    confined already. Raises ``OSError``."""
+    """Confines this process as the :data:`StandIn` in ``file`` says, and runs its program in its
+    place. A process that is in the namespaces already, since such a program started it, enters none
+    again. Raises ``OSError``."""
     with open(file, "rb") as f:
         order: StandIn = marshal.load(f)
     program, outside, no_network, hidden, empty, dropped, given = order
@@ -104,8 +107,9 @@ def _become(file: str, argv: list[str]) -> "NoReturn":
 
 
 def _no_further_namespaces() -> None:
-    """In a user namespace within this one it would have capabilities again, over nothing of ours,
-    but a way to more of the kernel. Where the setting cannot be written it may make some."""
+    """Forbids further user namespaces, in which a process would have capabilities again: they reach
+    nothing outside, but more of the kernel's code. Where the setting cannot be written, further
+    namespaces stay possible."""
     try:
         _write("/proc/sys/user/max_user_namespaces", "0")
     except OSError:
@@ -113,7 +117,8 @@ def _no_further_namespaces() -> None:
 
 
 def _drop_capabilities() -> None:
-    """For every program run from here on. The first that the kernel does not know ends the list."""
+    """Drops every capability of the programs that this process runs from now on; the first number
+    that the kernel does not know ends the list."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
@@ -127,7 +132,7 @@ def _fail() -> "NoReturn":
 
 
 def _loopback_up() -> None:
-    """Where it cannot be, the connector has not even that."""
+    """Turns the loopback interface on; without it, should that fail, there is no network at all."""
     fd = _libc.socket(_AF_INET, _SOCK_DGRAM, 0)
     if fd < 0:
         return
@@ -143,20 +148,20 @@ def _loopback_up() -> None:
 
 
 class Memory:
-    """A bound of ``limit`` bytes on a tree of processes."""
+    """Limits the memory of a process tree to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.group = _made(limit)
 
     def take(self, pid: int) -> None:
-        """The process, before it runs anything of the connector's."""
+        """Puts a process into the control group; called before it runs the connector's program."""
         if self.group is not None and not self.group.take(pid):
             self.remove()
 
     def exceeded(self, tree: Callable[[], list[int]]) -> int | None:
-        """The bytes that were used, once they were too many. ``tree``: the processes that are
-        counted where no group does that."""
+        """Returns the bytes that the tree used where it exceeded the limit, else None. ``tree``:
+        returns the process ids to sum up where there is no control group."""
         if self.group is not None:
             return self.group.exceeded()
         pids = tree()
@@ -167,20 +172,21 @@ class Memory:
         return used if used > self.limit else None
 
     def remove(self) -> None:
-        """Once nothing of the tree is left. What cannot be removed, the next one removes."""
+        """Removes the control group, once no process of the tree is left. One that cannot be
+        removed is removed by the next supervisor (:func:`_sweep`)."""
         if self.group is not None:
             _remove(self.group.folder)
             self.group = None
 
 
 class _Group:
-    """A control group of version 1 or 2."""
+    """Limits memory by a control group of version 1 or 2."""
 
     def __init__(self, folder: str, version: int) -> None:
         self.folder, self._version = folder, version
 
     def bound(self, limit: int) -> None:
-        """Raises ``OSError``."""
+        """Sets the limit in bytes. Raises ``OSError``."""
         if self._version == 1:
             self._write("memory.limit_in_bytes", limit)
             self._optional("memory.memsw.limit_in_bytes", limit)
@@ -197,8 +203,9 @@ class _Group:
         return True
 
     def exceeded(self) -> int | None:
-        """The most that was in use, once the kernel has killed for this group's own limit: a kill
-        for want of memory on the whole machine counts as one of the group's too."""
+        """Returns the most bytes in use where the kernel has killed a process for this group's
+        limit, else None. The group's kill count includes kills for lack of memory on the whole
+        machine, so that the limit must have been reached as well."""
         if self._version == 1:
             killed = _words(f"{self.folder}/memory.oom_control").get("oom_kill", 0)
             used = _number(f"{self.folder}/memory.max_usage_in_bytes")
@@ -213,13 +220,13 @@ class _Group:
         _write(f"{self.folder}/{name}", str(value))
 
     def _optional(self, name: str, value: int) -> None:
-        """Kernels without an account of swap have not all of the files."""
+        """Writes a setting where its file exists: kernels that do not count swap lack some."""
         if os.path.exists(f"{self.folder}/{name}"):
             self._write(name, value)
 
 
 def _made(limit: int) -> _Group | None:
-    """A new group with that limit, where one can be had."""
+    """Makes a control group with that limit in bytes; None where this process may make none."""
     for base, version in places():
         folder = f"{base}/{_OURS}{os.getpid()}"
         try:
@@ -237,9 +244,9 @@ def _made(limit: int) -> _Group | None:
 
 
 def places(proc: str = f"{_PROC}/self") -> list[tuple[str, int]]:
-    """(folder, version) of the groups in which this process may make one that counts memory. A
-    group of version 2 that holds processes hands no controller down, so that its parent is asked
-    too."""
+    """Returns (folder, version) of the control groups in which this process may make one that
+    counts memory. A group of version 2 that holds processes passes no controller on to groups
+    below it, so that its parent is tried too."""
     found: list[tuple[str, int]] = []
     own = _own_groups(f"{proc}/cgroup")
     for root, point, kind, options in _mounts(f"{proc}/mountinfo"):
@@ -262,7 +269,7 @@ def _hands_memory_down(folder: str) -> bool:
 
 
 def _own_groups(file: str) -> dict[str, str]:
-    """Controller -> path; of version 2 the controller is empty."""
+    """Maps each controller to the path of this process's group; for version 2 the key is empty."""
     own: dict[str, str] = {}
     for line in _read(file).decode(errors="replace").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -271,7 +278,7 @@ def _own_groups(file: str) -> dict[str, str]:
 
 
 def _mounts(file: str) -> list[tuple[str, str, str, list[str]]]:
-    """(root, mount point, type, options of the super block) of each mount."""
+    """Returns (root, mount point, type, super block options) of each mount; see proc(5)."""
     found: list[tuple[str, str, str, list[str]]] = []
     for line in _read(file).decode(errors="replace").splitlines():
         words = line.split(" ")
@@ -281,7 +288,7 @@ def _mounts(file: str) -> list[tuple[str, str, str, list[str]]]:
 
 
 def _sweep(base: str) -> None:
-    """Groups of supervisors that were killed, one of our own number among them."""
+    """Removes the groups of supervisors that were killed, also one of this process's own id."""
     for name in os.listdir(base):
         pid = name.removeprefix(_OURS)
         if pid == name or not pid.isdigit():
@@ -306,7 +313,8 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """What it shares with others in parts; all that is resident where the kernel does not tell."""
+    """Returns a process's bytes with shared memory counted in proportion (PSS); its resident bytes
+    where the kernel does not tell."""
     for line in _read(f"{_PROC}/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024

@@ -1,5 +1,6 @@
-"""What the machine has: its memory, and how much of it is free. Not here: what a connector uses of
-it (``supervisor``)."""
+"""Reads the memory of the machine or container that this process runs in, and how much is free.
+
+Not here: the memory that a connector uses (``supervisor``)."""
 
 import os
 from pathlib import Path
@@ -8,7 +9,8 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def memory_bytes() -> int:
-    """Of this machine, or of the container that we run in, where that has less."""
+    """Returns the bytes of memory of this machine, or the limit of this process's container where
+    that is less."""
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _LIMITS:
         try:
@@ -24,8 +26,8 @@ _USED = "/sys/fs/cgroup/memory.current"
 
 
 def available_bytes() -> int:
-    """What can be had now without swapping, of this machine and of the container that we run in;
-    all of it where nobody says."""
+    """Returns the bytes that can be used now without swapping, on this machine and within its
+    container's limit; :func:`memory_bytes` where the system does not tell."""
     most = memory_bytes()
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

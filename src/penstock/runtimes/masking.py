@@ -1,13 +1,13 @@
-"""Secrets out of text: every known secret value becomes ``****`` (L10).
+"""Masks secrets in text: replaces every given secret value by ``****`` (L10).
 
-Not here: which values are secret (``protocols.json_schema.config_check``), and records, which are
-data and never masked. Works on whole lines, so a secret that two reads split is still found;
-whoever must cut a line cuts it where :meth:`Masker.safe_cut` says.
+Takes whole lines, so that a secret which two reads split is still masked; a line that must be cut
+is cut where :meth:`Masker.safe_cut` says.
 
-Found in these forms: as it is, each long line of a value of several lines (a private key),
-JSON-escaped once and twice, as Python shows it, URL-encoded, and in base64 with other text around
-it (``user:password`` of ``Authorization: Basic``). Not found: a secret that was hashed, encoded
-otherwise or cut in pieces by the connector.
+A secret is masked in these forms: as it is, each long line of a value of several lines (a private
+key), JSON-escaped once and twice, as Python's ``repr`` shows it, URL-encoded, and in base64 with
+other text around it (``user:password`` of ``Authorization: Basic``). A secret that the connector
+hashed, encoded otherwise or cut in pieces is not. Not here: which values are secret
+(``protocols.json_schema.config_check``); records, which are data and never masked.
 """
 
 import base64
@@ -23,16 +23,16 @@ from penstock.errors import PenstockError
 
 MASK = "****"
 SHORTEST = 3
-"""Shorter values are left alone: masking each ``1`` or ``no`` of a log hides nothing and makes the
-log unreadable."""
+"""Characters; shorter values are not masked: masking each ``1`` or ``no`` of a log hides nothing
+and makes the log unreadable."""
 _SHORTEST_LINE = 8
 _SHORTEST_ENCODED = 6
-"""Bytes of a secret that is looked for in base64: of fewer too little is left that is its alone."""
+"""Bytes; of the base64 of a shorter secret too few characters are independent of its neighbours."""
 
 
 class Masker:
-    """``mask`` for text, ``mask_data`` for JSON data, ``errors`` for what is raised. Cheap where
-    nothing matches: one search. Any thread may use it and add to it."""
+    """Masks secrets in text (``mask``), JSON data (``mask_data``) and exceptions (``errors``). Text
+    without a secret costs one search. Any thread may use it and add to it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class Masker:
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Mask these as well from now on."""
+        """Adds secrets to mask from now on."""
         with self._adding:
             forms = self._forms.union(*map(_forms, secrets))
             if forms == self._forms:
@@ -62,6 +62,7 @@ class Masker:
         return self._any is not None
 
     def mask(self, text: str) -> str:
+        """Returns the text with each secret, or run of overlapping ones, replaced by ``****``."""
         if self._any is None or self._any.search(text) is None:
             return text
         out: list[str] = []
@@ -73,7 +74,7 @@ class Masker:
         return "".join(out)
 
     def mask_data(self, value: Any) -> Any:
-        """The same JSON data with its strings masked, keys included."""
+        """Returns the same JSON data with its strings masked, keys included."""
         if self._any is None:
             return value
         if isinstance(value, str):
@@ -86,7 +87,7 @@ class Masker:
 
     @contextmanager
     def errors(self) -> Generator[None]:
-        """An error of the tree that passes has its words masked."""
+        """Masks a ``PenstockError`` that is raised inside, and raises it on."""
         try:
             yield
         except PenstockError as e:
@@ -94,7 +95,7 @@ class Masker:
             raise
 
     def mask_error(self, error: PenstockError) -> None:
-        """Its words masked in place, so that it can be raised on."""
+        """Masks an error's message, hint and connector messages in place."""
         error.message = self.mask(error.message)
         error.args = (error.message,)
         if error.hint is not None:
@@ -103,8 +104,8 @@ class Masker:
             error.connector = self.mask_data(error.connector)
 
     def safe_cut(self, text: str) -> int:
-        """Where a line of which more will come may be cut: no secret lies across it, even one whose
-        end is still to come. 0 where the whole must be kept."""
+        """Returns the last index at which an unfinished line may be cut without cutting a secret,
+        also one whose end has not been read yet; 0: nowhere."""
         cut = len(text) - max(self._longest - 1, 0)
         if cut <= 0:
             return 0
@@ -114,7 +115,7 @@ class Masker:
         return cut
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Merged (start, end) of everything secret, in order."""
+        """Returns the merged (start, end) of all secrets in the text, in order."""
         spans: list[tuple[int, int]] = []
         if self._every is None:
             return spans
@@ -128,8 +129,8 @@ class Masker:
 
 
 def changed_texts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """What a configuration holds that it did not hold before. Each text that changed counts:
-    nothing says which of them are secret."""
+    """Returns the texts that the configuration ``after`` holds and ``before`` does not. All of them
+    count as secrets, since nothing marks which are."""
     return _texts(after) - _texts(before)
 
 
@@ -162,8 +163,8 @@ def _texts(value: Any) -> set[str]:
 
 
 def _in_base64(value: bytes) -> set[str]:
-    """The characters that this value alone decides, at each of the three places where it can begin
-    in a group of three bytes."""
+    """Returns the base64 of a value without the characters that its neighbours change too, for each
+    of the three positions at which it can begin in a group of three bytes."""
     if len(value) < _SHORTEST_ENCODED:
         return set()
     found: set[str] = set()

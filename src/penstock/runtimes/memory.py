@@ -1,11 +1,11 @@
-"""The in-memory twin of ``process``: a script plays the connector, in virtual time.
+"""Runs a Python generator in place of a connector process, for tests: the runtime in memory.
 
-It ships, for tests of protocols and of the engine. A :data:`Script` gets the arguments, contents in
-place of private files, and yields what happens: bytes of stdout, :class:`Sleep`,
-:class:`StderrLine`, and at the end perhaps :class:`Exit` (else it exits with 0). One that is fed
-yields :class:`NextLine` and gets that line as the value of the ``yield``. Time passes only in
-timeouts: a read that would wait an hour returns at once. Waiting for input, or for room in it, is
-real time, because another thread may feed.
+The generator, a :data:`Script`, gets the arguments, contents in place of private files, and yields
+steps: bytes of stdout, :class:`Sleep`, :class:`StderrLine`, and at the end perhaps :class:`Exit`
+(else the exit code is 0). To read stdin it yields :class:`NextLine` and gets the line as the value
+of the ``yield``. Time is virtual, and passes only in timeouts: a read that would wait an hour
+returns at once. Waiting for input, or for room in it, is real time, because another thread may
+write. Not here: real processes (``process``).
 """
 
 import errno
@@ -24,31 +24,34 @@ from penstock.runtimes.stderr import TAIL_BOUND
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Nothing for so many virtual seconds; infinite by default: a connector that hangs."""
+    """Makes the connector silent for so many virtual seconds; by default for ever."""
 
     seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class StderrLine:
+    """Makes the connector print to stderr, one or more lines."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The exit code; negative: killed by that signal."""
+    """Ends the connector with an exit code; negative: killed by that signal."""
 
     code: int
 
 
 @dataclass(frozen=True, slots=True)
 class NextLine:
-    """Wait for a line of stdin, with its newline; what is left at its end, then ``b""``."""
+    """Waits for a line of stdin, with its newline. At the end of stdin the value is the rest
+    without a newline, then ``b""``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseInput:
-    """It reads no further: whoever writes hears of a broken pipe."""
+    """Stops reading stdin: ``write`` then raises ``BrokenPipeError``."""
 
 
 Step = bytes | Sleep | StderrLine | Exit | NextLine | CloseInput
@@ -56,8 +59,9 @@ Script = Callable[[list[str | bytes]], Iterable[Step]]
 
 
 class MemoryRuntime:
-    """``runs`` keeps the arguments of every start; ``clock`` the virtual seconds that passed.
-    ``capacity``: bytes of input that wait to be read."""
+    """Starts a script any number of times (``runtimes.contract.Runtime``). ``runs``: the arguments
+    of every start. ``clock``: the virtual seconds that passed. ``capacity``: the most bytes of
+    stdin that wait to be read. ``log_stderr`` gets each masked line of stderr."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class MemoryRuntime:
         return MemoryChannel(self, iter(self._script(list(resolved))), private, feed=feed)
 
     def say(self, line: str) -> str:
-        """A line of stderr, masked and logged as ``process`` does."""
+        """Masks and logs a line of stderr, as ``process`` does."""
         masked = self._masker.mask(line)
         if self._log is not None:
             self._log(masked)
@@ -91,7 +95,8 @@ class MemoryRuntime:
 
 
 class MemoryChannel:
-    """One run. Like a process, it gets no further than its next unread output."""
+    """Drives one run of a script (``runtimes.contract.ByteChannel``). Like a process with a full
+    pipe, the script runs no further than its next unread output."""
 
     def __init__(
         self,
@@ -169,7 +174,7 @@ class MemoryChannel:
         return None if self.stopped else self._private.get(name)
 
     def set_private(self, name: str, content: bytes) -> None:
-        """The connector changed a private file."""
+        """Changes a private file, as a connector may."""
         self._private[name] = content
 
     def wait(self, timeout: float) -> int | None:
@@ -192,7 +197,8 @@ class MemoryChannel:
         return self._tail.encode()[-TAIL_BOUND:].decode(errors="ignore").removesuffix("\n")
 
     def _advance(self, timeout: float) -> bool:
-        """To the next output or the end; False where ``timeout`` virtual seconds pass before."""
+        """Runs the script to its next output or its end; returns False where ``timeout`` virtual
+        seconds pass before that."""
         left = max(timeout, 0.0)
         while self._pending is None and self._code is None:
             if self._asleep > left:
@@ -232,7 +238,8 @@ class MemoryChannel:
             return Exit(0)
 
     def _take_line(self, seconds: float) -> bool:
-        """The line that the script waits for; False where none comes within real ``seconds``."""
+        """Takes the line of stdin that the script waits for; returns False where none is written
+        within ``seconds`` of real time."""
         deadline = time.monotonic() + seconds
         while True:
             end = self._input.find(b"\n") + 1

@@ -1,7 +1,7 @@
-"""A runtime that measures: how long its reader and its writer waited, and for how many bytes.
+"""Measures the seconds waited for a connector's stdout and stdin, and the bytes either way.
 
-Neighbours: ``protocols.stdio.connect`` wraps any runtime in it; the report's ``source_wait`` and
-``destination_wait`` come from here. A component is measured by whoever calls it.
+``protocols.stdio.connect`` wraps any runtime in it; the report's ``source_wait`` and
+``destination_wait`` are computed from it. Not here: components, which their protocol measures.
 """
 
 import time
@@ -13,6 +13,8 @@ from penstock.runtimes.contract import Argument, ByteChannel, ConnectionStats, R
 
 
 class MeteredRuntime:
+    """Opens channels of ``inner`` that fill ``stats`` (``runtimes.contract.Runtime``)."""
+
     def __init__(self, inner: Runtime, stats: ConnectionStats) -> None:
         self._inner, self._stats = inner, stats
 

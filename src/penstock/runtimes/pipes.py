@@ -1,6 +1,6 @@
-"""A connector's stdin as its writer has it, and the size of pipes.
+"""Writes a connector's stdin with a timeout, and enlarges pipes.
 
-Neighbours: ``process`` owns the other pipes and reads them.
+Not here: the connector's other pipes (``process``, ``stderr``).
 """
 
 import contextlib
@@ -14,13 +14,13 @@ import threading
 import time
 
 CAPACITY = 1 << 20
-"""Bytes that a pipe may hold, where the system grants it."""
+"""Bytes that a pipe is to hold, where the system permits it."""
 _SLICE = 0.05
 _LOOK = 0.005
 
 
 class InputPipe:
-    """The writing end. One thread writes; :meth:`end` may be called from any."""
+    """Writes to a connector's stdin. One thread writes; :meth:`end` may be called from any."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -30,11 +30,11 @@ class InputPipe:
         grow(fd)
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
-        """See ``ByteChannel.write``."""
+        """Writes some of ``data``; see ``ByteChannel.write``."""
         deadline = time.monotonic() + max(timeout, 0.0)
         while True:
             left = max(deadline - time.monotonic(), 0.0)
-            # Whoever ends it waits for this lock, so it is held for a moment at a time.
+            # end() waits for this lock, so it is held for at most _SLICE seconds at a time.
             with self._lock:
                 if self._ended:
                     raise BrokenPipeError(errno.EPIPE, "the connector's input is closed")
@@ -47,7 +47,7 @@ class InputPipe:
                 return 0
 
     def drained(self, timeout: float) -> bool:
-        """See ``ByteChannel.drained``."""
+        """Waits until the connector has read all input; see ``ByteChannel.drained``."""
         deadline = time.monotonic() + max(timeout, 0.0)
         while True:
             with self._lock:
@@ -72,7 +72,7 @@ class InputPipe:
         return unread
 
     def end(self) -> None:
-        """Close it. Idempotent."""
+        """Closes the connector's stdin. Idempotent."""
         self._ended = True
         with self._lock:
             if self._fd >= 0:
@@ -81,7 +81,8 @@ class InputPipe:
 
 
 def grow(pipe: int) -> None:
-    """A larger pipe means fewer switches between connector and reader. Best effort."""
+    """Enlarges a pipe towards :data:`CAPACITY`, so that connector and reader switch less often.
+    Best effort: a refusal of the system is ignored."""
     set_size = getattr(fcntl, "F_SETPIPE_SZ", None)
     size = CAPACITY
     while set_size is not None and size > 64 * 1024:

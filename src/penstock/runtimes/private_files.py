@@ -1,8 +1,8 @@
-"""Private folders: where arguments that hold secrets become files (L10).
+"""Writes arguments that hold secrets to files in a private folder, and removes it (L10).
 
-A folder has mode 0700, its files 0600. It lies in memory (``/dev/shm``) where that is a writable
-tmpfs with room, else in the temporary directory. Its name tells its owner, so that the next run
-removes what a killed one left. Not here: what the files mean.
+A folder has mode 0700, its files 0600. It is made in memory (``/dev/shm``) where that is a writable
+tmpfs with room, else in the temporary directory. Its name identifies the owning process, so that a
+later run removes the folders of killed ones. Not here: what the files mean (``protocols``).
 """
 
 import os
@@ -63,9 +63,9 @@ class PrivateFolder:
         self.arguments = written
 
     def content(self, name: str) -> bytes | None:
-        """What the file of the argument ``name`` holds now (of the first, where two have that
-        name). None where it is gone, no longer a plain file, or beyond 64 MB: its connector may
-        have put anything there."""
+        """Returns the content of the file of the argument ``name`` (of the first one, where two
+        have that name). None where it is gone, no longer a regular file, or larger than 64 MB: the
+        connector may have put anything in its place."""
         path = self._files.get(name)
         if path is None:
             return None

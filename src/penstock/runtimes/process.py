@@ -1,10 +1,9 @@
-"""A connector as a local process: started, read with back-pressure, and always killed whole.
+"""Runs a connector as a local process: starts it, reads and writes its pipes, kills its whole tree.
 
-Not here: how the tree dies (``supervisor``, the connector's parent), what an argument file holds
-(``private_files``), what the bytes mean (``protocols``). The twin for tests is ``memory``.
-
-Of :class:`Timeouts` only ``stop`` is kept here; the others end a conversation, which is the
-protocol's: :meth:`ProcessChannel.read` is bounded by what its caller says.
+Of :class:`Timeouts` only ``stop`` is enforced here; the others are the protocol's, which gives each
+:meth:`ProcessChannel.read` its timeout. Not here: how the tree is killed (``supervisor``, the
+connector's parent), argument files (``private_files``), what the bytes mean (``protocols``).
+``memory`` implements the same interface for tests.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from penstock.runtimes.stderr import StderrDrain
 from penstock.runtimes.supervisor import Order
 
 READ_SIZE = CAPACITY
-"""Bytes of one read."""
+"""The most bytes that one read takes."""
 _ENOUGH = 128 * 1024
 _GATHER = 0.002
 _GATHERS = 5
@@ -42,12 +41,13 @@ _SETTLE = 1.0
 
 
 class ProcessRuntime:
-    """A command that can be run any number of times.
+    """Starts a command as a process, any number of times (``runtimes.contract.Runtime``).
 
-    ``env`` is added to a clean environment (``env``). ``masker``: of its secrets, for stderr and
+    ``env`` is added to a clean environment (``env``). ``masker``: masks secrets in stderr and
     errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
-    working directory, this process's own by default; a relative command is looked up there.
-    ``confinement``: what it is held to (``limits``). ``role``: whose failures its errors are."""
+    working directory, by default this process's; a relative command is looked up there.
+    ``confinement``: the permissions and limits to enforce (``limits``). ``role``: the role whose
+    error class is raised."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class ProcessRuntime:
     def of(
         cls, start: Start, masker: Masker, log_stderr: Callable[[str], None] | None = None
     ) -> Self:
-        """``masker`` learns the values of the variables that it is given. Raises ``ConfigError``
-        for what this machine cannot hold it to."""
+        """Makes the runtime of a ``Start``, and adds the values of the variables that it names to
+        ``masker``. Raises ``ConfigError`` for permissions and limits that this machine cannot
+        enforce."""
         masker.add(given_secrets(start))
         held = confinement(start.permissions, start.limits)
         allowed = start.env_keys if held.env_keys is None else held.env_keys
@@ -90,8 +91,9 @@ class ProcessRuntime:
     def open(
         self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
     ) -> "ProcessChannel":
-        """Start it; returns once it runs. ``feed``: see the contract. Raises the role's error
-        (``connector.not_found``, ``connector.not_executable``, ``connector.start_failed``)."""
+        """Starts the command; returns once it runs. ``feed``: see ``Runtime.open``. Raises the
+        role's error (``connector.not_found``, ``connector.not_executable``,
+        ``connector.start_failed``)."""
         held = self._held
         env = clean_environment(self._env, held.env_keys)
         with self._masker.errors(), in_role(self._role):
@@ -227,8 +229,9 @@ class ProcessChannel:
         self.close()
 
     def read(self, timeout: float) -> bytes | None:
-        """See the contract. Small pieces are gathered for a few milliseconds. What the connector
-        left running when it ended may go on writing; it is killed once it is silent for 2 s."""
+        """Reads stdout (``ByteChannel.read``), gathering small pieces for a few milliseconds. Once
+        the connector has ended, processes that it left running may go on writing; they are killed
+        after a silence of 2 s."""
         deadline = time.monotonic() + max(timeout, 0.0)
         poll = select.poll()
         poll.register(self._stdout, select.POLLIN)
@@ -261,7 +264,7 @@ class ProcessChannel:
         return b""
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
-        """See the contract."""
+        """Writes to stdin; see ``ByteChannel.write``."""
         if self._input is None:
             raise BrokenPipeError(errno.EPIPE, "it was opened without an input")
         return self._input.write(data, timeout)
@@ -299,7 +302,8 @@ class ProcessChannel:
         return self._stderr.tail(1.0 if self._code is not None else 0.0)
 
     def close(self) -> None:
-        """Stop it, drain stderr, remove the private files. Any number of times."""
+        """Kills the process tree, reads the rest of stderr, and removes the private files.
+        Idempotent."""
         try:
             self.stop()
         finally:
@@ -311,7 +315,8 @@ class ProcessChannel:
     # -- inside
 
     def _refuse_too_much(self, settle: float) -> None:
-        """``settle``: seconds for the supervisor to say why stdout is at its end."""
+        """Raises the role's error where the tree was killed for its memory. ``settle``: seconds to
+        wait for the supervisor's report after the end of stdout."""
         if self._max_memory is None or self._closed:
             return
         deadline = time.monotonic() + settle
@@ -342,7 +347,7 @@ class ProcessChannel:
         self._folder.remove()
 
     def _take(self, size: int) -> bytes | None:
-        """What stdout holds now; None: nothing; b"": its end."""
+        """Returns the bytes that stdout holds now; None where it holds none; b"" at its end."""
         try:
             data = os.read(self._stdout, size)
         except BlockingIOError:
@@ -351,7 +356,8 @@ class ProcessChannel:
         return data
 
     def _gather(self, data: bytes) -> bytes:
-        """A connector that flushes each record would cost a wake-up and a framing pass each."""
+        """Reads for up to 10 ms more, to at least 128 KiB: a connector that flushes each record
+        would cost a wake-up and a framing pass for each."""
         if not data or len(data) >= _ENOUGH:
             return data
         pieces = [data]
@@ -368,7 +374,8 @@ class ProcessChannel:
         return b"".join(pieces)
 
     def _take_status(self) -> bool:
-        """True once the exit code is known (or whoever would tell it is gone)."""
+        """Reads the supervisor's reports; returns True once there is an exit code, or the
+        supervisor is gone. Raises ``spawn.Refused``."""
         with self._reading_status:
             return self._read_status()
 
@@ -404,7 +411,7 @@ class ProcessChannel:
                 os.write(self._lifeline, b"T")
             deadline = time.monotonic() + self._timeouts.stop + _KILL_MARGIN
             while self._supervisor.poll() is None and time.monotonic() < deadline:
-                # Who flushes on SIGTERM must not block on a full pipe.
+                # A connector that flushes on SIGTERM must not block on a full pipe.
                 if discard and not self._eof:
                     with contextlib.suppress(OSError):
                         while self._take(READ_SIZE):
@@ -421,7 +428,8 @@ class ProcessChannel:
             self._stopped = True
 
     def _kill(self) -> None:
-        """Without the supervisor's help: it, and the connector's process group."""
+        """Kills the supervisor, and the connector's process group, which the supervisor failed to
+        kill."""
         if self._supervisor is not None:
             self._supervisor.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):

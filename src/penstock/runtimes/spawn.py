@@ -1,6 +1,6 @@
-"""Starting a command, and saying why it could not be started.
+"""Finds a connector's executable, orders the supervisor to start it, and explains a failed start.
 
-Neighbours: ``process`` owns the pipes, ``supervisor`` does the start and answers with an errno.
+Not here: the pipes (``process``), the start itself (``supervisor``, which answers with an errno).
 """
 
 import errno
@@ -20,7 +20,8 @@ START_BOUND = 60.0
 
 
 class Refused(Exception):
-    """The system refused a step (``cwd``, ``exec``) with an errno."""
+    """Raised where the system refused a step of the start with an errno. ``step``: ``start``,
+    ``network``, ``cwd`` or ``exec``."""
 
     def __init__(self, number: int, step: str) -> None:
         super().__init__(number, step)
@@ -29,8 +30,9 @@ class Refused(Exception):
 
 
 def resolve(command: Sequence[str], path: str, cwd: str | None) -> str:
-    """The file that a command names, found as a shell would: in ``path``, or relative to ``cwd``.
-    Raises ``ConnectorError``."""
+    """Returns the file of a command, found as a shell would: in the folders of ``path``, or
+    relative to ``cwd``. Raises ``ConnectorError`` (``connector.not_found``,
+    ``connector.not_executable``)."""
     if not command or not command[0]:
         raise ConnectorError(
             "the connector's command is empty", code="connector.not_found", hint="name a command"
@@ -68,9 +70,10 @@ def _usable(file: Path, name: str) -> str:
 
 
 def handshake(lifeline: int, status: int, order: Order, take_status: Callable[[], bool]) -> None:
-    """Send the order, wait until the connector runs. ``take_status`` reads ``status`` and raises
-    :class:`Refused`; it returns True when the connector ended already. Raises
-    ``ConnectorError``."""
+    """Sends the order to the supervisor, and waits until the connector runs, at most
+    :data:`START_BOUND` seconds. ``lifeline``, ``status``: the pipes of ``supervisor``.
+    ``take_status`` reads ``status`` and raises :class:`Refused`; it returns True where the
+    connector has ended already. Raises ``ConnectorError``."""
     data = marshal.dumps(order)
     deadline = time.monotonic() + START_BOUND
     try:

@@ -1,6 +1,6 @@
-"""A connector's stderr: always drained, line by line, secrets masked, its tail kept.
+"""Reads a connector's stderr to its end, in a thread: masks it line by line and keeps the tail.
 
-Not here: stdout, which is read only when somebody wants it (``process``).
+Not here: stdout, which is read only when its reader asks (``process``).
 """
 
 import codecs
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from penstock.runtimes.masking import Masker
 
 LINE_BOUND = 16 * 1024
-"""Characters: a longer line is given in pieces."""
+"""Characters; a longer line is split."""
 TAIL_BOUND = 8 * 1024
 """Bytes of UTF-8 kept for errors."""
 _READ = 64 * 1024
@@ -22,7 +22,7 @@ _LOOK = 0.5
 
 
 class LineSplitter:
-    """Bytes in, whole masked lines out."""
+    """Splits bytes of UTF-8 into whole lines with secrets masked; see :data:`LINE_BOUND`."""
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
@@ -30,6 +30,7 @@ class LineSplitter:
         self._rest = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> list[str]:
+        """Returns the lines that ``data`` completes; ``final``: also the rest without a newline."""
         *lines, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
         out = [
             masked[i : i + LINE_BOUND]
@@ -37,8 +38,7 @@ class LineSplitter:
             for i in range(0, len(masked) or 1, LINE_BOUND)
         ]
         while len(self._rest) > LINE_BOUND:
-            # Pieces are cut out of masked text, and never through a secret of which the end is
-            # still to come.
+            # Never cut through a secret, even one whose end has not been read yet.
             cut = self._masker.safe_cut(self._rest[: 2 * LINE_BOUND])
             if cut == 0 and len(self._rest) <= 2 * LINE_BOUND:
                 break
@@ -52,10 +52,10 @@ class LineSplitter:
 
 
 class StderrDrain:
-    """A thread that owns the descriptor: reads until its end, or until :meth:`close`.
+    """Reads a descriptor in a thread of its own until its end or :meth:`close`, and closes it.
 
-    ``log`` is called in that thread; what it raises is swallowed, because nobody could be told and
-    a connector must not block on a full pipe."""
+    ``log`` gets each line in that thread; what it raises is ignored, because a connector must not
+    block on a full pipe."""
 
     def __init__(self, fd: int, masker: Masker, log: Callable[[str], None] | None) -> None:
         self._fd = fd
@@ -69,14 +69,15 @@ class StderrDrain:
         self._thread.start()
 
     def tail(self, settle: float) -> str:
-        """The last lines; waits up to ``settle`` seconds for stderr to end first."""
+        """Returns the last lines, at most :data:`TAIL_BOUND` bytes, after waiting up to ``settle``
+        seconds for the end of stderr."""
         self._thread.join(settle)
         with self._lock:
             text = "\n".join(self._tail).encode()
         return text[-TAIL_BOUND:].decode(errors="ignore")
 
     def close(self, settle: float) -> None:
-        """Everything written so far is drained, within ``settle`` seconds."""
+        """Ends the thread, after giving it ``settle`` seconds to read what was written so far."""
         self._thread.join(settle)
         self._closing.set()
         self._thread.join(2 * _LOOK)

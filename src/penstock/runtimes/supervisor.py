@@ -1,22 +1,23 @@
-"""A connector's parent: starts it, reports how it ended, and kills its whole tree.
+"""Starts a connector as its parent process, reports its exit code, and kills its whole tree (L11).
 
-Run as a script (``python -I -S supervisor.py LIFELINE STATUS``) for ``runtimes.process``, which
-takes only its :data:`Order` from here. It imports nothing of ours and next to nothing else, because
+Run as a script (``python -I -S supervisor.py LIFELINE STATUS``) by ``runtimes.process``, its owner,
+which imports only :data:`Order` from here. It imports nothing of Penstock and little else, because
 each connector waits for its start (tens of milliseconds).
 
-Why a process of its own (L11): a death signal follows the *thread* that set it and reaches only the
-direct child, so it cannot bind a tree to a many-threaded owner. This process holds one end of a
+Why a process of its own: a death signal follows the *thread* that set it and reaches only the
+direct child, so it cannot bind a tree to an owner of many threads. This process holds one end of a
 pipe instead, and reads its end of file when the owner dies, however it dies. As a child subreaper
-it adopts every descendant, so one that became a daemon is still found. Should this process itself
-be killed, the connector has a death signal, set by this process's only thread.
+it adopts every descendant, also one that became a daemon. Should this process itself be killed, the
+connector gets the death signal that this process's only thread set.
 
-LIFELINE (owner to us): a marshalled order after its length, then one byte per request to stop; end
-of file: the owner is dead. STATUS (us to owner), one line each: ``S PID`` it runs, ``E ERRNO STEP``
-it could not be started, ``M BYTES`` it used so much memory, too much, and is killed, ``X CODE`` it
-ended (negative: by that signal). M comes before X.
+LIFELINE (owner to supervisor): the length of a marshalled order and the order, then one byte as the
+request to stop; end of file: the owner is dead. STATUS (supervisor to owner), one line each:
+``S PID`` the connector runs, ``E ERRNO STEP`` it could not be started, ``M BYTES`` it used more
+memory than its limit and is killed, ``X CODE`` it ended (negative: by that signal). M comes before
+X.
 
-Where there is no ``/proc`` (macOS) only the connector's process group is killed. What a confined
-connector is held by is ``linux_sandbox``'s, which is imported for such a one only.
+Where there is no ``/proc`` (macOS) only the connector's process group is killed. Not here: the
+confinement (``linux_sandbox``, imported only where a connector is confined).
 """
 
 # contextlib would cost as much as all other imports together.
@@ -52,6 +53,7 @@ if LINUX:
 
 
 def receive(lifeline: int) -> Order:
+    """Reads the order from the owner; ends this process where the owner is dead."""
     data = b""
     need = 8
     while len(data) < need:
@@ -65,7 +67,7 @@ def receive(lifeline: int) -> Order:
 
 
 def enclosure() -> "ModuleType":
-    """Our neighbour: isolated mode has no path to it."""
+    """Imports ``linux_sandbox``, to which Python's isolated mode has no path."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(os.path.dirname(os.path.dirname(folder)))
     from penstock.runtimes import linux_sandbox as enclosure
@@ -103,7 +105,8 @@ def become(order: Order, owner: int, told: int, gate: int) -> None:
 
 
 def spawn(order: Order, status: int, memory: "Memory | None") -> int:
-    """The connector's pid. Ends this process when it cannot be started."""
+    """Forks the connector and returns its process id; reports ``E`` and ends this process where it
+    cannot be started."""
     report, told = os.pipe()
     gate, opened = os.pipe()
     if order[6]:
@@ -130,7 +133,8 @@ def spawn(order: Order, status: int, memory: "Memory | None") -> int:
 
 
 def parents() -> dict[int, list[int]]:
-    """pid -> its children, from every process's stat: for kernels that do not list children."""
+    """Maps each process id to its children's, read from every process's stat: for kernels that do
+    not list children."""
     below: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -145,7 +149,7 @@ def parents() -> dict[int, list[int]]:
 
 
 def children(pid: int) -> list[int]:
-    """Direct children of every thread of a process."""
+    """Returns the ids of the direct children of every thread of a process."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -157,6 +161,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants() -> list[int]:
+    """Returns the ids of all processes below this one."""
     me = os.getpid()
     listed = os.path.exists(f"/proc/{me}/task/{me}/children")
     below = {} if listed else parents()
@@ -171,6 +176,7 @@ def descendants() -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
+    """Sends a signal to each process that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -179,6 +185,9 @@ def send(pids: list[int], number: int) -> None:
 
 
 class Supervisor:
+    """Watches the connector ``pid``, its memory and its owner, until its tree is killed.
+    ``wakeup``: the pipe that signals are written to."""
+
     def __init__(
         self, lifeline: int, status: int, pid: int, wakeup: int, memory: "Memory | None"
     ) -> None:
@@ -187,19 +196,21 @@ class Supervisor:
         self.pid = pid
         self.wakeup = wakeup
         self.memory = memory
-        self.exceeded = False  # its memory, and the owner knows
+        self.exceeded = False  # its memory exceeded the limit, and M was reported
         self.look_at = 0.0
         self.alive = True  # the connector's own process
         self.empty = False  # nothing of the tree is left
         self.owner = os.getppid()
 
     def tell(self, line: bytes) -> None:
+        """Writes a line to STATUS; no-op where the owner is dead."""
         try:
             os.write(self.status, line)
         except OSError:
             pass
 
     def reap(self) -> None:
+        """Collects the exit codes of ended processes, and reports the connector's."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -214,7 +225,7 @@ class Supervisor:
                 self.tell(b"X %d\n" % os.waitstatus_to_exitcode(status))
 
     def look(self) -> None:
-        """Does the tree use more memory than it may?"""
+        """Reports ``M`` where the tree used more memory than its limit."""
         self.look_at = time.monotonic() + TICK
         if self.memory is None or self.exceeded:
             return
@@ -224,6 +235,7 @@ class Supervisor:
             self.tell(b"M %d\n" % used)
 
     def signal_tree(self, number: int) -> None:
+        """Sends a signal to every process of the tree; on macOS to the process group."""
         if LINUX:
             # As their subreaper we find them all; a group's number may belong to others once its
             # last member is reaped, so it is not used here.
@@ -235,8 +247,8 @@ class Supervisor:
             pass
 
     def wait_empty(self, seconds: float, number: int) -> None:
-        """Send the signal until nothing is left, SIGKILL again and again: who forks while it is
-        being killed is met in the next round."""
+        """Sends a signal and waits up to ``seconds`` until no process of the tree is left. SIGKILL
+        is sent in every round: a process that was forked meanwhile gets the next one."""
         deadline = time.monotonic() + seconds
         self.signal_tree(number)
         self.reap()
@@ -249,6 +261,7 @@ class Supervisor:
             self.reap()
 
     def end(self, grace: float) -> None:
+        """Ends the tree: SIGTERM, and SIGKILL after ``grace`` seconds."""
         if not self.empty:
             self.wait_empty(grace, signal.SIGTERM)
         if not self.empty or not LINUX:
@@ -288,10 +301,11 @@ class Supervisor:
 
 
 def noted(number: int, frame: object) -> None:
-    """The wake-up pipe tells; a handler must exist for it to be written."""
+    """Does nothing: Python writes a signal to the wake-up pipe only where it has a handler."""
 
 
 def main() -> None:
+    """Runs the script: receives an order, starts its program, and serves until it is ended."""
     lifeline, status = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(lifeline, False)
     os.set_inheritable(status, False)
@@ -307,8 +321,8 @@ def main() -> None:
     order = receive(lifeline)
     memory: Memory | None = enclosure().Memory(order[7]) if order[7] else None
     pid = spawn(order, status, memory)
-    # Our own copies of the connector's stdout and stderr would keep them from ever ending, that of
-    # its stdin whoever writes to it from hearing that nobody reads.
+    # This process's copies of the connector's stdout and stderr would keep those pipes from ending,
+    # and its copy of stdin would hide from the owner that the connector no longer reads.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

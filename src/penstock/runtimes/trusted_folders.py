@@ -1,7 +1,7 @@
-"""Folders that native code may be loaded from: nobody else can write there.
+"""Checks that only this user can write to a folder from which native code is loaded.
 
-Neighbours: ``runtimes.wasm.compile_cache`` keeps components there, ``spark.class_archive`` Java's
-classes.
+Neighbours: ``runtimes.wasm.compile_cache`` keeps compiled components in such a folder,
+``spark.class_archive`` Java's classes.
 """
 
 import os
@@ -12,7 +12,8 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def unsafe(folder: Path) -> str | None:
-    """Why native code must not be loaded from there; the folder is made where it is missing."""
+    """Returns the reason why native code must not be loaded from the folder; None where it may.
+    Creates a missing folder with mode 0700."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder.resolve(strict=True)

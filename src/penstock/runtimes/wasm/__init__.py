@@ -1,8 +1,8 @@
-"""WebAssembly components: compiled once, one store per conversation, bounded in time and memory.
+"""Runs WebAssembly components: compiled once, each run with its own store, time and memory limits.
 
-This runtime offers calls, not bytes: ``contract`` says what a protocol gives and gets,
-``compile_cache`` turns a binary into a component (with a cache), ``instance`` runs one, ``wasi``
-and ``guest_output`` are what it sees of the system. It knows no protocol: interfaces, types and the
-functions given to a component are its caller's (``protocols/rapidbyte``). Nothing is imported by
-default.
+This runtime offers calls, not bytes: ``contract`` is the interface that a protocol uses,
+``component`` describes what to run, ``compile_cache`` compiles it (with a cache), ``instance`` runs
+it, ``wasi`` and ``guest_output`` give it its part of the system. Not here: the interfaces and
+functions that a component imports and exports (``protocols/rapidbyte``). This module imports none
+of its modules, since wasmtime takes long to import.
 """

@@ -1,8 +1,8 @@
-"""The engine of this process, and the clock that lets guests be interrupted.
+"""Makes this process's wasmtime engine, and advances its epoch so that guests can be interrupted.
 
-An engine and a ticking thread do not survive a fork whole, so both belong to the process that made
-them. Compilation is never parallel: the pool of a forked worker's parent is gone, and the child
-would wait for it for ever.
+The engine and the thread that advances it do not survive a fork, so each process makes its own.
+Compilation is never parallel: after a fork the parent's thread pool is gone, and the child would
+wait for it for ever. Not here: a guest's deadline (``instance``).
 """
 
 import os
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from wasmtime import Config, Engine
 
 TICK = 0.05
-"""Seconds between two epochs: how exactly a guest's time is measured."""
+"""Seconds between two epochs: the precision of a guest's time limit."""
 FAR = 1 << 62
-"""Ticks of a deadline that never comes."""
+"""Ticks to a deadline that is never reached."""
 
 
 class _Clocked:
-    """An engine whose epoch grows as long as somebody is inside :meth:`ticking`."""
+    """Holds an engine, whose epoch advances while any thread is inside :meth:`ticking`."""
 
     def __init__(self) -> None:
         config = Config()
@@ -67,7 +67,7 @@ _current: list[_Clocked] = []
 
 
 def clocked() -> _Clocked:
-    """This process's; made when first asked for."""
+    """Returns this process's engine and clock, which the first call makes."""
     with _lock:
         if not _current or not _current[0].here:
             _current[:] = [_Clocked()]

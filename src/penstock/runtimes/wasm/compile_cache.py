@@ -1,9 +1,9 @@
-"""A binary becomes a component: compiled once, and kept as native code where nobody else can write.
+"""Compiles a component's binary once, and keeps its native code where only the user can write.
 
-A kept file is machine code that runs with all our rights, so it is loaded only from a folder that
-belongs to this user and that no one else can write, nor any folder above it; elsewhere every start
-compiles anew, as it does where nothing can be kept, and :func:`take_problems` says so once. Not
-here: what the binary is (``protocols``).
+A kept file is machine code that runs with all the user's rights, so it is loaded only from a folder
+that belongs to this user and that no one else can write, nor any folder above it. Where the folder
+is not such a one, or cannot be written, every start compiles again, and :func:`take_problems`
+reports it once. Not here: what the binary is (``protocols``).
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from penstock.runtimes.wasm.clock import clocked
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 _SUFFIX = ".cwasm"
-_HELD = 8  # components held ready in a process
+_HELD = 8  # compiled components kept in the memory of a process
 
 _known: set[str] = set()
 _untold: deque[str] = deque()
 
 
 def take_problems() -> list[str]:
-    """Why compiled code is not kept: what came up in this process and was not taken yet."""
+    """Returns the reasons why compiled code is not kept in this process, each only once."""
     taken: list[str] = []
     with contextlib.suppress(IndexError):
         while True:
@@ -41,7 +41,8 @@ def take_problems() -> list[str]:
 
 
 class CompileCache:
-    """``folder`` None: nothing is kept. ``problem``: why a folder that was given is not used."""
+    """Compiles components, and keeps their native code in ``folder`` (None: nowhere). ``problem``:
+    the reason why a folder that was given is not used."""
 
     def __init__(self, folder: Path | None) -> None:
         self.problem: str | None = None
@@ -54,7 +55,8 @@ class CompileCache:
                 self._give_up(self.problem)
 
     def component(self, binary: bytes) -> Component:
-        """Raises :class:`Trap` (``refused``) for what is no valid component."""
+        """Returns the compiled component of a binary. Raises :class:`Trap` (``refused``) where the
+        binary is no valid component."""
         key = _key(binary)
         here = (os.getpid(), key)
         with self._lock:

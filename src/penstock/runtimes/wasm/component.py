@@ -1,7 +1,7 @@
-"""A WebAssembly component that can be run: its file, what it may use, and what running it took.
+"""Describes a WebAssembly component to run: its file, permissions and limits, keys, and statistics.
 
-Not here: what is inside and how it is called (``protocols``), compiled code (``compile_cache``).
-Light: wasmtime is not imported. Neighbours: ``connectors.launch`` makes one of a ``Component``.
+Does not import wasmtime. Not here: the functions that are called (``protocols``), compiled code
+(``compile_cache``). ``connectors.launch`` makes it of a ``Component``.
 """
 
 import hashlib
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class ComponentRuntime:
-    """A component that can be instantiated any number of times. ``keys``: opens a port to its own
-    state, one for each conversation; None: in memory, for as long as this object lives.
-    ``log_stderr`` gets what the connector prints, line by line, masked by ``masker``. ``role``:
-    whose failures its errors are. ``stats``: filled by whoever calls it."""
+    """Holds what a protocol needs to instantiate a component, any number of times. ``keys``: opens
+    a port to the connector's keys, one for each connection; None: keys in memory, for the lifetime
+    of this object. ``log_stderr`` gets what the connector prints, line by line, masked by
+    ``masker``. ``role``: the role whose error class is raised. ``stats``: filled by the
+    protocol."""
 
     def __init__(
         self,
@@ -47,7 +48,8 @@ class ComponentRuntime:
         self.keys: OpenKeys = keys or (lambda: own)
 
     def binary(self) -> bytes:
-        """Raises its role's error (``connector.not_found``, ``connector.changed``)."""
+        """Reads the component's file. Raises the role's error (``connector.not_found``;
+        ``connector.changed`` where its digest differs)."""
         path = Path(self.component.path)
         try:
             content = path.read_bytes()
@@ -66,7 +68,7 @@ class ComponentRuntime:
         return content
 
     def cache(self) -> "CompileCache":
-        """Where its compiled code is kept, if it can be."""
+        """Returns the cache for the component's compiled code."""
         from penstock.runtimes.wasm.compile_cache import CompileCache
 
         folder = self.component.cache
@@ -74,4 +76,5 @@ class ComponentRuntime:
 
 
 def digest_of(content: bytes) -> str:
+    """Returns the SHA-256 of a component's file, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

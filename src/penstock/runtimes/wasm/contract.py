@@ -1,7 +1,8 @@
-"""The contract of a runtime that offers calls: a component's functions, and how it ends.
+"""Defines the interface of a runtime that calls a component's functions, and the error ``Trap``.
 
-Neighbours: ``protocols/*`` give :data:`Imports` and drive a :class:`CallChannel`;
-``runtimes.wasm.instance`` implements it. A value that crosses is a plain one of wasmtime's.
+``protocols/*`` give :data:`Imports` and call a :class:`CallChannel`; ``runtimes.wasm.instance``
+implements it. Arguments and results are wasmtime's plain Python values. Not here: runtimes that
+speak bytes (``runtimes.contract``).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +13,14 @@ from typing import Any, Protocol
 import msgspec
 
 Imports = Mapping[str, Mapping[str, Callable[..., Any]]]
-"""Interface name -> function name -> what it does. A function gets the arguments alone. Whatever it
-raises ends the guest and is raised again by the call that ran it."""
+"""Interface name -> function name -> host function, which gets the guest's arguments alone. Any
+exception of it ends the guest; see :meth:`CallChannel.call`."""
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
-    """What a component sees of the system; nothing by default, and never the network.
-    ``env``: names and values. ``folders``: host folders, at the same path inside, writable;
-    ``read_only``: such that are not."""
+    """Holds the parts of the system that a component can reach; by default none, and never the
+    network. ``env``: variables. ``folders``: host folders that it can write, at the same path
+    inside; ``read_only``: host folders that it can only read."""
 
     env: dict[str, str] = {}
     folders: tuple[str, ...] = ()
@@ -27,11 +28,11 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """``memory``: bytes that the guest's memories may hold together; None: unlimited. ``aside``: of
-    these, what its host holds for it, and its memories may not.
-    ``memories``: how many it may have. ``transfer_memories``: of how many more, each as large, the
-    runtime's caller has need. ``seconds``: of guest work, from its first call to its last; time
-    spent in ``CallChannel.waiting`` does not count."""
+    """Holds the limits of a guest. ``memory``: bytes in all; None: unlimited. ``aside``: the part
+    of them that the host holds for the guest; the rest is shared equally by its memories, at most
+    ``memories``. ``transfer_memories``: further memories, each as large, that the caller's adapter
+    adds. ``seconds``: of the guest's work in all its calls together; time spent in
+    ``CallChannel.waiting`` does not count."""
 
     memory: int | None = None
     aside: int = 0
@@ -41,17 +42,19 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrapKind(StrEnum):
+    """Says why a guest ended."""
+
     timeout = "timeout"
     memory = "memory"  # it certainly, or very likely, had no more memory
-    exited = "exited"  # it ended itself
-    host = "host"  # a function that it called failed
-    refused = "refused"  # it could not be instantiated
+    exited = "exited"  # it called exit
+    host = "host"  # a host function that it called failed
+    refused = "refused"  # it could not be compiled or instantiated, or lacks an export
     crashed = "crashed"
 
 
 class Trap(Exception):
-    """The guest is gone. ``detail``: the runtime's own words, with the guest's stack where there is
-    one; ``stderr``: the last lines that the guest printed."""
+    """Raised where a guest ended and cannot be called again. ``detail``: wasmtime's message, with
+    the guest's stack where there is one; ``stderr``: the last lines that the guest printed."""
 
     def __init__(self, kind: TrapKind, message: str, *, detail: str = "", stderr: str = "") -> None:
         super().__init__(message)
@@ -62,19 +65,22 @@ class Trap(Exception):
 
 
 class CallChannel(Protocol):
-    """One instance, for one thread at a time, from its first call until it is closed."""
+    """Calls the functions of one instance of a component, from one thread at a time."""
 
     def call(self, interface: str, function: str, *arguments: Any) -> Any:
-        """Raises :class:`Trap`, also for every call after a trap; and what a host function raised,
-        where that is an error of ours."""
+        """Calls an exported function. Raises :class:`Trap`, also for every call after a trap;
+        raises an exception of a host function on where it is a ``PenstockError`` or no
+        ``Exception``."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Time inside is not the guest's: for host functions that wait for a peer."""
+        """Stops the guest's clock inside, for host functions that wait for a peer."""
         ...
 
-    def stderr_tail(self) -> str: ...
+    def stderr_tail(self) -> str:
+        """Returns the last lines that the guest printed to stderr, with secrets masked."""
+        ...
 
     def close(self) -> None:
-        """Free its memory. Idempotent."""
+        """Frees the instance's memory. Idempotent."""
         ...

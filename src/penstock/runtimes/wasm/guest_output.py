@@ -1,6 +1,7 @@
-"""What a guest prints: stderr line by line to a log, its tail kept for errors; stdout is dropped.
+"""Logs what a guest prints to stderr, line by line, and keeps the tail for errors.
 
-The twin of ``runtimes.stderr`` for guests, which have no descriptor to be drained.
+As ``runtimes.stderr``, for guests, whose output arrives by calls. Not here: stdout, which is
+dropped (``wasi``).
 """
 
 import contextlib
@@ -12,8 +13,8 @@ from penstock.runtimes.stderr import TAIL_BOUND, LineSplitter
 
 
 class Stderr:
-    """``log`` gets whole masked lines in the guest's thread; what it raises is swallowed, because a
-    guest's print must not fail."""
+    """Splits a guest's stderr into masked lines. ``log`` gets each line in the guest's thread; what
+    it raises is ignored, because a guest's print must not fail."""
 
     def __init__(self, masker: Masker, log: Callable[[str], None] | None = None) -> None:
         self._splitter = LineSplitter(masker)
@@ -26,7 +27,7 @@ class Stderr:
             self._take(self._splitter.feed(data))
 
     def tail(self) -> str:
-        """The last lines, at most 8 KiB of UTF-8; what has no end of line yet is included."""
+        """Returns the last lines, at most 8 KiB of UTF-8, with an unfinished last line."""
         self._take(self._splitter.feed(b"", final=True))
         return "\n".join(self._tail).encode()[-TAIL_BOUND:].decode(errors="ignore")
 

@@ -1,10 +1,10 @@
-"""One instance of a component in a store of its own: open, run, close; then it is gone.
+"""Instantiates a component in a store of its own, calls its functions, and frees it.
 
-A fault of a host function belongs to the instance that called it: it is kept here and raised by the
-call that ran it, never through wasmtime's own memory of the last exception, which all threads
-share. Time is bounded by epochs, memory by the store's limits. An epoch ends a guest at its next
-instruction: one that sleeps in a call of the system's runs none, so whoever waits for it looks at
-``seconds`` and leaves it behind.
+An exception of a host function is kept in the instance and raised by the call that ran it, never
+through wasmtime's own record of the last exception, which all threads share. Time is limited by
+epochs, memory by the store's limits. An epoch interrupts a guest at its next instruction; a guest
+that sleeps in a system call runs none, so its caller must read :attr:`Instance.seconds` and abandon
+its thread. Not here: compiling (``compile_cache``), what the functions mean (``protocols``).
 """
 
 import contextlib
@@ -42,9 +42,9 @@ def _ignore(_: str) -> None:
 
 
 class _Times(NamedTuple):
-    """Replaced as a whole, because other threads read it. ``used``: by calls that are over;
-    ``since``, ``waiting_since``: the begin of the call and of the wait that go on; ``waited``:
-    waits of this call that are over."""
+    """Holds an instance's times, in seconds; replaced as a whole, because other threads read it.
+    ``used``: by ended calls; ``since``, ``waiting_since``: the start of the current call and of its
+    current wait; ``waited``: by ended waits of the current call."""
 
     used: float = 0.0
     since: float | None = None
@@ -59,8 +59,8 @@ class _Times(NamedTuple):
 
 
 class Instance:
-    """``CallChannel`` of the contract. ``transfer_trap``: the name of a function of the caller's
-    own whose presence in a trace means that memory ran out."""
+    """Runs one instance of a component (``CallChannel``). ``transfer_trap``: the name of a function
+    of the caller's adapter; a trap with that name in its stack means that memory ran out."""
 
     def __init__(
         self,
@@ -134,12 +134,12 @@ class Instance:
 
     @property
     def dead(self) -> bool:
-        """It trapped: no call reaches it any more."""
+        """Whether it trapped, so that it cannot be called again."""
         return self._trap is not None
 
     @property
     def seconds(self) -> float:
-        """Of guest work so far, sleep included. May be read by another thread."""
+        """The seconds of guest work so far, sleep included. May be read by another thread."""
         times = self._times
         return times.used + times.elapsed()
 
@@ -253,12 +253,13 @@ class Instance:
 
 
 def _under(limit: int | None) -> str:
-    """A guest that is refused memory ends as it likes, mostly like any other that gives up."""
+    """Returns a mention of the memory limit, for a crash: a guest that gets no more memory may end
+    in any way."""
     return "" if limit is None else f" (limits.max_memory: {limit} bytes)"
 
 
 def _reason(detail: str) -> str:
-    """The cause in a message of wasmtime's, without the trace."""
+    """Returns the cause in a message of wasmtime's, without the stack."""
     lines = [line.strip() for line in detail.splitlines() if line.strip()]
     for line in reversed(lines):
         if "wasm trap:" in line:

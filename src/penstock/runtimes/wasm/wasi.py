@@ -1,5 +1,7 @@
-"""What a guest sees of the system: the variables and folders that were granted; clocks and
-randomness; no arguments, no input, no network."""
+"""Configures what a guest can reach of the system (WASI): granted variables and folders, clocks and
+randomness; no arguments, no input, no network, and its stdout is dropped.
+
+Not here: what is granted (``protocols``)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,8 @@ from penstock.runtimes.wasm.guest_output import Stderr
 
 
 def wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> WasiConfig:
-    """A granted folder that does not exist is left out with a warning. Raises :class:`Trap`
-    (``refused``) for one that cannot be opened."""
+    """Makes the WASI configuration of a guest. Leaves out a granted folder that does not exist, and
+    calls ``warn``. Raises :class:`Trap` (``refused``) for a folder that cannot be opened."""
     config = WasiConfig()
     config.env = [(name, value) for name, value in sorted(grants.env.items())]
     config.stderr_custom = stderr.write
