@@ -1,5 +1,6 @@
-"""How sealed segments reach their destination: which segments make up a load, loads into tables
-that Spark writes, and the feeding of destination connectors. Does not read sources and begins no
-epoch. Runs in the driver. Neighbours: ``engine.sync`` says when, the ledger in ``state`` says
-what is committed.
+"""Delivers sealed segments: decides which segments make up a load, loads them into tables that
+Spark writes, and feeds destination connectors.
+
+Reads no source and begins no epoch. Runs in the driver. Neighbours: ``engine.sync`` says when, the
+ledger in ``state`` says what is committed.
 """

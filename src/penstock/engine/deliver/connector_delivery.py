@@ -1,9 +1,10 @@
-"""Delivery into a destination that is a connector: rows are fed to it, its acks save the states.
+"""Delivers rows into a destination connector: they are fed to it, and its acks save the states.
 
 At least once: a group of loads is settled in the ledger when the destination has acked it, so what
 was fed and not acked is fed again by the next run. A *conversation* is one run of the destination,
 from its first order to the end of its input: one at a time, and none before there are rows.
-Neighbours: ``engine.deliver.delivery`` has the contract and the tables' way;
+
+Neighbours: ``engine.deliver.delivery`` has the contract and the delivery into tables;
 ``engine.deliver.feeder_runner`` runs a conversation as a Spark job; ``engine.worker.feeder`` is its
 process.
 """
@@ -40,49 +41,57 @@ STOP_SECONDS = 30.0  # for a destination that is told to stop
 
 
 class Conversation(Protocol):
-    """A destination that is being fed, somewhere."""
+    """The contract of one run of a destination connector."""
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
-        """Not where they are of a stream, or of a schema, that the destination must be told of when
-        it starts."""
+        """Whether these loads can be fed: not where they are of a stream or a schema that this
+        destination must be given at its start."""
         ...
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
-        """An order with the streams that are new to it, or whose schema is."""
+        """Returns an order with the streams of these loads that are new to the destination, or
+        whose schema is."""
         ...
 
-    def order(self, order: Order) -> None: ...
+    def order(self, order: Order) -> None:
+        """Writes the next order."""
+        ...
 
-    def acks(self) -> list[Acked]: ...
+    def acks(self) -> list[Acked]:
+        """Returns the acks since the last call, in order."""
+        ...
 
     def poll(self) -> PushResult | None:
-        """None while it runs. Stores a configuration that the connector changed (CONTROL)."""
+        """Returns the result; None while it runs. Stores a configuration that the connector changed
+        (CONTROL)."""
         ...
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Asks the destination's process to stop."""
+        ...
 
 
 class Feeder(Protocol):
     """Starts conversations."""
 
     def keys_task(self) -> str | None:
-        """The name under which the next one writes keys of its own; None: it has none."""
+        """Returns the name under which the next conversation writes connector keys; None: it keeps
+        none."""
         ...
 
     def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> Conversation:
-        """``streams``: what must be known to the destination, beside those of the plan, and how
-        their rows join what is there.
-        ``attempt``: how often it is begun, this time included, where the one before failed and may
-        be tried again."""
+        """Starts a conversation. ``streams``: those with rows, and how their rows join the table;
+        the streams of the plan are added. ``attempt``: from 1; higher where the conversation before
+        failed and may be tried again."""
         ...
 
     def cancelled(self) -> bool:
-        """The run was told to stop."""
+        """Whether the run was cancelled."""
         ...
 
 
 class _Flight(msgspec.Struct, frozen=True):
-    """``segment``: as it was ordered."""
+    """A group that was ordered and is not acked. ``segment``: as it was ordered."""
 
     group: GroupIntent
     publishes: frozenset[StreamId]
@@ -90,7 +99,7 @@ class _Flight(msgspec.Struct, frozen=True):
 
 
 class PushDelivery:
-    """``engine.deliver.delivery.Delivery``."""
+    """Implements ``engine.deliver.delivery.Delivery`` for a destination connector."""
 
     ack_per_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
 
@@ -113,7 +122,7 @@ class PushDelivery:
         self._filtered: dict[StreamId, int] = {}  # by the destination, and in no load yet
 
     def repeat(self, meanwhile: Meanwhile) -> None:
-        """Nothing is written down before it is acked."""
+        """No-op: a group is written to the ledger when it is acked, not before."""
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
         ready = [] if self._dead else self._preconditions.passed(pending)
@@ -147,7 +156,7 @@ class PushDelivery:
         reach("after-order")
 
     def _fly(self, group: GroupIntent, pending: Pending) -> Segment:
-        """A group as the push task knows it: one segment under a number of its own."""
+        """Returns a group in the form of an order: one segment under a number of its own."""
         self._number += 1
         number = SegmentId(group.epoch, self._number)
         published = pending.publishes & {load.stream for load in group.loads}
@@ -169,7 +178,8 @@ class PushDelivery:
         return self._feeder.start({load.stream: load.shape for load in loads}, self._attempt)
 
     def _begin_again(self) -> None:
-        """What the destination did not ack, in the same order, and then what was told beside."""
+        """Starts the next attempt and orders what the destination did not ack, in the same order;
+        then the completed streams, and the end if it was ordered."""
         self._again_at = None
         loads = [load for flight in self._flying.values() for load in flight.group.loads]
         self._sent.add(item for flight in self._flying.values() for item in _consumed(flight.group))
@@ -226,7 +236,8 @@ class PushDelivery:
             self._published |= flight.publishes
 
     def _less(self, load: Load) -> Load:
-        """Without the rows that the destination left out: those were not committed."""
+        """Returns the load with its rows that the destination left out counted as filtered: they
+        were not committed."""
         rows = min(self._filtered.get(load.stream, 0), load.covered)
         if rows < 1:
             return load
@@ -234,7 +245,7 @@ class PushDelivery:
         return msgspec.structs.replace(load, filtered=load.filtered + rows)
 
     def _over(self, result: PushResult) -> None:
-        """The conversation has ended: what is still in the air was not acked."""
+        """Handles the end of a conversation: what was ordered and is not settled was not acked."""
         self._filtered = {}  # of loads that are not
         self._observer.fed(result)
         if self._task is not None:
@@ -277,7 +288,8 @@ class PushDelivery:
         self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
 
     def _will_begin_again(self) -> bool:
-        """Not in a run that was cancelled, though a lane of it may still be stopping."""
+        """Whether another attempt follows: not in a run that was cancelled, even while a lane is
+        still stopping."""
         return self._again_at is not None and not self._feeder.cancelled()
 
     def _while_it(self, meanwhile: Meanwhile, waits: Callable[[], bool]) -> None:
@@ -328,8 +340,9 @@ def _consumed(group: GroupIntent) -> list[Consumed]:
 
 
 def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:
-    """Of a group that has no state of its own: a later one of its scope covers it. A version's rows
-    are settled in their place among the stream's others, so that they never come after them."""
+    """Returns the scope of a group that has no state: a later state of the scope covers it. A
+    version's rows are settled in their order among the stream's others, so that they never come
+    after them."""
     streams = {load.stream for load in group.loads}
     shares = any(s == SHARED_STATE for _, s in group.consumes)
     if len(streams) != 1 or shares or streams <= pending.amid_shared:

@@ -1,9 +1,10 @@
-"""How sealed rows reach a destination: the contract, and delivery into tables that Spark writes.
+"""Defines how sealed rows reach a destination (:class:`Delivery`), and delivers them into tables
+that Spark writes (:class:`TableDelivery`).
 
-``engine.sync.sync`` says what may be delivered now; a :class:`Delivery` writes it down, carries it
-out and saves the states (L1, L3). Tables commit each load under a number of its own; destination
-connectors are ``engine.deliver.connector_delivery``'s. Everything durable goes through the store
-and the log.
+``engine.sync.sync`` says what may be delivered now; a :class:`Delivery` writes it to the ledger,
+commits it and saves the states (L1, L3). Tables commit each load under a number of its own;
+destination connectors are ``engine.deliver.connector_delivery``'s. Everything durable goes through
+the store and the log.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,25 +26,27 @@ from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 
 class Meanwhile(Protocol):
-    """What goes on while a delivery is waited for. Raises ``LeaseLost``, ``Cancelled``."""
+    """Looks after lanes while a delivery waits. Raises ``LeaseLost``, ``Cancelled``."""
 
-    def look(self) -> None: ...
+    def look(self) -> None:
+        """Looks after everything that runs, without waiting."""
+        ...
 
     def pause(self) -> None:
-        """:meth:`look`, after or before a short wait."""
+        """Calls :meth:`look`, and waits for a short time before or after it."""
         ...
 
 
 class Committing(Protocol):
-    """Commits on their way."""
+    """Commits that are running."""
 
     def poll(self) -> list[LoadResult | PenstockError] | None:
-        """Their results, in order; None while they go on."""
+        """Returns the results in the order of the loads; None while the commits run."""
         ...
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """Commits that were over at once."""
+    """Implements :class:`Committing` for results that are known at once."""
 
     results: list[LoadResult | PenstockError]
 
@@ -52,63 +55,70 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Loader(Protocol):
+    """Commits loads into tables."""
+
     def begin(self, loads: Sequence[Load]) -> Committing:
-        """Commit each load, whose parts are whole; at most one load per stream in a call, and one
-        call at a time."""
+        """Starts committing each load, whose parts are verified; at most one load per stream in a
+        call, and one call at a time."""
         ...
 
 
 class Delivery(Protocol):
+    """The contract of delivery."""
+
     ack_per_state: bool
-    """Every state goes out by itself; else the last of what is delivered at once speaks for all."""
+    """Each state is acked by itself; else one state covers everything that is delivered at once."""
 
     def repeat(self, meanwhile: Meanwhile) -> None:
-        """First of all: what an earlier run wrote down is carried out again (L3)."""
+        """Commits again, before anything else, the loads that an earlier run wrote to the ledger
+        (L3)."""
         ...
 
     def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
-        """Take what is ready. It may still be on its way when this returns."""
+        """Delivers what is ready. It may still be uncommitted on return."""
         ...
 
     def poll(self) -> None:
-        """Settle what has arrived."""
+        """Settles the acks that have arrived."""
         ...
 
     def flush(self, meanwhile: Meanwhile) -> None:
-        """Wait until nothing is on its way: it is committed, or blocked."""
+        """Waits until everything that was delivered is committed or failed."""
         ...
 
     def source_done(self, streams: Iterable[StreamId]) -> None:
-        """The source has read these streams to their end, and their last rows are delivered."""
+        """Marks streams complete that the source has read to their end, and whose last rows are
+        delivered."""
         ...
 
     def under_way(self) -> set[Consumed]:
-        """What was taken and is not consumed in the store."""
+        """Returns what was delivered and is not consumed in the store."""
         ...
 
     def published(self) -> set[StreamId]:
-        """Streams whose generation was delivered whole since the last call."""
+        """Returns the streams of which a whole generation was delivered since the last call."""
         ...
 
     def stop(self) -> None:
-        """The run was cancelled: what still arrives, for a bounded while, counts."""
+        """Stops a cancelled run's delivery; acks that arrive within a bounded time still count."""
         ...
 
     def dead(self) -> bool:
-        """Nothing can be delivered any more: sources need not go on."""
+        """Whether nothing can be delivered any more, so that sources need not go on."""
         ...
 
 
 class Preconditions:
-    """What must hold before a group goes out: its parts are as they were sealed, and its states do
-    not speak for streams that were reset since."""
+    """Checks groups before they are delivered: their parts are as they were sealed, and their
+    states do not cover streams that were reset since."""
 
     def __init__(self, session: SyncSession) -> None:
         self._session, self._failures = session, session.failures
 
     def passed(self, pending: Pending) -> list[GroupIntent]:
-        """A version that becomes visible is remembered before its rows are: once it is sealed whole
-        nothing but a reset can stop it. What follows a group that stays behind waits for it."""
+        """Returns the groups that may be delivered. A group that follows one that stays behind
+        waits for it. A version that becomes visible is saved in the store before its rows are
+        delivered: once it is sealed whole only a reset can stop it."""
         session, failures = self._session, self._failures
         found: list[GroupIntent] = []
         behind: set[StreamId] = set()
@@ -128,7 +138,8 @@ class Preconditions:
         return found
 
     def is_whole(self, group: Group | GroupIntent) -> bool:
-        """A stream whose parts are not goes no further, nor does a state that it shares."""
+        """Verifies the parts of a group. A stream with a damaged part is blocked, and so is a state
+        that it shares."""
         shared = is_shared(group.states)
         for load in group.loads:
             try:
@@ -144,7 +155,7 @@ class Preconditions:
         return not damaged
 
     def _stripped(self, group: GroupIntent) -> GroupIntent:
-        """A state that was sealed before some of its streams were reset says nothing of them."""
+        """Removes streams from a shared state that was sealed before they were reset."""
         if not is_shared(group.states):
             return group
         session = self._session
@@ -156,7 +167,7 @@ class Preconditions:
         return msgspec.structs.replace(group, states=states)
 
     def announce(self, taken: Iterable[SegmentId]) -> None:
-        """The observer hears what is about to go out."""
+        """Tells the observer which segments are about to be delivered."""
         wanted = set(taken)
         if wanted:
             found = self._session.log.segments()
@@ -164,7 +175,8 @@ class Preconditions:
 
 
 class TableDelivery:
-    """Loads of numbers that are written down first. Nothing is under way between calls."""
+    """Implements :class:`Delivery` for tables: writes each load with its number to the ledger, then
+    commits it (L3). Between calls nothing is uncommitted."""
 
     ack_per_state = False
 
@@ -194,13 +206,13 @@ class TableDelivery:
         self._published |= pending.publishes - self._failures.blocked.keys()
 
     def poll(self) -> None:
-        """Nothing is under way."""
+        """No-op: commits end within :meth:`deliver`."""
 
     def flush(self, meanwhile: Meanwhile) -> None:
-        """Nothing is under way."""
+        """No-op: commits end within :meth:`deliver`."""
 
     def source_done(self, streams: Iterable[StreamId]) -> None:
-        """A table learns of it from its load."""
+        """No-op: the load of a table says whether its stream is complete."""
 
     def under_way(self) -> set[Consumed]:
         return set()
@@ -210,16 +222,16 @@ class TableDelivery:
         return found
 
     def stop(self) -> None:
-        """Nothing is under way."""
+        """No-op: commits end within :meth:`deliver`."""
 
     def dead(self) -> bool:
-        """A table that fails does not hold the others back."""
+        """Returns False: a table that fails does not hold the others back."""
         return False
 
     def _commit(
         self, groups: Sequence[Group], meanwhile: Meanwhile, *, again: bool = False
     ) -> None:
-        """``again``: some of their loads may be committed already."""
+        """Commits groups in waves. ``again``: some of their loads may be committed already."""
         remaining = list(groups)
         while remaining:
             meanwhile.look()
@@ -246,9 +258,9 @@ class TableDelivery:
         return [(g, load) for g, load in work if (g.id, load.key, load.number) not in done]
 
     def _wave(self, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
-        """Groups that may move together: no stream twice, one shared state at most, and nothing
-        that overtakes a group of the same stream or state. Groups that wait for a load that failed
-        stay written down, for the next run."""
+        """Splits off the groups that may be committed together: no stream twice, one shared state
+        at most, and no group before an earlier one of the same stream or state. Groups that wait
+        for a failed load stay in the ledger, for the next run."""
         wave: list[Group] = []
         later: list[Group] = []
         taken: set[StreamId] = set()
@@ -273,7 +285,8 @@ class TableDelivery:
     def _commit_loads(
         self, work: Sequence[tuple[Group, Load]], meanwhile: Meanwhile
     ) -> set[StreamId]:
-        """Streams whose tables are taken as they are, so that their loads were renumbered."""
+        """Commits loads and marks them in the ledger. Returns the streams whose tables were
+        adopted, so that their loads got new numbers."""
         if not work:
             return set()
         committing = self._loader.begin([load for _, load in work])
@@ -304,8 +317,9 @@ class TableDelivery:
         work: Sequence[tuple[Group, Load]],
         results: Sequence[LoadResult | PenstockError],
     ) -> set[StreamId]:
-        """Of the loads that did not find their table where they expected it those whose table is
-        taken as it is (``Store.adopt``); once a run, lest two homes do it in turns."""
+        """Gives new numbers to loads whose table has another number than expected, where the user
+        adopted the table (``Store.adopt``); once a run, lest two homes do it in turns. Returns
+        their streams."""
         found = {
             load.stream: result.number
             for (_, load), result in zip(work, results, strict=True)
@@ -322,5 +336,5 @@ class TableDelivery:
 
 
 def is_shared(states: Iterable[SavedState]) -> bool:
-    """Does one of them speak for several streams?"""
+    """Whether one of these states covers several streams."""
     return any(s.scope.stream is None for s in states)

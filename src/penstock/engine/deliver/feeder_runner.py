@@ -1,8 +1,8 @@
-"""A destination connector fed by a Spark job of its own: the driver's end of a conversation.
+"""Feeds a destination connector by a Spark job of its own: the driver's side of a conversation.
 
 Neighbours: ``engine.deliver.connector_delivery`` decides what is fed, ``engine.worker.feeder`` is
-the process, ``engine.channel.feeder_mail`` carries orders and acks. A job that finds no free slot
-waits for the lanes to end: nothing they do depends on it.
+the process, ``engine.channel.feeder_mail`` carries orders and acks. A job that gets no free slot
+waits for the lanes to end, which do not depend on it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +25,18 @@ from penstock.state.keys import push_task
 MODULE = "penstock.engine.worker.feeder"
 
 DescribeStreams = Callable[[Mapping[StreamId, Shape]], dict[StreamId, WriteStream]]
-"""Streams that have rows, with how they join -> these, and what a destination is told beside
-them."""
+"""Streams that have rows, with their write disposition -> the descriptions of these and of the
+plan's other streams."""
 
 MakeJob = Callable[[int, tuple[WriteStream, ...], int], PushJob]
 """(number, streams, attempt) -> the job."""
 
 
 class PushTask:
-    """``engine.deliver.connector_delivery.Feeder``. ``mailbox``: the run's. ``describe_once``: the
-    destination learns of streams and schemas when it starts, and never again. ``keyed``: it may
-    keep keys of its own. ``started`` hears of the file with what the destination says."""
+    """Implements ``engine.deliver.connector_delivery.Feeder``. ``mailbox``: the run's.
+    ``describe_once``: the destination can be given streams and schemas only when it starts.
+    ``keyed``: it may keep connector keys. ``started`` is called with the path of each
+    conversation's log."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class PushTask:
 
 
 class _Conversation:
-    """``engine.deliver.connector_delivery.Conversation``."""
+    """Implements ``engine.deliver.connector_delivery.Conversation``."""
 
     def __init__(
         self,
@@ -108,7 +109,8 @@ class _Conversation:
         return Order(streams=tuple(streams.values()))
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
-        """Streams of which the destination was not told what these rows need."""
+        """Returns the streams whose description, or this schema version of it, the destination does
+        not have."""
         found = {
             load.stream
             for load in loads

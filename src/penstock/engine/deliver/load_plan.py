@@ -1,14 +1,14 @@
-"""Which sealed segments become which loads: pure decisions over what the log and the ledger say.
+"""Decides which sealed segments become which loads: pure decisions over the log and the ledger.
 
-Not here: commits, clocks, files. Neighbour: ``engine.sync.sync``. The rules:
+Not here: commits, clocks, files. Neighbour: ``engine.sync.backlog``. The rules:
 
-* A segment of a closed epoch beyond its fence does not exist (L4, L12).
+* A segment of a closed epoch beyond its fence does not count (L4, L12).
 * Segments of an epoch follow each other without a gap: what is not in the log was consumed (L3).
 * A stream's rows load in the order of their segments; a load never spans two schema versions or two
-  shapes; a shared state waits for every stream's load of its segments (L1).
+  write dispositions; a shared state waits for every stream's load of its segments (L1).
 * Rows of a stream that fills a generation load only once the generation is complete, all in one
-load (L6). They do not hold a shared state back: a full refresh starts without state, and a version
-of an incremental stream waits in the log until it is whole.
+  load (L6). They do not hold a shared state back: a full refresh starts without state, and a version
+  of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 """
 
@@ -31,12 +31,12 @@ Taken = tuple[SegmentId, StreamId]
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """``ready``: what may be committed now, in order. ``publishes``: streams of which that
-    completes a generation. ``waiting``: per stream, the slices of a generation that is not
-    complete, with their states. ``spent``: segments nobody needs. ``activates``: (stream,
-    generation, version) of incremental streams, whose rows of older versions go with it;
-    ``refreshes``: of full refreshes whose rows have a version. ``amid_shared``: those that activate
-    whose other rows share a state."""
+    """What is sealed and not consumed. ``ready``: groups that may be committed now, in order.
+    ``publishes``: streams of which ``ready`` completes a generation. ``waiting``: per stream, the
+    slices of generations that are not complete, with their states. ``spent``: segments that are no
+    longer needed. ``activates``: (stream, generation, version) of incremental streams, whose rows
+    of older versions are replaced; ``refreshes``: the same of full refreshes whose rows have a
+    version. ``amid_shared``: streams in ``activates`` whose other rows share a state."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
@@ -48,10 +48,14 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def raw_bytes(self) -> int:
+        """Bytes of the records in ``ready``, as the source sent them."""
         return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
 
 
 class Waiting(msgspec.Struct, frozen=True):
+    """A slice of a generation that is not complete, with the stream's own state (None: shared, or
+    the segment has none)."""
+
     segment: SegmentId
     slice: StreamSlice
     state: SavedState | None
@@ -59,7 +63,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segment]:
-    """Segments on our side of every fence."""
+    """Returns the segments up to their epoch's fence (``closed``: its last segment; L4, L12)."""
     return [s for s in segments if s.id.seq <= closed.get(s.id.epoch, s.id.seq)]
 
 
@@ -69,11 +73,11 @@ def chained(
     closed: Mapping[int, int],
     shares: Mapping[int, int] | None = None,
 ) -> list[Segment]:
-    """``segments`` (by id) as far as nothing is missing before them: what is no longer in the log
-    must have been ``consumed``. Of an epoch that is read still, those behind a gap wait: its
-    manifest may not show yet. Raises ``LogError`` for a gap in one that is ``closed``, and for one
-    at its end: ``shares`` says how much it held up to its fence. Numbers alone prove nothing: not
-    each was sealed."""
+    """Returns ``segments`` (by id) up to the first gap of their epoch: what is no longer in the log
+    must have been ``consumed`` (L3). In an epoch that is still read, segments behind a gap wait,
+    since its manifest may not be visible yet. Raises ``LogError`` (``log.corrupt``) for a gap in an
+    epoch that is ``closed``, and for one at its end: ``shares`` has the number of shares up to its
+    fence. Segment numbers alone prove nothing, since not each number was sealed."""
     taken: dict[int, Counter[int]] = {}
     for item in consumed:
         taken.setdefault(item.segment.epoch, Counter())[item.segment.seq] += 1
@@ -117,12 +121,13 @@ def decide(
     ack_per_state: bool = False,
     ended: Mapping[StreamId, int] | None = None,
 ) -> Pending:
-    """``segments``: visible ones, by id. ``blocked``: streams whose last load failed: nothing of
-    theirs, and nothing of a state they share, may go on. ``deferred``: streams that load only at
-    the end of the sync; they hold a state they share. ``patient``: so does a generation that is not
-    whole. ``ack_per_state``: a group for every state, where they are acked one by one. ``ended``:
-    streams that their source read to the end in this sync, with the newest generation of each that
-    was shown: a later version is whole, also where an earlier epoch has read all of it."""
+    """Decides what may be loaded. ``segments``: visible ones, by id. ``blocked``: streams whose
+    last load failed: none of their rows, and no state that they share, is delivered. ``deferred``:
+    streams that load only at the end of the sync; they hold a state back that they share.
+    ``patient``: a generation that is not complete holds it back too. ``ack_per_state``: one group
+    for each state, where states are acked one by one. ``ended``: streams that their source
+    completed in this sync, with the newest visible generation of each: a later version is complete,
+    also where an earlier epoch has read all of it."""
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[Waiting]] = {}
     streams: dict[StreamId, list[Segment]] = {}
@@ -201,9 +206,9 @@ def _groups(
     cuts: "Sequence[_Published]",
     ack_per_state: bool,
 ) -> list[GroupIntent]:
-    """Segments of one scope, in order, cut where a stream's schema or shape changes, where a
-    version that becomes visible (``cuts``, in order) comes between them, and behind a state
-    (``ack_per_state``)."""
+    """Returns the groups of one scope's segments, in order, cut where a stream's schema or write
+    disposition changes, where a version becomes visible between them (``cuts``, in order), and
+    after each state (``ack_per_state``)."""
     groups: list[GroupIntent] = []
     batch: list[tuple[Segment, list[StreamSlice]]] = []
     kinds: dict[StreamId, tuple[object, int, int]] = {}
@@ -262,7 +267,7 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
 def covered(
     segments: Iterable[Segment], consumed: AbstractSet[Consumed] = frozenset()
 ) -> Iterator[Covered]:
-    """What these segments still cover of connectors' own keys."""
+    """Yields the checkpoints of connector keys that these segments still cover."""
     for segment in segments:
         left = [s for s in segment.slices if Consumed(segment.id, s.stream) not in consumed]
         if left:
@@ -290,7 +295,8 @@ def _of_waiting(waits: Waiting) -> Iterator[Covered]:
 def _load(
     slices: Sequence[tuple[SegmentId, StreamSlice]], *, replaces: bool = False
 ) -> LoadIntent | None:
-    """None: nothing to commit. A load without a row still counts what was rejected."""
+    """Returns the load of these slices; None: there is nothing to commit. A load without rows
+    counts its rejects."""
     last = next((s for _, s in reversed(slices) if s.parts or s.read), slices[-1][1])
     read = sum(s.read for _, s in slices)
     parts = tuple(p for _, s in slices for p in s.parts)
@@ -311,8 +317,8 @@ def _load(
 
 
 class _Published(msgspec.Struct, frozen=True):
-    """The load of a generation. ``last``: the segment that completes it. ``version``: of an
-    incremental stream. ``refreshed_as``: of a full refresh whose rows have a version."""
+    """The load of a complete generation. ``last``: the segment that completes it. ``version``: of
+    an incremental stream. ``refreshed_as``: of a full refresh whose rows have a version."""
 
     group: GroupIntent
     stream: StreamId
@@ -327,9 +333,9 @@ def _generations(
     excluded: frozenset[StreamId],
     ended: Mapping[StreamId, int],
 ) -> tuple[list[_Published], dict[StreamId, tuple[Waiting, ...]]]:
-    """Complete generations, oldest first (a stream has one at a time, as the next begins only once
-    this one is published or given up; versions may be several: rows of each may follow it); the
-    others as they stand."""
+    """Returns the complete generations, oldest first, and the slices of the others. A stream has
+    one generation at a time, as the next begins only after this one is published or given up; of
+    versions there may be several, each with rows after it."""
     complete: list[_Published] = []
     waiting: dict[StreamId, tuple[Waiting, ...]] = {}
     newest = dict(sorted(found, key=lambda key: key[1]))
@@ -351,16 +357,16 @@ def _generations(
 
 
 def _every_shard(slices: Iterable[StreamSlice]) -> bool:
-    """All of a generation has come: of each shard, where it is read in several."""
+    """Whether a generation is complete: where it is read in shards, every shard is."""
     done = [s.shard for s in slices if s.complete]
     shards = {shard.index: shard.count for shard in done if shard is not None}
     return len(done) > len(shards) if not shards else len(shards) == max(shards.values())
 
 
 def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waiting]) -> _Published:
-    """The one load that shows a whole generation. Its parts have one schema version: a generation
-    that outlives a schema change starts anew. ``older``: of versions that it makes invisible
-    before they were ever seen."""
+    """Builds the one load that publishes a whole generation. Its parts have one schema version: a
+    generation that meets a schema change starts anew. ``older``: slices of versions that it
+    replaces before they were published."""
     last = slices[-1].slice
     overwrites = last.shape.mode is DestinationSyncMode.overwrite or last.shape.replaces
     replaces = overwrites or last.version is not None

@@ -1,10 +1,10 @@
-"""Which loads may not go out, because too many records of their stream were rejected (L8, L9).
+"""Holds back the loads of streams of which too many records were rejected (L8, L9).
 
-Decisions over what ``engine.deliver.load_plan`` found; ``engine.sync.backlog`` carries them out. A
-generation is judged by itself, once it is whole; of other streams what this run has delivered and
-what is ready count together. While a stream is read, what is over its limit waits, since good
-records may follow. Changes that are gone at the source (cdc) go out whatever the limit says: they
-cannot be read again.
+Decides over the groups of ``engine.deliver.load_plan``; ``engine.sync.backlog`` carries the result
+out. A generation is judged by itself, once it is complete; of other streams, what this run has
+delivered and what is ready count together. While a stream is read, what is over its limit waits,
+since good records may follow. Changes that were removed at the source by reading (cdc) are
+delivered whatever the limit: they cannot be read again.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,11 +23,14 @@ from penstock.state.contract import GroupIntent, LoadIntent
 
 @dataclass(slots=True)
 class Counts:
+    """Counts of a stream's records."""
+
     read: int = 0
     rejected: int = 0
     filtered: int = 0
 
     def plus(self, load: LoadIntent) -> "Counts":
+        """Returns the sum with a load's counts."""
         return Counts(
             self.read + load.read, self.rejected + load.rejected, self.filtered + load.filtered
         )
@@ -35,8 +38,9 @@ class Counts:
 
 @dataclass(slots=True)
 class Over:
-    """A stream that is over its limit. ``new``: its records that are not delivered. ``final``:
-    nothing that may still come changes it. ``shared``: its state is not its own."""
+    """A stream that is over its limit. ``new``: the counts of its records that are not delivered.
+    ``final``: no further records can bring it back under the limit. ``shared``: it shares its state
+    with other streams."""
 
     stream: StreamId
     counts: Counts
@@ -46,6 +50,7 @@ class Over:
     shared: bool = False
 
     def error(self) -> SourceError:
+        """Returns the error that fails the stream."""
         read, rejected = self.counts.read, self.counts.rejected
         if not read:
             what = "records were rejected that name no stream, and none came of it"
@@ -65,8 +70,9 @@ class Over:
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """``pending``: what may go out. ``over``: streams of which nothing more may. ``lost``: streams
-    over their limit whose changes are gone at the source."""
+    """The decision. ``pending``: what may be delivered. ``over``: streams of which nothing more is
+    delivered. ``lost``: streams over their limit that are delivered all the same, since they cannot
+    be read again."""
 
     pending: Pending
     over: tuple[Over, ...] = ()
@@ -74,8 +80,8 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Rejections:
-    """``limit``: of streams that have none of their own. ``streams``: of this sync, as they
-    grow."""
+    """Judges the streams of one sync. ``limit``: of streams that have none of their own.
+    ``streams``: of this sync, including those planned later."""
 
     def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
         self._limit, self._streams = limit, streams
@@ -87,8 +93,9 @@ class Rejections:
         ended: Callable[[StreamId], bool],
         unnamed: Collection[int] = (),
     ) -> Judged:
-        """``ended``: nothing more of this stream comes. ``unnamed``: epochs with rejects that name
-        no stream: an empty generation may be theirs."""
+        """Decides which groups may be delivered. ``ended``: whether no more rows of a stream
+        follow. ``unnamed``: epochs with rejects that name no stream: an empty generation may have
+        lost its rows to them."""
         over: dict[StreamId, Over] = {}
         lost: list[Over] = []
         ready: dict[StreamId, Counts] = {}
@@ -119,7 +126,7 @@ class Rejections:
         return Judged(_without(pending, over), tuple(over.values()), tuple(lost))
 
     def delivered(self, pending: Pending) -> None:
-        """This goes out."""
+        """Adds the counts of what is now delivered."""
         for group in pending.ready:
             for load in group.loads:
                 if not _by_itself(load, pending):
@@ -151,13 +158,13 @@ class Rejections:
 
 
 def _by_itself(load: LoadIntent, pending: Pending) -> bool:
-    """Is it a whole generation?"""
+    """Whether the load is a whole generation, which is judged by itself."""
     return load.replaces or load.stream in pending.publishes
 
 
 def _without(pending: Pending, over: Mapping[StreamId, Over]) -> Pending:
-    """What does not depend on these streams: a group that stays keeps back those that come after it
-    with a stream or a state of its own."""
+    """Returns what does not depend on these streams: a group that stays holds back later groups
+    that have a stream or a shared state in common with it."""
     behind, shut = set(over), False
     ready: list[GroupIntent] = []
     for group in pending.ready:

@@ -1,9 +1,9 @@
-"""Holds what every part of one sync works with: the lease and its store, the log, the rules for
-states, the rejects' folder, whoever watches, and what has failed so far.
+"""Holds the collaborators of one sync: the lease and its store, the log, the protocol's rules for
+states, the copier of rejects, the observer, and the failures so far.
 
-Put together once (``engine.wiring``) and given whole. Not here: any decision, what becomes of a
-stream (``engine.specs.plan``). Neighbours: ``engine.sync`` and the other modules of
-``engine.deliver`` take one.
+Built once (``engine.wiring``) and passed whole. Not here: decisions, plans of streams
+(``engine.specs.plan``). Neighbours: ``engine.sync`` and the other modules of ``engine.deliver``
+take one.
 """
 
 from dataclasses import dataclass, field
@@ -18,9 +18,8 @@ from penstock.state.contract import Lease, Store
 
 
 class SyncFailures:
-    """What has failed so far: shared by everything that decides. ``errors``: in order of time.
-    ``blocked``: streams of which nothing goes on; ``shared_blocked``: nor does a state that streams
-    share."""
+    """The failures of a sync so far. ``errors``: in order of time. ``blocked``: streams of which
+    nothing more is delivered; ``shared_blocked``: nor is a shared state."""
 
     def __init__(self) -> None:
         self.errors: list[PenstockError] = []
@@ -28,7 +27,7 @@ class SyncFailures:
         self.shared_blocked = False
 
     def block(self, stream: StreamId, error: PenstockError, *, shared: bool) -> None:
-        """Nothing of this stream goes on, nor (``shared``) does a state that it shares."""
+        """Blocks a stream, and (``shared``) the state that it shares."""
         self.blocked[stream] = error
         self.shared_blocked |= shared
         self.errors.append(error)
@@ -36,8 +35,9 @@ class SyncFailures:
 
 @dataclass(frozen=True, slots=True)
 class SyncSession:
-    """``state_role``: the source protocol's rules, which know what states call its streams.
-    ``rejects``: moves rejects from the log to where users query them."""
+    """The collaborators of one sync. ``state_role``: the source protocol's rules for states, with
+    the names that its states use for streams. ``rejects``: copies rejects from the log to the run's
+    folder."""
 
     lease: Lease
     store: Store

@@ -1,10 +1,11 @@
-"""A pipeline's queries over whole streams (``spark-sql``), in a run.
+"""Runs a pipeline's queries over whole streams (``spark-sql``) at each load.
 
-Before the source is asked, Spark reads them for each stream that is planned: what it finds wrong is
-told then, and keys and cursor become columns of the answer. At a load, the answer is written as
-parts beside the log, and takes the place of the load's own; whatever commits a load knows nothing
-of queries. The parts are as good as a cache: a load that is repeated (L3) asks again, with the
-query that the pipeline file then has, so that one that fails on the rows can be mended.
+Before the source is started, Spark analyses them for each planned stream: errors are raised then,
+and keys and cursor are mapped to columns of the result. At a load, the result is written as parts
+beside the log, which replace the load's own; the code that commits a load does not depend on
+queries. These parts may be deleted at any time: a load that is repeated (L3) runs the query again,
+as the pipeline file then has it, so that a query that fails on the rows can be fixed.
+
 Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` asks Spark,
 ``engine.deliver.table_loader`` commits.
 """
@@ -39,7 +40,8 @@ PARALLEL_LOADS = 4
 
 
 class Queries:
-    """``folder``: for parts; what another run left there is deleted."""
+    """The queries of one run. ``folder``: for the result's parts; what another run left in it is
+    deleted."""
 
     def __init__(
         self,
@@ -58,7 +60,8 @@ class Queries:
     # -- before the first record
 
     def settle_all(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
-        """Raises ``ConfigError`` with the problems of every stream whose columns are sure."""
+        """Calls :meth:`settle` for each stream. Raises ``ConfigError`` with the problems of every
+        stream whose columns are known before its rows are."""
         settled: list[PlannedStream] = []
         failed: list[tuple[StreamId, ConfigError]] = []
         for stream in streams:
@@ -78,8 +81,8 @@ class Queries:
         return tuple(settled)
 
     def settle(self, stream: PlannedStream) -> PlannedStream:
-        """With key, cursor and deletes in columns of the answer, whose names are remembered.
-        Raises ``ConfigError``."""
+        """Returns the stream with key, cursor and deletes mapped to columns of the query's result,
+        whose names are saved in the store. Raises ``ConfigError``."""
         found = answer(
             self._spark,
             self._queries,
@@ -122,7 +125,8 @@ class Queries:
     # -- at a load
 
     def answered(self, loads: Sequence[TableLoad]) -> list[TableLoad | PenstockError]:
-        """Each load with the answer's parts and columns in place of its own."""
+        """Returns each load with the parts and columns of the query's result in place of its own,
+        or the query's error."""
         for load in loads:
             self._loads[load.stream] += 1
             if self._loads[load.stream] == 2:
@@ -134,7 +138,7 @@ class Queries:
             return list(pool.map(self._answered, loads))
 
     def drop(self) -> None:
-        """Delete the parts of loads that were committed, or failed."""
+        """Deletes the result's parts, after their loads were committed or failed."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answered(self, load: TableLoad) -> TableLoad | PenstockError:
@@ -174,7 +178,8 @@ class Queries:
 
 
 def _path(original: FieldPath, planned: FieldPath, schema: RowSchema) -> FieldPath:
-    """A column of the answer: the property as it came, or what has its column's name."""
+    """Returns the result's column for a property: by the property's original name, else by its
+    cleaned column name."""
     found = cleaned_path(original, schema)
     if not found and len(planned) == 1:
         named = RowSchema(tuple(Field(f.name, f.name, f.type) for f in schema.fields))
@@ -190,7 +195,7 @@ def _part(path: Path) -> PartRef:
 
 
 def _together(failed: Sequence[tuple[StreamId, ConfigError]]) -> ConfigError:
-    """What is wrong with the query for every stream is said once."""
+    """Joins the errors of several streams into one, each problem once."""
     told: dict[str, list[StreamId]] = {}
     for stream, error in failed:
         for problem in error.problems or [error.message]:

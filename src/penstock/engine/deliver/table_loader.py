@@ -1,7 +1,7 @@
-"""Loads into a table: a load of the ledger becomes a commit of Spark (L3).
+"""Commits loads of the ledger into tables, by Spark (L3).
 
-It adds what the ledger does not keep (paths, names, schemas, policies) and translates failures.
-Spark works in a thread of its own, one call at a time, so that the driver can look after its lanes
+Adds what the ledger does not keep (paths, names, schemas, policies) and translates failures. Spark
+works in a thread of its own, one call at a time, so that the driver can look after its lanes
 meanwhile. Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
 """
 
@@ -37,9 +37,9 @@ JOIN_SECONDS = 0.05  # of a poll: most loads are short
 
 
 class TableLoader:
-    """``engine.deliver.delivery.Loader`` for tables. ``policy``: of every load. ``streams``: as
-    this run plans them; of others the store has the schemas. Of a load's rows, the answer of
-    ``queries`` is committed."""
+    """Implements ``engine.deliver.delivery.Loader`` for tables. ``policy``: of every load.
+    ``streams``: as this run plans them; for others the store has the schemas. ``queries``: their
+    result is committed in place of a load's rows; None: there are no queries."""
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class TableLoader:
         )
 
     def table_name(self, stream: StreamId) -> TableName:
+        """Returns the name of a stream's table, from the store."""
         if stream.key not in self._names:
             session = self._session
             self._names = session.store.remembered(session.pipeline, ()).tables.tables
@@ -128,8 +129,8 @@ class TableLoader:
 
 
 class _InThread:
-    """``engine.deliver.delivery.Committing``. A daemon: a program that is told to end does not wait
-    for it; the load is written down, and repeated."""
+    """Implements ``engine.deliver.delivery.Committing`` in a daemon thread: a program that is told
+    to end does not wait for it, since the load is in the ledger and will be repeated."""
 
     def __init__(self, work: Callable[[], list[LoadResult | PenstockError]]) -> None:
         self._work = work
@@ -152,7 +153,7 @@ class _InThread:
 
 
 class NoLoader:
-    """Of a dry run: nothing is written anywhere."""
+    """Commits nothing, in a dry run."""
 
     def begin(self, loads: Sequence[Load]) -> Committed:
         return Committed([LoadResult(0) for _ in loads])

@@ -1,6 +1,7 @@
-"""Which segments, stream by stream, a destination connector may have been fed without its ack: only
-ever counted, so that a run can say how many rows it sent again. A file beside the log, of the
-driver alone.
+"""Records segments sent to a destination connector but not yet acknowledged, so that the next run
+can report how many rows it sends again.
+
+Only ever counted: no decision depends on it. Driver only; one JSON file beside the log.
 """
 
 from collections.abc import Iterable
@@ -14,23 +15,26 @@ from penstock.model.segments import Consumed
 
 
 class SentMarks:
-    """``path`` None: in memory, for simulations. Raises ``LogError``."""
+    """The recorded (segment, stream) pairs. ``path`` None: in memory, for simulations. Methods that
+    write raise ``LogError``."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._marks = self._read()
 
     def before(self) -> frozenset[Consumed]:
-        """As they stand."""
+        """Returns the pairs as they are now."""
         return frozenset(self._marks)
 
     def add(self, items: Iterable[Consumed]) -> None:
+        """Adds pairs and writes the file."""
         new = set(items) - self._marks
         if new:
             self._marks |= new
             self._write()
 
     def remove(self, items: Iterable[Consumed]) -> None:
+        """Removes pairs and writes the file."""
         old = self._marks.intersection(items)
         if old:
             self._marks -= old
