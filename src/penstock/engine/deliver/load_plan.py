@@ -7,8 +7,8 @@ Not here: commits, clocks, files. Neighbour: ``engine.sync.backlog``. The rules:
 * A stream's rows load in the order of their segments; a load never spans two schema versions or two
   write dispositions; a shared state waits for every stream's load of its segments (L1).
 * Rows of a stream that fills a generation load only once the generation is complete, all in one
-  load (L6). They do not hold a shared state back: a full refresh starts without state, and a version
-  of an incremental stream waits in the log until it is whole.
+  load (L6). They do not hold a shared state back: a full refresh starts without state, and a
+  version of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 """
 

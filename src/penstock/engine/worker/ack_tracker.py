@@ -1,8 +1,9 @@
-"""Which segments an ack of a destination covers. Pure.
+"""Decides which segments an ack of a destination covers. Pure.
 
-A segment with a state is covered by the ack of its mark. One without is covered by the next mark
-of its scope that is acked (a shared scope: any later shared one), or by a good end; one that has no
-scope only by a good end. Neighbour: ``engine.worker.feeder`` feeds and asks.
+A segment with a state is covered by the ack of its state mark. One without is covered by the next
+acked mark of its scope (a shared scope: any later shared mark), or when the destination ends well;
+one without a scope only when the destination ends well. Neighbour: ``engine.worker.feeder`` feeds
+and asks.
 """
 
 import threading
@@ -15,8 +16,8 @@ _NO_SCOPE = ""
 
 
 class Cover:
-    """``fed`` belongs to the thread that feeds, the rest to the one that hears. A segment is named
-    once."""
+    """Tracks fed segments. :meth:`begin` and :meth:`fed` are called by the thread that feeds, the
+    rest by the thread that reads acks. Each segment is returned once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,13 +27,13 @@ class Cover:
         self._marks = 0
 
     def begin(self, segment: SegmentId) -> None:
-        """Its first row is about to be fed."""
+        """Notes that the segment's first row is about to be fed."""
         with self._lock:
             self._open = segment
 
     def fed(self, segment: Segment) -> int | None:
-        """Its rows have all been fed. The number of the mark to feed next, where it has a state;
-        from then on that mark may be acked."""
+        """Notes that all rows of the segment have been fed. Returns the number of the state mark to
+        feed next, which may be acked from now on; None: the segment has no state."""
         scope = _NO_SCOPE if segment.scope is None else segment.scope.key
         with self._lock:
             self._open = None
@@ -45,8 +46,8 @@ class Cover:
             return number
 
     def acked(self, seq: int) -> list[SegmentId]:
-        """What this ack covers and none before it did; nothing for a number that was acked, or
-        never given."""
+        """Returns the segments that this ack covers and no earlier one did; none for a number that
+        was acked before or never given."""
         with self._lock:
             if seq == END:
                 return self._everything()
@@ -64,8 +65,9 @@ class Cover:
             return covered
 
     def ended_well(self) -> list[SegmentId]:
-        """Exit code 0 after the end of the input: what has no state is covered now, unless a mark
-        before it was not acked: those rows are fed again, and newer ones must come after them."""
+        """Returns the segments without a state that exit code 0 after the end of the input covers.
+        Those after a mark that was not acked are not covered: its rows are fed again, and newer
+        ones must come after them."""
         with self._lock:
             covered: list[SegmentId] = []
             for waiting in self._waiting.values():
@@ -74,7 +76,7 @@ class Cover:
             return covered
 
     def left(self) -> list[SegmentId]:
-        """Fed, wholly or in part, and not covered."""
+        """Returns the segments that were fed, wholly or in part, and are not covered."""
         with self._lock:
             found = [segment for waiting in self._waiting.values() for _, segment in waiting]
             return sorted([*found, *([] if self._open is None else [self._open])])

@@ -1,7 +1,8 @@
-"""Orders to a destination's feed: parts read in bounded batches, marks, ends of streams.
+"""Carries out the driver's orders as a destination's input: parts read in bounded batches, state
+marks, ends of streams.
 
-Runs in the thread that feeds. Not here: what an ack covers (``engine.worker.ack_tracker``), what
-rows look like to the destination (``protocols``). Neighbour: ``engine.worker.feeder``.
+Runs in the thread that feeds. Not here: what an ack covers (``engine.worker.ack_tracker``), the
+destination's message format (``protocols``). Neighbour: ``engine.worker.feeder``.
 """
 
 import time
@@ -28,10 +29,10 @@ POLL_SECONDS = 0.1
 
 
 class OrderFeed:
-    """``rows``, ``bytes`` (as the source sent them): what was fed, per stream. ``busy``: seconds
-    from drawing rows to their last byte's being written. ``done``: streams that were complete.
-    ``ended_at``: when everything ordered was
-    fed and no more will be, by the monotonic clock; None before."""
+    """The input of one destination. ``rows``, ``bytes`` (as the source sent them): what was fed,
+    per stream. ``busy``: seconds from reading rows of a part until the last byte of them is
+    written. ``done``: streams that were completed. ``ended_at``: when the last order was fed, by
+    the monotonic clock; None before."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class OrderFeed:
         self.ended_at: float | None = None
 
     def feed(self) -> Generator[Feed]:
-        """Raises ``LogError`` for a part that is missing or damaged."""
+        """Yields what to feed, order by order, until the order that ends. Raises ``LogError`` for a
+        part that is missing or damaged."""
         while True:
             order = self._next_order()
             if order is None:
@@ -68,7 +70,8 @@ class OrderFeed:
                 return
 
     def _learn(self, order: Order) -> Iterator[Feed]:
-        """The same object as in the request where the stream is known: its role holds that."""
+        """Yields the order's new descriptions of streams. A stream that is already described keeps
+        its object, which the protocol's role holds, and gets the new schemas."""
         for told in order.streams:
             known = self._streams.setdefault(told.id, told)
             known.schemas.update(told.schemas)
@@ -101,7 +104,8 @@ class OrderFeed:
 
 
 def batches(path: Path, part: PartRef) -> Iterator[Any]:
-    """A part's rows in record batches (pyarrow) of some megabytes. Raises ``LogError``."""
+    """Yields a part's rows in record batches (pyarrow) of about :data:`BATCH_BYTES`. Raises
+    ``LogError``."""
     fitting = BATCH_BYTES * part.rows // max(part.raw_bytes, 1)
     size = max(1, min(BATCH_ROWS, fitting))
     with storage(path, "read"):

@@ -1,10 +1,11 @@
-"""A push task's process: feeds one destination connector from the log, as the driver orders.
+"""Runs a push task's process: feeds one destination connector from the log, as the driver orders.
 
 Reads a ``PushJob`` from stdin, writes a ``PushResult`` to stdout; orders and acks go through the
-mailbox (``engine.channel.feeder_mail``). It stops when its stdin ends (whoever started it died),
-when the driver's lease is old or when the run is cancelled. It decides nothing: what an ack covers
-is written down for the driver, who saves states. Light on purpose, as ``engine.worker.lane``.
-Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.feed`` draws the rows.
+mailbox (``engine.channel.feeder_mail``). It stops when its stdin ends (its owner died), when the
+driver's lease is old or when the run is cancelled. Not here: what an ack means for states: covered
+segments are written to the mailbox for the driver, which saves states. Imports little, as
+``engine.worker.lane``. Neighbours: ``engine.channel.child_process`` starts it,
+``engine.worker.feed`` reads the rows.
 """
 
 import threading
@@ -61,7 +62,7 @@ _NO_ACKS = ("unknown_state", "bare_state", "state_unmatched")
 
 
 class Push:
-    """One push job, carried out once."""
+    """Carries out one push job, once."""
 
     def __init__(self, job: PushJob, *, orphaned: threading.Event) -> None:
         self._job = job
@@ -86,6 +87,8 @@ class Push:
         self._exit: Exited | None = None
 
     def run(self) -> PushResult:
+        """Feeds the destination to its end and returns the result. Raises ``LogError``
+        (``log.claimed``) where another process has claimed the job."""
         self._process.begin(self._mail.claim)
         destination = self._process.connect(self._stderr)
         try:
@@ -117,8 +120,9 @@ class Push:
         )
 
     def _retry(self, end: PushEnd) -> float | None:
-        """Where every failure may pass, and nothing else went wrong. An exit code 0 is no good end
-        where it told a failure and something was not acked."""
+        """Returns the seconds to wait before another attempt; None: it must not be repeated. It may
+        be where every failure is one that the destination declared temporary. Exit code 0 counts as
+        a failure where the destination sent such an error and something was not acked."""
         left = bool(self._cover.left() or self._covered)
         if end is not PushEnd.failed and not (end is PushEnd.finished and left):
             return None
@@ -128,8 +132,9 @@ class Push:
         return max(waits)
 
     def _stats(self) -> dict[str, float]:
-        """``destination_wait``: for it to read, and then for its end. ``encode``: reading parts
-        and making lines."""
+        """Returns the figures for the report. ``destination_wait``: seconds until the destination
+        read what was written, and until its end. ``encode``: seconds for reading parts and encoding
+        messages."""
         now, ended_at = time.monotonic(), self._feed.ended_at
         talk = self._process.talk
         return self._process.stats("push") | {
@@ -185,8 +190,9 @@ class Push:
         return PushEnd.failed
 
     def _protested(self, undone: list[StreamId]) -> None:
-        """It has everything and said so; that streams end incomplete is for most destinations a
-        failure of their own, but not of theirs."""
+        """Makes a note of errors that concern incomplete streams only. The destination has acked
+        everything and fails because streams ended incomplete, which most destinations report as a
+        failure of their own; but it is the source's."""
         said = "; ".join(e.message for e in self._errors)
         shown = ", ".join(map(str, undone[:SHOWN])) + (", ..." if len(undone) > SHOWN else "")
         self._complaints.append(
@@ -276,7 +282,7 @@ def _counted_note(what: str, count: int) -> str:
 
 
 def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:
-    """One push. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    """Runs one push. Raises ``LogError`` (``log.claimed``) where it ran before."""
     return Push(job, orphaned=orphaned).run()
 
 

@@ -1,10 +1,11 @@
-"""A lane's process: runs one connector once, decodes, seals, and says how it went.
+"""Runs a lane's process: runs one source once, decodes its records, seals segments, and returns the
+result.
 
 Reads a ``LaneJob`` from stdin, writes a ``LaneResult`` to stdout; everything else goes through the
-log and the mailbox. It stops when its stdin ends (whoever started it died), when the driver's
-lease is old or when it is cancelled. Light on purpose: no pyspark, no SQLAlchemy, no command line.
-Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.lane_events`` takes what the
-source says, ``engine.worker.sealer`` does the bookkeeping.
+log and the mailbox. It stops when its stdin ends (its owner died), when the driver's lease is old
+or when it is cancelled. Imports little on purpose: no pyspark, no SQLAlchemy, no command line.
+Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.lane_events`` handles the
+source's events, ``engine.worker.sealer`` decides what is sealed.
 """
 
 import threading
@@ -33,11 +34,12 @@ from penstock.state.keys import lane_task
 
 
 class Enough(Exception):
-    """Every stream gave as many records as were asked for; never leaves this module."""
+    """Raised when every stream has as many records as the job's ``limit``; never leaves this
+    module."""
 
 
 class Lane:
-    """One epoch of one lane."""
+    """Runs one epoch of one lane."""
 
     def __init__(self, job: LaneJob, *, orphaned: threading.Event) -> None:
         self._job = job
@@ -56,6 +58,8 @@ class Lane:
             )
 
     def run(self) -> LaneResult:
+        """Reads the source to its end and returns the result. Raises ``LogError`` (``log.claimed``)
+        where another process has claimed the epoch (L4)."""
         self._process.begin(partial(self._log.claim, self._job.epoch))
         self._process.report(Progress())  # it has started
         sealer = Sealer(
@@ -109,7 +113,8 @@ class Lane:
         )
 
     def _settled(self, end: LaneEnd, complete: Mapping[StreamId, bool]) -> Settled:
-        """What was refused, or could not be written, is not mended by another attempt."""
+        """Separates final errors from those that a retry may mend. Where a record was refused or
+        the log could not be written, no stream is retried."""
         names = [stream.id for stream in self._job.streams]
         kept = end is not LaneEnd.cancelled and bool(complete)
         return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
@@ -117,7 +122,8 @@ class Lane:
     def _converse(
         self, sealer: Sealer, source: Connection
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
-        """Read to the end, or until something stops us; what may be kept is sealed either way."""
+        """Reads to the end, or until something stops the lane; what may be kept is sealed either
+        way."""
         request = ReadRequest(
             config=self._job.config,
             streams=tuple(s.configured for s in self._job.streams),
@@ -163,11 +169,11 @@ class Lane:
         clean = self._heard.exit is not None and self._heard.exit.code == 0
         spoke = self._process.talk.spoke
         if clean and self._heard.failures:
-            # Something is missing, and whose it was the source did not say: exit code 0 is no
-            # proof that a stream without a status is whole (L6).
+            # The source reported a failure without its stream: exit code 0 is no proof that a
+            # stream without a status is complete (L6).
             clean = False
         elif clean and not spoke and (self._overwrites() or not self._job.served):
-            # Not even an empty sync is silent: this must not pass for one that empties tables (L6).
+            # Even an empty sync prints a message; silence must not empty a table (L6).
             clean = False
             self._heard.failures.found(_silent())
         elif not clean:
@@ -193,7 +199,7 @@ class Lane:
         )
 
     def _ended_badly(self) -> None:
-        """Notes why a source that did not end cleanly failed, where it has not said so itself."""
+        """Adds an error for a source that did not end cleanly and sent no error itself."""
         exited, told = self._heard.exit, self._heard.failures
         if exited is None and not any(e.stream is None for e in told):
             raise Defect("a source's conversation ended without its exit")
@@ -212,7 +218,7 @@ def _silent() -> PenstockError:
 
 
 def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
-    """One epoch. Raises ``LogError`` (``log.claimed``) where it ran before."""
+    """Runs one epoch. Raises ``LogError`` (``log.claimed``) where it ran before."""
     return Lane(job, orphaned=orphaned).run()
 
 

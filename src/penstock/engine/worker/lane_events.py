@@ -1,5 +1,5 @@
-"""What a lane's source says, event by event: records are counted and go to the sealer, the driver
-is asked how a stream goes on, and what the report tells is kept.
+"""Handles a source's events one by one: counts records and passes them to the sealer, asks the
+driver how a stream goes on, and collects what the report shows.
 
 Not here: the process, and what may stop it (``engine.worker.lane``); what a state covers
 (``engine.worker.sealer``). Neighbours: ``engine.channel.mailbox`` carries the questions,
@@ -50,9 +50,9 @@ ASK_SECONDS = 0.05
 
 
 class LaneEvents:
-    """Of one epoch. ``between``: called while the driver's answer is waited for; raises where the
-    lane is to stop. ``read``: records of each stream. ``expected``: what the source said that it
-    would send, of each stream or (None) of all. ``exit``: how the source ended."""
+    """Handles the events of one epoch. ``between``: is called while the driver's answer is awaited;
+    raises where the lane must stop. ``read``: records of each stream. ``expected``: the source's
+    estimates, per stream or (None) of all streams together. ``exit``: how the source ended."""
 
     def __init__(
         self,
@@ -75,12 +75,14 @@ class LaneEvents:
         self.exit: Exited | None = None
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
-        self._shown: set[StreamId] = set()  # rows of it have come
+        self._shown: set[StreamId] = set()  # rows of it were read in this epoch
         self._states: IO[bytes] | None = None
         if job.served:
             self._states = private(mailbox.states_path(job.epoch), "ab", buffering=0)
 
     def take(self, event: Event, sealer: Sealer) -> None:
+        """Handles one event. Raises ``SourceError`` (``source.shared_state``), the driver's error
+        for a stream that cannot go on, and what the sealer raises."""
         match event:
             case Batch() if event.stream not in self._streams.jobs:
                 self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
@@ -149,7 +151,7 @@ class LaneEvents:
                 self.exit = event
 
     def progress(self) -> list[tuple[str, int, int, int | None]]:
-        """Streams of which something was read, for ``mailbox.Progress``."""
+        """Returns the counts of streams with records, in the form of ``mailbox.Progress``."""
         none = Expected()
         return [
             (s.key, n, self._bytes[s], self.expected.get(s, none).rows)
@@ -158,6 +160,7 @@ class LaneEvents:
         ]
 
     def notes(self) -> list[str]:
+        """Returns the notes for the report."""
         notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
         for stream, (states, told, came) in self._miscounts.items():
             notes.append(
@@ -181,8 +184,8 @@ class LaneEvents:
         self._counted[what] = self._counted.get(what, 0) + count
 
     def _retold(self, told: Schema, sealer: Sealer) -> None:
-        """A schema that the driver has not heard of: it says how the stream goes on. Records wait
-        meanwhile. A stream that is not wanted stays unknown."""
+        """Asks the driver how a stream goes on whose schema the job does not have; records wait
+        meanwhile. A stream that is not selected stays out of the lane."""
         ask = Ask(
             number=self._asked + 1,
             stream=told.stream,
@@ -198,9 +201,9 @@ class LaneEvents:
             self._bytes.setdefault(told.stream, 0)
 
     def _proved(self, batch: Batch, sealer: Sealer) -> None:
-        """Which columns are never null, as the plan has it, must be so of every row: the driver is
-        told where it is not, and once where the first rows declare more. Of JSON nothing is known
-        but that keys are there, which decoding sees to."""
+        """Asks the driver to change the planned non-null columns where rows contradict them, and
+        once where the first rows declare more. For JSON records only the key columns are known to
+        be non-null, which decoding checks."""
         stream, bodies = batch.stream, batch.bodies
         job = self._streams.jobs[stream]
         keys = {path[0] for path in job.key}
@@ -221,7 +224,8 @@ class LaneEvents:
         self._shown.add(stream)
 
     def _goes_on(self, ask: Ask, sealer: Sealer) -> bool:
-        """What came before is decoded as it was."""
+        """Asks the driver and applies its answer to the sealer and the decoder; earlier rows keep
+        the old schema. Returns whether the stream is selected."""
         answer = self._asking(ask, sealer)
         if answer is None:
             return False
@@ -241,8 +245,8 @@ class LaneEvents:
         return answer.stream
 
     def _turn(self, stream: StreamId, version: int | None, sealer: Sealer) -> None:
-        """Records of another version begin. A full refresh is one version by itself, the newest
-        that is told."""
+        """Begins another version of a stream where its records carry a new one. A full refresh is
+        one version by itself, under the newest number that was sent."""
         if version is None or version == self._versions.get(stream):
             return
         if self._streams.jobs[stream].configured.fills_generation:
@@ -256,8 +260,9 @@ class LaneEvents:
             sealer.stream(answer.lane)
 
     def _activated(self, event: Activate, sealer: Sealer) -> None:
-        """Before any row of its version it says nothing yet: the table keeps its rows until the new
-        ones are all here, which a second one, or the source's good end, says (L6)."""
+        """Handles ACTIVATE_VERSION. One before any row of its version is ignored: the table keeps
+        its rows until the new ones are complete, which a second message, or the source's clean end,
+        says (L6)."""
         stream = event.stream
         job = self._streams.jobs.get(stream)
         if job is None or not self.read[stream]:
@@ -273,7 +278,7 @@ class LaneEvents:
             self._streams.learn(msgspec.structs.replace(job, lane=live))
 
     def _within_limit(self, batch: Batch) -> Batch:
-        """Its first records, as many as ``limit`` leaves."""
+        """Returns the batch cut to the records that ``limit`` leaves."""
         limit = self._job.limit
         left = len(batch.bodies) if limit is None else max(limit - self.read[batch.stream], 0)
         if left >= len(batch.bodies):
@@ -293,6 +298,6 @@ def _clock(millis: int) -> str:
 
 
 def measured(event: Measured) -> dict[str, Any]:
-    """For the report."""
+    """Returns a connector's measurement in the form of the report's ``metrics``."""
     stream = None if event.stream is None else str(event.stream)
     return {"stream": stream, "series": event.series}

@@ -1,11 +1,11 @@
-"""What went wrong in an epoch, and which streams a new attempt may mend.
+"""Collects the failures of an epoch, and decides which streams a retry may mend.
 
-A failure that may pass (``Error.retry``) is that of its stream; where the source names none, or has
-ended without a word of other streams, it is that of every stream that is not complete. A stream
-that failed for good is not tried again, and where the source as a whole failed for good, only
-streams whose own failure may pass are. A source that names the streams that failed may sum them up
-at its end: a failure in its own words that names no stream and comes after theirs decides nothing.
-Neighbours: ``engine.worker.lane_events`` hears failures, ``engine.sync.sync`` begins again.
+A temporary failure (``Error.retry``) belongs to its stream; where the source names none, or ended
+without reporting on other streams, it belongs to every stream that is not complete. A stream that
+failed for good is not retried, and where the source as a whole failed for good, only streams whose
+own failure is temporary are. A source that names the streams that failed may add a summary at its
+end: a failure in the source's own words that names no stream and follows theirs decides nothing.
+Neighbours: ``engine.worker.lane_events`` adds failures, ``engine.sync.sync`` begins the next epoch.
 """
 
 from collections.abc import Collection, Iterator
@@ -18,8 +18,8 @@ from penstock.model.events import Error
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """``errors``: for good. ``passing``: those that the ``retries`` may mend, (stream, seconds to
-    wait) each. All in order of time."""
+    """The decision. ``errors``: final ones. ``passing``: those that the ``retries`` may mend,
+    (stream, seconds to wait) each. All in order of time."""
 
     errors: list[PenstockError]
     passing: list[PenstockError]
@@ -27,7 +27,8 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """``told``: as the source said it; None: found by us. ``own``: in the source's own words."""
+    """A failure. ``told``: the source's event; None: Penstock found it. ``own``: in the source's
+    own words."""
 
     error: PenstockError
     told: Error | None
@@ -35,7 +36,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class Failures:
-    """In order of time."""
+    """The failures of an epoch, in order of time."""
 
     def __init__(self) -> None:
         self._all: list[_Failure] = []
@@ -47,13 +48,15 @@ class Failures:
         return len(self._all)
 
     def found(self, error: PenstockError) -> None:
+        """Adds a failure that Penstock found."""
         self._all.append(_Failure(error, None, own=False))
 
     def told(self, event: Error, error: PenstockError, *, own: bool) -> None:
+        """Adds a failure that the source reported."""
         self._all.append(_Failure(error, event, own))
 
     def settle(self, unfinished: Collection[StreamId]) -> Settled:
-        """``unfinished``: streams that are not complete."""
+        """Returns the decision. ``unfinished``: streams that are not complete."""
         told = [f.told for f in self._all if f.told is not None]
         lost = {e.stream for e in told if e.retry is None}
         waits: dict[StreamId, float] = {}
@@ -74,7 +77,7 @@ class Failures:
         )
 
     def _ends_all(self) -> bool:
-        """Did the source fail for good, and not of some streams only?"""
+        """Whether the source failed for good as a whole, not for some streams only."""
         summaries = self._summaries()
         return any(
             f.told is None or (f.told.stream is None and f.told.retry is None)

@@ -1,10 +1,11 @@
-"""Carries what every process beside a connector shares, whichever way its rows flow.
+"""Provides what lanes and feeders share, whichever way rows flow: the run they belong to, the
+connection to their connector, the log, the progress.
 
-It knows for which run it works and ends when that run is over: it was cancelled, the driver's lease
-is old, or whoever started the process is gone. It owns the connection to its connector, what is
-known to be secret and the log of what is said, and reports progress once a second. Not here: the
-conversation and what is made of it. Neighbours: ``engine.worker.lane`` (a source) and
-``engine.worker.feeder`` (a destination) hold one each; ``engine.channel.child_main`` starts them.
+Stops the process when its run is over: it was cancelled, the driver's lease is old, or the owner of
+the process is gone (L11). Masks secrets in everything that is logged, and reports progress once a
+second. Not here: the conversation with the connector. Neighbours: ``engine.worker.lane`` (a source)
+and ``engine.worker.feeder`` (a destination) hold one each; ``engine.channel.child_main`` starts
+them.
 """
 
 import os
@@ -34,13 +35,14 @@ PROGRESS_SECONDS = 1.0
 
 
 class Stopped(Exception):
-    """Why the process gives up; never leaves it."""
+    """Raised where the process must stop; never leaves the process."""
 
 
 class WorkerProcess:
-    """``mail``: where progress and log go, under ``number``. ``task``: whose keys a component gets.
-    ``said``: the log of what the connector says. ``secrets``: shared by all that talks or writes a
-    log here, for connections learn more of them. ``talk``: what talking to the connector took."""
+    """A lane's or a feeder's process. ``mail``: takes progress and log, under ``number``. ``task``:
+    the name under which a component's keys are written. ``said``: the connector's log. ``secrets``:
+    one masker for everything that writes a log, since connections add secrets to it. ``talk``:
+    seconds and bytes of the conversation."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class WorkerProcess:
         self._keys: OpenKeys | None = None if job.keys is None else ports(job.keys, task)
 
     def begin(self, claim: Callable[[str], None]) -> None:
-        """Become the one process of this job: ``claim`` is given this process's name. Raises
+        """Makes this process the only one of its job; ``claim`` gets the process's name. Raises
         ``LogError`` (``log.claimed``) where the run is over, and what ``claim`` raises."""
         self._began = time.monotonic()
         if self._watch.expired() or self._run.lease() is None or self._orphaned.is_set():
@@ -67,18 +69,19 @@ class WorkerProcess:
         claim(f"{os.uname().nodename}:{os.getpid()}")
 
     def connect(self, stderr: Callable[[str], None]) -> Connection:
-        """To the job's connector."""
+        """Connects to the job's connector."""
         launch = msgspec.convert(self._job.launch, Launch)
         return connect(launch, self.secrets, self.talk, stderr=stderr, keys=self._keys)
 
     def connect_transform(self, launch: Launch) -> Connection:
-        """To a transform beside it: nothing of it is measured."""
+        """Connects to a transform connector in the same process; its seconds and bytes are not
+        counted."""
         heard, stats = self.said.stderr, ConnectionStats()
         return connect(launch, self.secrets, stats, stderr=heard, keys=self._keys)
 
     def between(self, progress: Callable[[], Progress]) -> None:
-        """Between events: report where it is time, stop where somebody wants it. Raises
-        :class:`Stopped`."""
+        """Reports progress once a second, and raises :class:`Stopped` where the process must stop;
+        called between events."""
         now = time.monotonic()
         if now - self._progress_at >= PROGRESS_SECONDS:
             self._progress_at = now
@@ -87,7 +90,7 @@ class WorkerProcess:
         self._owned()
 
     def go_on(self) -> None:
-        """Raises :class:`Stopped` where somebody wants the process to end."""
+        """Raises :class:`Stopped` where the process must stop."""
         if self._run.cancelled():
             raise Stopped("the run was cancelled")
         if self._watch.expired():
@@ -99,11 +102,13 @@ class WorkerProcess:
             raise Stopped("the process that started it is gone")
 
     def report(self, progress: Progress) -> None:
+        """Writes progress and flushes the log."""
         self._mail.put_progress(self._number, progress)
         self.said.flush()
 
     def stats(self, whole: str) -> dict[str, float]:
-        """For the report: seconds since it began as ``whole``, ``cpu`` seconds, ``peak_bytes``."""
+        """Returns figures for the report: seconds since the begin, under the name ``whole``;
+        ``cpu`` seconds; ``peak_bytes``."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             whole: time.monotonic() - self._began,
@@ -113,7 +118,7 @@ class WorkerProcess:
 
 
 def exit_words(exited: Exited) -> str:
-    """How a connector ended that did not end well, and its last words."""
+    """Describes how a connector ended, with the end of its stderr."""
     tail = exited.stderr_tail.strip()
     said = f"; its last words: {tail}" if tail else ""
     if exited.code is None:

@@ -1,8 +1,8 @@
 """Reads a source's events ahead in a thread, so that framing overlaps with decoding and writing.
 
-The same events in the same order, the same error at the same place. The whole conversation, its end
-included, happens in that one thread, for a channel belongs to one. Neighbours:
-``engine.worker.lane`` iterates over it, ``byte_queue`` holds what waits.
+Keeps the order of events, and raises an error where the source raised it. The whole conversation,
+its end included, happens in that one thread, since a channel may be used by one thread only.
+Neighbours: ``engine.worker.lane`` iterates over it, ``byte_queue`` holds what waits.
 """
 
 import threading
@@ -17,8 +17,8 @@ CLOSE_SECONDS = 60.0  # for the conversation to notice, and its connector to be 
 
 
 class Ahead:
-    """Iterate once; :meth:`close` always. At most ``bound`` bytes of events wait to be taken, or
-    one event that is larger."""
+    """An iterator over events that are read ahead. Iterate once; call :meth:`close` always. At most
+    ``bound`` bytes of events wait, or one event that is larger."""
 
     def __init__(self, events: Iterator[Event], bound: int = AHEAD_BYTES) -> None:
         self._events = events
@@ -34,7 +34,7 @@ class Ahead:
         return next(self._taken)
 
     def close(self) -> None:
-        """End the conversation; what was not taken is dropped. Idempotent."""
+        """Ends the conversation; events that were not taken are dropped. Idempotent."""
         self._queue.abandon()
         self._thread.join(CLOSE_SECONDS)
 

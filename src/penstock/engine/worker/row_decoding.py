@@ -1,6 +1,7 @@
-"""Records to rows, stream by stream, as a lane was told of them; and what was odd in them, counted.
+"""Decodes a lane's records into rows, stream by stream, and counts values that were changed or
+dropped.
 
-Neighbours: ``engine.worker.lane_events`` learns of streams, ``engine.worker.sealer`` asks for rows;
+Neighbours: ``engine.worker.lane_events`` adds streams, ``engine.worker.sealer`` asks for rows;
 ``codec.decode`` does the work.
 """
 
@@ -26,12 +27,13 @@ _WORDS = (
 
 
 class Oddities:
-    """What was odd in records, counted by field."""
+    """Counts, by field, values that decoding set to NULL, rounded, cut or dropped."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, int]] = {words: {} for words in _WORDS}
 
     def count(self, stream: StreamId, decoded: Decoded) -> None:
+        """Adds the counts of one decoded batch."""
         found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields)
         for words, counts in zip(_WORDS, found, strict=True):
             known = self._found[words]
@@ -41,11 +43,11 @@ class Oddities:
 
     @property
     def dropped(self) -> bool:
-        """Records had fields that their schema does not."""
+        """Whether records had fields that are not in their schema."""
         return bool(self._found[_DROPPED])
 
     def notes(self) -> list[str]:
-        """One for each field, the fields with most first."""
+        """Returns a note for each field, the fields with the highest counts first."""
         notes: list[str] = []
         for words, counts in self._found.items():
             ordered = sorted(counts.items(), key=lambda kv: -kv[1])
@@ -57,7 +59,7 @@ class Oddities:
 
 
 class Rows:
-    """A decoder's answer in the sealer's terms."""
+    """A decoder's result in the form that the sealer takes (``stream_buffers.DecodedRows``)."""
 
     def __init__(self, decoded: Any) -> None:
         self.rows = decoded.table
@@ -66,7 +68,8 @@ class Rows:
 
 
 class Streams:
-    """``jobs``: the streams of a lane, as they go on now. ``seconds``: spent decoding."""
+    """The streams of a lane with their decoders. ``jobs``: as the driver planned them last.
+    ``seconds``: spent decoding."""
 
     def __init__(self, job: LaneJob) -> None:
         self._job = job
@@ -77,7 +80,7 @@ class Streams:
         self._odd = Oddities()
 
     def learn(self, stream: StreamJob) -> None:
-        """A stream that is new, or goes on otherwise."""
+        """Adds a stream, or replaces how it goes on."""
         before = self.jobs.get(stream.id)
         self.jobs[stream.id] = stream
         same = before is not None and (before.schema, before.given, before.key) == (
@@ -99,7 +102,7 @@ class Streams:
         times: Sequence[int],
         changes: Mapping[int, bytes],
     ) -> Rows:
-        """``engine.worker.sealer.Decode``."""
+        """Decodes records into the rows of a part (``engine.worker.stream_buffers.Decode``)."""
         began = time.monotonic()
         columnar = isinstance(bodies, Columns)
         if self.jobs[stream].whole and not columnar:
@@ -111,9 +114,10 @@ class Streams:
         return Rows(decoded)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> Rows:
-        """A batch as the columns that a transform is given; their sequence numbers mean nothing.
-        ``place``: of the transform's stage; only the first is given records. The key is of what
-        transforms make of them, so that one can fill it in."""
+        """Decodes a batch into the columns that a transform takes; their sequence numbers mean
+        nothing. ``place``: of the transform's stage; only the first stage is given source records.
+        The key is not checked here but in the transform's output, so that a transform can fill it
+        in."""
         began = time.monotonic()
         columnar = isinstance(batch.bodies, Columns)
         job = self.jobs[batch.stream]
@@ -150,8 +154,9 @@ class Streams:
 
     @property
     def drifted(self) -> bool:
-        """Records had fields that their schema does not."""
+        """Whether records had fields that are not in their schema."""
         return self._odd.dropped
 
     def notes(self) -> list[str]:
+        """Returns the notes of :class:`Oddities`."""
         return self._odd.notes()

@@ -1,13 +1,14 @@
-"""Events to segments: what a lane has read becomes durable, and only what a state covers counts.
+"""Turns events into sealed segments: decodes buffered records into parts, and seals those that a
+state covers.
 
 Pure bookkeeping over a log and decoders: no process, no thread, no protocol, no Spark. The rules
 (L2):
 
-* A State covers every record of its scope that came before it. Covered rows are sealed with it;
-rows after it wait for the next one.
+* A State covers every record of its scope that was read before it. Covered rows are sealed with
+  it; rows after it wait for the next one.
 * Parts are cut at states, so that a covered part never holds an uncovered row.
 * At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
-  its stream reported COMPLETE (L7).
+  its stream reported COMPLETE (L7) or cannot be read again (cdc).
 
 Neighbours: ``engine.worker.lane_events`` feeds it; ``engine.log.log`` keeps what it seals.
 """
@@ -36,9 +37,9 @@ from penstock.model.state import StateScope, StateType
 
 
 class Sealer:
-    """One lane's epoch. Call in event order; :meth:`finish` last. ``on_data_error``: what is not
-    taken is kept (``dlq``), counted as filtered (``skip``), or raises :class:`Refused` (``fail``),
-    after which nothing may be called any more."""
+    """Seals one lane's epoch. Call its methods in the order of events, :meth:`finish` last.
+    ``on_data_error``: a rejected record is kept (``dlq``), counted as filtered (``skip``), or
+    raises :class:`Refused` (``fail``), after which no method may be called."""
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class Sealer:
         on_data_error: str = "dlq",
         any_status: bool = False,
     ) -> None:
-        """``any_status``: who says STARTED or RUNNING of a stream would say COMPLETE of it too."""
+        """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
+        report COMPLETE too (``penstock serve``)."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or Bounds()
@@ -81,6 +83,8 @@ class Sealer:
     # -- events
 
     def batch(self, batch: Batch) -> None:
+        """Buffers records, and decodes them into parts once ``part_bytes`` or ``buffer_bytes`` are
+        reached."""
         stream = self._open[batch.stream]
         stream.buffer.append(batch)
         stream.size += batch.size
@@ -95,9 +99,9 @@ class Sealer:
                     self._drain(other)
 
     def stream(self, info: LaneStream) -> None:
-        """A stream begins, or goes on under another schema: what came before is decoded first, and
-        sealed in segments of its own. A generation has one schema version, the newest, which every
-        part of it fits."""
+        """Begins a stream, or continues it under another schema: earlier records are decoded first,
+        and sealed in segments of their own. A generation has one schema version, the newest, which
+        every part of it fits."""
         stream = self._open.get(info.stream)
         if stream is None:
             self._open[info.stream] = OpenStream(info)
@@ -112,6 +116,7 @@ class Sealer:
         stream.info = info
 
     def reject(self, reject: Reject) -> None:
+        """Counts a reject and keeps its line (L8)."""
         known = self._open.get(reject.stream) if reject.stream is not None else None
         tally = self._unknown if known is None else known.tail
         if known is not None:
@@ -129,7 +134,8 @@ class Sealer:
         self._add_reject(tally, line, reject.records or 0, spooled=reject.size)
 
     def state(self, state: State) -> None:
-        """Everything of its scope so far is covered; seal when it is time."""
+        """Marks everything of the state's scope so far as covered; seals once the bounds are
+        reached."""
         self.states += 1
         scope = state.scope
         if scope.stream is None:
@@ -151,6 +157,7 @@ class Sealer:
         self.tick()
 
     def status(self, status: StreamStatus) -> None:
+        """Records the status that the source reported for a stream."""
         last = status.status in (Status.complete, Status.incomplete)
         self._reports_ends |= last or self._any_status
         stream = self._open.get(status.stream)
@@ -159,15 +166,15 @@ class Sealer:
             stream.keys = max(stream.keys, status.keys)
 
     def complete(self, name: StreamId) -> None:
-        """Every row of a full refresh has come, says the source (L6)."""
+        """Marks a full refresh complete, as the source reported (L6)."""
         self._open[name].status = Status.complete
 
     def refreshed_as(self, name: StreamId, version: int) -> None:
-        """The source gives the rows of a full refresh this version."""
+        """Records the version under which the source sends the rows of a full refresh."""
         self._open[name].refreshed_as = version
 
     def activate(self, live: LaneStream) -> None:
-        """The version that was being read is whole; its further rows are visible at once."""
+        """Completes the version that was being read; its further rows are visible at once."""
         stream = self._open[live.stream]
         self._drain(stream)
         stream.past.append(Past(stream.info, stream.covered, stream.tail, complete=True))
@@ -176,7 +183,7 @@ class Sealer:
         self._uncovered.add(live.stream)
 
     def tick(self) -> None:
-        """Seal what is covered once the bounds are passed."""
+        """Seals what is covered, once the bounds are reached."""
         due = (
             self._since_seal >= self._bounds.seal_bytes
             or self._clock() - self._sealed_at >= self._bounds.seal_seconds
@@ -185,7 +192,7 @@ class Sealer:
             self.seal()
 
     def seal(self) -> None:
-        """Seal everything that a state covers, each scope as a segment, all in one step."""
+        """Seals everything that a state covers, each scope as a segment, all in one step."""
         segments: list[Segment] = []
         for scope, blob in self._states.items():
             streams = [self._open[s] for s in sorted(self._pending[scope], key=lambda s: s.key)]
@@ -204,9 +211,9 @@ class Sealer:
         self._write(segments)
 
     def finish(self, *, clean: bool) -> dict[StreamId, bool]:
-        """The source has ended (``clean``: exit code 0). Seals what may be sealed; gives for each
-        stream whether it is complete (L6: its status decides, exit code 0 where the source says of
-        no stream how it ended)."""
+        """Seals what may be sealed at the source's end (``clean``: exit code 0). Returns for each
+        stream whether it is complete (L6): its status decides; exit code 0 does where the source
+        reports no stream's end."""
         complete = {
             name: s.status is Status.complete or (clean and self._ended_whole(s))
             for name, s in self._open.items()
@@ -233,14 +240,14 @@ class Sealer:
     # -- inside
 
     def _ended_whole(self, stream: OpenStream) -> bool:
-        """Does the source's good end say that all of it has come? Not where it says of streams how
-        they ended, and was silent of this one; that it began them says nothing of ends."""
+        """Whether exit code 0 completes the stream: not where the source reports the end of other
+        streams and not of this one; a report that a stream began is none."""
         return not (self._reports_ends or stream.info.must_say)
 
     def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
-        """What these streams read under earlier schemas and a state covers: it comes with the
-        segment that follows, in the same instant, and only that one has the state. What is not
-        covered stays."""
+        """Returns segments of the covered rows that these streams read under earlier schemas. They
+        are sealed in the same step as the segment that follows, which alone has the state.
+        Uncovered rows stay."""
         segments: list[Segment] = []
         for depth in range(max((len(s.past) for s in streams), default=0)):
             slices: list[StreamSlice] = []
@@ -259,7 +266,7 @@ class Sealer:
         return segments
 
     def _rest(self, scope: StateScope, streams: list[OpenStream], *, clean: bool) -> list[Segment]:
-        """What no state covers, sealed under the previous state."""
+        """Returns segments of the rows that no state covers, sealed under the previous state."""
         inexact = False
         for past in (p for s in streams for p in s.past):
             inexact |= past.info.read_again
@@ -337,7 +344,7 @@ class Sealer:
         self._sealed_at = self._clock()
 
     def _drain(self, stream: OpenStream, *, only_marked: bool = False) -> None:
-        """Decode the buffer into parts, cut where the covered rows end."""
+        """Decodes the buffer into parts, cut where the covered rows end."""
         marked, rest = stream.buffer[: stream.marked], stream.buffer[stream.marked :]
         self._decode_into(stream, marked, stream.covered)
         if not only_marked:
@@ -373,8 +380,8 @@ class Sealer:
             reach("mid-part")
 
     def _count_owed(self, stream: OpenStream, tally: Tally) -> None:
-        """Nothing says which records the rows of a transform came of: each reject of such a row
-        counts as one of those that were read, as far as they go (L8)."""
+        """Counts rejects of a transform's rows as rejected source records, at most as many as were
+        read: it is not known which record such a row was made from (L8)."""
         counted = max(min(stream.owed, tally.read - tally.rejected - tally.filtered), 0)
         stream.owed -= counted
         self._count_rejected(tally, counted)
@@ -388,7 +395,8 @@ class Sealer:
     def _add_reject(
         self, tally: Tally, line: RejectLine, records: int, *, spooled: int = 0
     ) -> None:
-        """``records``: of the source, that it counts as now. ``spooled``: bytes of its file."""
+        """Keeps a reject as ``on_data_error`` says. ``records``: source records that it counts as
+        now. ``spooled``: bytes of its file."""
         if self._on_data_error == "fail":
             raise refused(line)
         self._count_rejected(tally, records)
@@ -407,8 +415,9 @@ class Sealer:
             self._flush_rejects(self._unknown, self._unknown.reject_files)
 
     def _within_quota(self, line: RejectLine, spooled: int) -> None:
-        """A source of which nothing is taken must not fill the log's disk, nor lose a record in
-        silence (L8)."""
+        """Raises :class:`Refused` where a stream's rejects exceed ``reject_quota``: a source whose
+        records are all rejected must not fill the log's disk, nor may a record be lost in silence
+        (L8)."""
         stream = line.stream
         size = self._put_aside.get(stream, 0) + line.size + spooled
         if size > self._bounds.reject_quota:
@@ -416,7 +425,8 @@ class Sealer:
         self._put_aside[stream] = size
 
     def _flush_rejects(self, tally: Tally, files: list[str]) -> None:
-        """Write the rejects that are still in memory; give every file of this tally."""
+        """Writes the tally's rejects that are in memory, and adds all its reject files to
+        ``files``."""
         if tally.rejects:
             name = f"{self._next_rejects:06d}"
             self._next_rejects += 1
@@ -430,10 +440,11 @@ class Sealer:
 
 
 class Refused(SourceError):
-    """A record that cannot be taken, where the pipeline says that it fails the run."""
+    """Raised for a rejected record, where the pipeline says that such a record fails the run."""
 
 
 def too_many(line: RejectLine, quota: int) -> Refused:
+    """Returns the error for a stream whose rejects exceed ``quota`` bytes."""
     whose = "that name no stream" if line.stream is None else f"of {line.stream}"
     return Refused(
         f"more than {quota} bytes of records {whose} were rejected in one run of a stream; the last"
@@ -446,6 +457,7 @@ def too_many(line: RejectLine, quota: int) -> Refused:
 
 
 def refused(line: RejectLine) -> Refused:
+    """Returns the error for a rejected record."""
     where = f", field {line.field}" if line.field else ""
     stream = line.stream
     whose = f" of {stream}" if stream else ""
@@ -458,6 +470,7 @@ def refused(line: RejectLine) -> Refused:
 
 
 def _is_live(before: LaneStream, now: LaneStream) -> bool:
-    """It goes on in a version that was activated: what is asked meanwhile may not know of it."""
+    """Whether the stream goes on in a version that was activated: an answer of the driver may be
+    older than the activation."""
     same = now.version is not None and now.version == before.version
     return same and now.generation == before.generation and not before.fills_generation

@@ -1,6 +1,6 @@
-"""What a lane has read and not sealed, stream by stream: buffers, tallies, and their bounds.
+"""Holds what a lane has read and not sealed, stream by stream: buffers and tallies.
 
-Data and nothing else; neighbour: ``engine.worker.sealer`` decides what becomes of it.
+Data only. Neighbour: ``engine.worker.sealer`` decides what is sealed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
 
 class DecodedRows(Protocol):
-    """What a decoder gives: ``rows`` for the log (None: no row) and what it turned away."""
+    """A decoder's result: ``rows`` for the log, their ``count``, and ``rejects`` as (index, reason,
+    field)."""
 
     @property
     def count(self) -> int: ...
@@ -37,7 +38,7 @@ Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, byt
 
 @dataclass(slots=True)
 class Tally:
-    """Rows of a stream that are decoded, and what was turned away, since the last seal."""
+    """Parts, rejects and counts of a stream's decoded records since the last seal."""
 
     parts: list[PartRef] = field(default_factory=list[PartRef])
     read: int = 0
@@ -49,6 +50,7 @@ class Tally:
     keys: dict[str, int] = field(default_factory=dict[str, int])  # as in Batch
 
     def take(self, other: "Tally") -> None:
+        """Adds another tally."""
         self.parts += other.parts
         self.read += other.read
         self.rejects += other.rejects
@@ -59,21 +61,24 @@ class Tally:
         self.cover(other.keys.items())
 
     def cover(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Raises the covered checkpoint of each transform's keys to these numbers."""
         for place, number in keys:
             self.keys[place] = max(number, self.keys.get(place, 0))
 
     @property
     def records(self) -> bool:
+        """Whether any source record is counted."""
         return bool(self.parts or self.read or self.rejected or self.filtered)
 
     @property
     def empty(self) -> bool:
+        """Whether there is nothing to seal."""
         return not (self.records or self.keys or self.rejects or self.reject_files)
 
 
 @dataclass(slots=True)
 class Past:
-    """What a stream read under the schema or the version before, since the last seal."""
+    """What a stream read under an earlier schema or version, since the last seal."""
 
     info: LaneStream
     covered: Tally
@@ -82,15 +87,15 @@ class Past:
 
     @property
     def done(self) -> bool:
-        """All of it is covered."""
+        """Whether all of it is covered."""
         return self.tail.empty
 
 
 @dataclass(slots=True)
 class OpenStream:
-    """A stream's buffer. ``marked`` batches at its front are covered by a state, with ``covered``;
-    the others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
-    rejects that are to be counted among records which batches stand for."""
+    """A stream's buffer. The first ``marked`` batches are covered by a state, with ``covered``; the
+    others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
+    rejects that are still to be counted as source records."""
 
     info: LaneStream
     past: list[Past] = field(default_factory=list[Past])
@@ -101,12 +106,13 @@ class OpenStream:
     covered: Tally = field(default_factory=Tally)
     tail: Tally = field(default_factory=Tally)
     status: Status | None = None
-    keys: int = 0  # that its good end covers
+    keys: int = 0  # the checkpoint that its COMPLETE status covers
     owed: int = 0
     refreshed_as: int | None = None  # see ``StreamSlice``
 
 
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
+    """Joins batches into one: bodies, extraction times in ms, the source's changes by row."""
     if len(batches) == 1:
         return batches[0].bodies, batches[0].extracted_at, batches[0].changes
     bodies: list[Any] = []

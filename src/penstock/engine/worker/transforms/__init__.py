@@ -1,6 +1,8 @@
-"""Transforms inside a lane: events of a source go in, events of what was made of them come out.
-Built-in transforms work on one batch at a time, connectors run beside the lane for each stream.
-SQL over whole streams is not here (``engine.deliver.stream_queries``). Runs beside a connector.
-Neighbours: ``engine.worker.lane`` puts the stages between its source and
+"""Applies transforms inside a lane: takes a source's events, yields the events of the transformed
+rows.
+
+Built-in transforms work on one batch at a time; transform connectors run beside the lane, once per
+stream. Not here: SQL over whole streams (``engine.deliver.stream_queries``). Runs beside a
+connector. Neighbours: ``engine.worker.lane`` puts the stages between its source and
 ``engine.worker.sealer``.
 """

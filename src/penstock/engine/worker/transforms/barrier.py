@@ -1,13 +1,13 @@
-"""What a source said of its streams, held back until all that it speaks of has come out of a
-transform.
+"""Holds a source's states and stream statuses until the transform has emitted every row that they
+cover.
 
-Pure bookkeeping. A transform gives rows and does not say of which; only where it ends, or makes a
-checkpoint, is it known that the rows so far are those of so many tables and of no others. A state
-passes there and nowhere else: one that would take rows with it that came after it is given up for
-the next one of its scope, or, where its stream has ended, passes as the last and leaves what came
-after it uncovered (L1, L2). What transforms kept for themselves passes behind the rows that it is
-of, ahead of what covers them. Neighbours: ``engine.worker.transforms.connector`` asks,
-``engine.worker.sealer`` is told.
+Pure bookkeeping. A transform emits rows without saying which input they were made from. Only where
+it ends, or makes a checkpoint, is it known that the rows so far come from so many input tables and
+no others. A state passes there and nowhere else. One that would also cover rows made from later
+records is dropped in favour of the next one of its scope, or, where its stream has ended, passes as
+the last and leaves the rows after it uncovered (L1, L2). Checkpoints of the transform's own keys
+pass after the rows they belong to, and before what covers those rows. Neighbours:
+``engine.worker.transforms.connector`` calls it, ``engine.worker.sealer`` gets what passes.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,13 +20,13 @@ STATE_BYTES = 16 << 20  # of states that wait; above, only the newest of each sc
 MOST_STATES = 256
 
 Held = State | StreamStatus | Batch
-"""A ``Batch`` without rows counts records of the source, or has what transforms kept."""
+"""A ``Batch`` here has no rows: it counts source records, or has a checkpoint of keys."""
 
 
 @dataclass(slots=True)
 class _Flow:
-    """A stream's way through the transform, in tables. ``through``: all that comes of so many is
-    out; ``clean``: and nothing that comes of a later one (None: nobody knows)."""
+    """A stream's progress through the transform, in input tables. ``through``: all rows made from
+    so many are emitted; ``clean``: and none made from a later one (None: not known)."""
 
     fed: int = 0
     through: int = 0
@@ -36,8 +36,8 @@ class _Flow:
 
 @dataclass(slots=True)
 class _Item:
-    """``at``: tables that had been fed when it came, by stream. ``stream`` None: it speaks of
-    all."""
+    """An event that waits. ``at``: tables that had been fed before it, by stream. ``stream`` None:
+    it concerns all streams."""
 
     event: Held
     stream: StreamId | None
@@ -45,7 +45,8 @@ class _Item:
 
 
 class Waiting:
-    """Call in the order in which things happen; then take what :meth:`ready` gives."""
+    """The events that wait. Call the methods in the order in which things happen; then take what
+    :meth:`ready` returns."""
 
     def __init__(self) -> None:
         self._flows: dict[StreamId, _Flow] = {}
@@ -58,7 +59,8 @@ class Waiting:
     # -- from the source
 
     def fed(self, stream: StreamId, count: Batch | None = None) -> None:
-        """One table more was fed; ``count`` says of how many records."""
+        """Notes that one more table was fed to the transform; ``count`` has the number of its
+        records."""
         flow = self._flows.setdefault(stream, _Flow())
         flow.fed += 1
         flow.ended = False
@@ -66,13 +68,15 @@ class Waiting:
             self.read(count)
 
     def read(self, count: Batch) -> None:
-        """Records that are counted once all that was fed before is out."""
+        """Adds a count of records, which passes once all rows of the tables fed before it are
+        emitted."""
         stream = count.stream
         item = _Item(count, stream, self._at(stream))
         if not self._joined(item):
             self._items.append(item)
 
     def state(self, state: State) -> None:
+        """Adds a state; ignored where it covers a stream that failed."""
         stream = state.scope.stream
         if self._failed and (stream is None or stream in self._failed):
             return  # it covers rows that are lost
@@ -82,26 +86,26 @@ class Waiting:
             self._drop_older(lambda _: True)
 
     def status(self, status: StreamStatus) -> None:
-        """It has come to its end."""
+        """Adds the status with which a stream ended."""
         if status.stream not in self._failed:
             self._stand(_Item(status, status.stream, self._at(status.stream)))
 
     # -- from the transform
 
     def came(self, stream: StreamId) -> None:
-        """Rows have come out."""
+        """Notes that the transform has emitted rows."""
         flow = self._flows[stream]
         if flow.clean is not None and flow.clean < flow.fed:
             flow.clean = None
 
     def through(self, stream: StreamId, upto: int, *, whole: bool) -> None:
-        """All that comes of the first ``upto`` tables of the stream is out; ``whole``: and no
-        more."""
+        """Notes that all rows made from the stream's first ``upto`` tables are emitted; ``whole``:
+        and none made from later ones."""
         flow = self._flows[stream]
         flow.through, flow.clean = upto, upto if whole else None
 
     def kept(self, batch: Batch) -> None:
-        """What the transform kept for itself while it worked on the tables that are through."""
+        """Adds a checkpoint of the transform's keys for the tables whose rows are emitted."""
         stream = batch.stream
         upto = self._flows[stream].through
 
@@ -114,12 +118,13 @@ class Waiting:
         self._tidy()
 
     def ended(self, stream: StreamId) -> None:
-        """The run of this stream ended well."""
+        """Notes that the transform's run over this stream ended well."""
         self.through(stream, self._flows[stream].fed, whole=True)
         self._flows[stream].ended = True
 
     def failed(self, stream: StreamId) -> None:
-        """Rows of it are lost: nothing that covers them may pass, now or later."""
+        """Notes that rows of the stream are lost: no state that covers them may pass, now or later
+        (L1)."""
         self._failed.add(stream)
         self._items = [
             item
@@ -130,13 +135,13 @@ class Waiting:
         self._tidy()
 
     def over(self) -> None:
-        """The source has ended, and every run."""
+        """Notes that the source and every run have ended."""
         self._over = True
 
     # -- what may pass
 
     def ready(self) -> list[Held]:
-        """In order, each once."""
+        """Returns the events that may pass, in order, each once."""
         self._drop_passed_by()
         out: list[Held] = []
         kept: list[_Item] = []
@@ -158,6 +163,7 @@ class Waiting:
         return out
 
     def empty(self) -> bool:
+        """Whether no event waits."""
         return not self._items
 
     # -- inside
@@ -187,11 +193,11 @@ class Waiting:
                 return exact or self._last(flows, item)
 
     def _last(self, flows: dict[StreamId, _Flow], item: _Item) -> bool:
-        """There is nothing better to wait for."""
+        """Whether no better point can follow: every stream concerned has ended."""
         return all(f.ended for f in flows.values()) and (item.stream is not None or self._over)
 
     def _drop_passed_by(self) -> None:
-        """States that rows after them have overtaken: a newer one of their scope waits."""
+        """Drops states that later rows have overtaken, where a newer one of their scope waits."""
 
         def passed(item: _Item) -> bool:
             return any(f.through > item.at.get(s, 0) for s, f in self._relevant(item).items())
@@ -199,7 +205,7 @@ class Waiting:
         self._drop_older(passed)
 
     def _drop_older(self, unless_newest: Callable[[_Item], bool]) -> None:
-        """States for which this holds, but for the newest of each scope."""
+        """Drops states for which ``unless_newest`` holds, except the newest of each scope."""
         newer: set[StreamId | None] = set()
         kept: list[_Item] = []
         for item in reversed(self._items):
@@ -213,7 +219,7 @@ class Waiting:
             self._tidy()
 
     def _stand(self, item: _Item) -> None:
-        """Counts of what comes after it are not joined with those of before."""
+        """Adds an item that counts do not cross: later counts are not joined with earlier ones."""
         self._items.append(item)
         if item.stream is None:
             self._counts.clear()
@@ -221,7 +227,8 @@ class Waiting:
             self._counts.pop(item.stream, None)
 
     def _joined(self, item: _Item) -> bool:
-        """With the counts that stand before it, if it can be."""
+        """Adds a count to the newest count of its stream, if no other item lies between. Returns
+        whether it did."""
         new, stream = item.event, item.stream
         if not isinstance(new, Batch) or stream is None:
             return False
@@ -237,7 +244,7 @@ class Waiting:
         return True
 
     def _tidy(self) -> None:
-        """Where items have gone: what now stands side by side is one."""
+        """Joins counts that are neighbours now that items between them have gone."""
         items, self._items = self._items, []
         self._counts.clear()
         self._states = [len(i.event.blob) for i in items if isinstance(i.event, State)]
@@ -249,7 +256,7 @@ class Waiting:
                 self._stand(item)
 
     def _given(self, item: _Item) -> Held:
-        """Nothing is kept of rows that are lost."""
+        """Returns the item's event; the keys of a stream whose rows are lost are removed."""
         if isinstance(item.event, Batch) and item.stream in self._failed:
             item.event.keys = ()
         return item.event

@@ -1,9 +1,9 @@
-"""Built-in transforms in a lane: each batch becomes another one at once.
+"""Applies built-in transforms in a lane: each batch becomes another one at once.
 
-Counts stay the source's (L8): a batch says how many records it stands for, and a reject counts as
-one record at most. A stream of which a batch fails is over, and nothing that covers it passes any
-more (L1); the others go on. Neighbours: ``transforms.chain`` applies the transforms,
-``engine.worker.transforms.stages`` puts stages together.
+Counts stay the source's (L8): a batch carries the number of source records that it stands for, and
+a reject counts as one record at most. A stream of which a batch fails ends incomplete, and no state
+that covers it passes any more (L1); the others go on. Neighbours: ``transforms.chain`` applies the
+transforms, ``engine.worker.transforms.stages`` puts stages together.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -40,10 +40,10 @@ from penstock.transforms.contract import TransformJob
 
 
 class BuiltInStage:
-    """``given``: the schema of what this stage is given. ``place``: its position among stages.
-    ``last``: no other follows, so that a row without a key is turned away here. ``open``: streams
-    may come that nobody knows yet. ``tick``: called now and then while a batch is worked on; may
-    raise to stop."""
+    """A stage of built-in transforms. ``given``: returns the schema of the stage's input.
+    ``place``: its position among stages. ``last``: no other follows, so that a row without a key is
+    rejected here. ``open``: the source may send streams that are not planned. ``tick``: called now
+    and then while a batch is worked on; may raise to stop."""
 
     def __init__(
         self,
@@ -62,10 +62,11 @@ class BuiltInStage:
         self._failed: set[StreamId] = set()
 
     def schema(self, job: StreamJob) -> RowSchema:
-        """Of what comes out."""
+        """Returns the schema of the stage's output."""
         return self._chain(job).schema
 
     def events(self, events: Generator[Event]) -> Generator[Event]:
+        """Yields the events of the transformed rows."""
         with closing(events):
             for event in events:
                 if self._failed and self._is_lost(event):
@@ -82,7 +83,7 @@ class BuiltInStage:
                         return
 
     def measured(self) -> list[Measured]:
-        """What transforms counted, stream by stream."""
+        """Returns the transforms' own counts, stream by stream."""
         return [
             Measured(stream, [{"name": n, "total": c} for n, c in sorted(chain.counts.items())])
             for stream, chain in self._chains.items()
@@ -99,7 +100,7 @@ class BuiltInStage:
         return known
 
     def _over(self, stream: StreamId, error: SourceError) -> Iterator[Event]:
-        """Rows of it are lost."""
+        """Yields the events of a stream whose rows are lost: its error, its incomplete end."""
         self._failed.add(stream)
         where = error.where or self._told[0].where
         told = failure(error, stream, "transform")
@@ -107,7 +108,7 @@ class BuiltInStage:
         yield StreamStatus(stream, Status.incomplete)
 
     def _is_lost(self, event: Event) -> bool:
-        """It speaks of a stream that failed, or covers rows of one."""
+        """Whether the event belongs to a stream that failed, or is a state that covers one."""
         match event:
             case State():
                 return event.scope.stream is None or event.scope.stream in self._failed
@@ -156,10 +157,9 @@ class BuiltInStage:
 
 
 def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:
-    """(for each row that was turned away the records that it counts as, how many of ``records``
-    were left out). A record is counted once. Where rows come from is unknown, a row that is turned
-    away counts as a record as long as there are any, and the others are left out only if no row
-    remains."""
+    """Returns (source records that each rejected row counts as, how many of ``records`` were
+    filtered). A record is counted once. Where the origin of rows is unknown, a rejected row counts
+    as a record as long as there are any, and records count as filtered only if no row remains."""
     refused: set[int] = set()
     counted: list[int] = []
     unknown = 0
@@ -182,15 +182,15 @@ def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:
 
 
 def _records(batch: Batch, given: Rows) -> Callable[[int], bytes]:
-    """The record, as it came, of each row that was decoded."""
+    """Returns a function that gives the original record of each decoded row."""
     gone = {index for index, _, _ in given.rejects}
     places = [i for i in range(len(batch.bodies)) if i not in gone] if gone else None
     return lambda row: bytes(batch.bodies[row if places is None else places[row]])
 
 
 def _carried(rows: Table, count: int, origin: Array | None) -> "tuple[list[int], dict[int, bytes]]":
-    """Extraction times and change lists of the rows that were made: those of the records they come
-    from; where that is not known, the newest time, and no list."""
+    """Returns extraction times and change lists of the output rows: those of the records they were
+    made from; where these are not known, the newest time, and no list."""
     millis = pc.cast(
         pc.floor(pc.divide(pc.cast(rows.column(EXTRACTED_AT), "int64"), 1000)), "int64"
     )

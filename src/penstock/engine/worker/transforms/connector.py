@@ -1,12 +1,12 @@
-"""A transform that is a connector, in a lane: one run for each stream, from its first batch to its
-end at the source, while the source goes on.
+"""Applies a transform connector in a lane: one run for each stream, from its first batch to its end
+at the source, while the source goes on.
 
-Rows that come out pass at once, in batches that stand for no record; what the source said of their
-stream (states, its end, counts) waits until all of it is out
-(``engine.worker.transforms.barrier``). The transform is called once for each batch: what it gives
-lands in parts, under the claim of the lane's epoch. Counts stay the source's (L8): its dead letters
-count among the records that they wait with. Neighbours: ``connector_run`` is one run, ``protocols``
-the conversation, ``stages`` puts stages together.
+Rows pass as soon as the transform emits them, in batches that stand for no source record; states,
+ends and counts of their stream wait until all rows they cover are emitted
+(``engine.worker.transforms.barrier``). The transform is called once for each batch: its output is
+written to parts, under the claim of the lane's epoch. Counts stay the source's (L8): the
+transform's dead letters count among the records that they wait with. Neighbours: ``connector_run``
+is one run, ``protocols`` the conversation, ``stages`` puts stages together.
 """
 
 import time
@@ -60,8 +60,9 @@ CLOSE_SECONDS = 30.0  # for all runs to end, where nobody wants more
 
 
 class ComponentStage:
-    """``given``: the schema of what this stage is given. ``place``: its position among stages;
-    ``number``: among those that are connectors. ``connect``: to its connector."""
+    """A stage of one transform connector. ``given``: returns the schema of the stage's input.
+    ``place``: its position among stages; ``number``: among those that are connectors. ``connect``:
+    connects to the connector."""
 
     def __init__(
         self,
@@ -92,10 +93,11 @@ class ComponentStage:
         self._checkpoints: dict[StreamId, tuple[int, dict[str, Any]]] = {}
 
     def schema(self, job: StreamJob) -> RowSchema:
-        """Of what comes out, as far as it is known."""
+        """Returns the schema of the stage's output, as planned so far."""
         return job.made[self._number]
 
     def events(self, events: Generator[Event]) -> Generator[Event]:
+        """Yields the events of the transformed rows; ends every run when it is closed."""
         try:
             with closing(events):
                 for event in events:
@@ -105,7 +107,7 @@ class ComponentStage:
             self._close()
 
     def measured(self) -> list[Measured]:
-        """The last checkpoint of each stream."""
+        """Returns the last checkpoint that the transform reported for each stream."""
         return [
             Measured(stream, [{"name": "transform_checkpoint", "transform": self._told.place,
                                "count": count, "last": last}])
@@ -154,7 +156,8 @@ class ComponentStage:
         yield event
 
     def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
-        """What waits of it is given up; a run whose input had ended goes on to its end."""
+        """Fails the run of a stream that the source did not finish; a run whose input had ended
+        goes on to its end."""
         run = self._runs.get(stream)
         if run is not None and run.ended:
             return
@@ -207,7 +210,7 @@ class ComponentStage:
         self._waiting.fed(batch.stream)
 
     def _count(self, batch: Batch, read: int) -> None:
-        """These records are counted once what was made of them is out."""
+        """Adds a count of source records, which passes once the rows made from them are emitted."""
         count = Batch(
             batch.stream, Columns(pa.table({})), [],
             size=batch.size, version=batch.version, stands_for=read,
@@ -254,7 +257,7 @@ class ComponentStage:
             run.end()
 
     def _ended(self, stream: StreamId) -> Iterator[Event]:
-        """Ends its run, and gives all that comes of it."""
+        """Ends a stream's run, and yields everything that it still emits."""
         self._end(stream)
         while stream in self._runs:
             yield from self._one_step()
@@ -349,7 +352,8 @@ class ComponentStage:
             reach("mid-transform")
 
     def _shown(self, stream: StreamId, came: ArrowSchema) -> Iterator[Event]:
-        """Rows that do not fit the plan: the driver says how the stream goes on."""
+        """Yields a schema event where rows do not fit the plan: the driver answers how the stream
+        goes on."""
         job = self._streams.jobs[stream]
         given, made = self._given(job), job.made[self._number]
         before = self._showed.get(stream)

@@ -1,7 +1,7 @@
-"""One run of a transform that is a connector, over one stream, beside the lane's own thread.
+"""Runs a transform connector over one stream, in a thread beside the lane's own.
 
-It takes tables through a queue bounded in bytes and gives its answers to one, bounded too, that all
-runs of a stage share. Not here: what the answers mean (``connector``).
+Takes tables from a queue bounded in bytes and puts its answers into one, bounded too, that all runs
+of a stage share. Not here: what the answers mean (``connector``).
 """
 
 import threading
@@ -17,7 +17,7 @@ from penstock.protocols.contract import Came, Connection, Given, TransformReques
 
 
 class FeedFailed(Exception):
-    """What a transform is told where its source failed."""
+    """Raised in a transform's input where its source failed."""
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ Answers = ByteQueue[tuple["TransformRun", Answer]]
 
 
 class TransformRun:
-    """``answers``: of all runs, in the order in which they come. ``base``: tables of the stream
-    that earlier runs were fed. ``version``: of its rows. ``held``: bytes of tables that may wait.
-    ``over``, ``well``: kept by whoever hears it."""
+    """One run. ``answers``: of all runs of the stage, in order of time. ``base``: tables of the
+    stream that earlier runs were fed. ``version``: of its rows. ``held``: bytes of tables that may
+    wait. ``over``, ``well``: set by the stage."""
 
     def __init__(
         self, stream: StreamId, answers: Answers, *, base: int, version: int | None, held: int
@@ -45,6 +45,8 @@ class TransformRun:
         self._thread: threading.Thread | None = None
 
     def start(self, transform: Connection, request: TransformRequest) -> None:
+        """Starts the run's thread."""
+
         def work() -> None:
             try:
                 with closing(transform.apply(request, self._tables.items())) as given:
@@ -63,28 +65,31 @@ class TransformRun:
         self._thread.start()
 
     def offer(self, table: Any, size: int) -> bool:
-        """False: there is no room now. One that has ended takes everything, and drops it."""
+        """Queues a table; False: there is no room now. A run that has ended takes every table, and
+        drops it."""
         try:
             return self._tables.offer(table, size)
         except Abandoned:
             return True
 
     def has_room(self, size: int) -> bool:
+        """Whether a table of ``size`` bytes can be queued now."""
         return self._tables.has_room(size)
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Ends the input."""
         self.ended = True
         self._tables.end()
 
     def fail(self, why: str) -> None:
-        """Its next table is an error, and its end proves nothing. Not where its input had ended."""
+        """Raises :class:`FeedFailed` in the run's input, so that its end completes nothing. Ignored
+        where the input has ended."""
         if not self.ended:
             self.broken = True
             self._tables.abandon(FeedFailed(why))
 
     def stop(self) -> None:
-        """The same, with what waits of an input that had ended."""
+        """Stops the run, and drops the tables that wait, also of an input that has ended."""
         self._tables.abandon(FeedFailed("the lane has stopped"))
 
     def join(self, seconds: float) -> None:
@@ -92,7 +97,7 @@ class TransformRun:
             self._thread.join(seconds)
 
     def _tell(self, answer: Answer) -> bool:
-        """False: nobody listens any more."""
+        """Queues an answer; False: the stage has stopped reading."""
         try:
             self._answers.put((self, answer), _size(answer))
         except Abandoned:

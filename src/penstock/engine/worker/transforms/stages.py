@@ -1,10 +1,11 @@
-"""Transforms in a lane: a source's events go in, the events of what was made of them come out.
+"""Puts a lane's transforms between its source and the sealer: takes the source's events, yields the
+events of the transformed rows.
 
-Built-in transforms that follow each other are one stage, a transform that is a connector is one by
-itself; a stage takes the events of the one before it. What is no record passes in its place, so
-that a state covers exactly what was made of the records before it. Neighbours:
-``engine.worker.lane`` stands this between a source and the sealer; ``builtin`` and ``connector`` do
-the work, ``engine.worker.row_decoding`` gives the columns.
+Built-in transforms that follow each other are one stage, a transform connector is one by itself; a
+stage takes the events of the one before it. Events other than records keep their place, so that a
+state covers exactly the rows made from the records before it. Neighbours: ``engine.worker.lane``
+uses it; ``builtin`` and ``connector`` do the work, ``engine.worker.row_decoding`` gives the
+columns.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -21,7 +22,7 @@ from penstock.transforms.chain import stages
 
 
 class Transforming:
-    """Of one lane. ``connect``: to a transform that is a connector. ``tick``: see
+    """The transforms of one lane. ``connect``: connects to a transform connector. ``tick``: see
     ``BuiltInStage``."""
 
     def __init__(
@@ -49,14 +50,15 @@ class Transforming:
             given = stage.schema
 
     def events(self, events: Iterator[Event]) -> Generator[Event]:
-        """What comes of these events. Closing it ends what it runs; ``events`` is the caller's."""
+        """Yields the events of the transformed rows. Closing the generator ends every transform;
+        ``events`` itself is the caller's to close."""
         through = _generator(events)
         for stage in self._stages:
             through = stage.events(through)
         return through
 
     def measured(self) -> list[Measured]:
-        """What transforms counted, stream by stream, and said of their progress."""
+        """Returns the transforms' counts and checkpoints, stream by stream."""
         return [told for stage in self._stages for told in stage.measured()]
 
 
