@@ -1,10 +1,10 @@
-"""plan -> extract -> log -> load -> ledger: the only code that decides progress.
+"""Runs a pipeline: plan -> extract -> log -> load -> ledger. The only code that decides progress.
 
 A folder says where its code runs: ``worker`` beside a connector, in a process that a Spark task
-starts; ``specs``, ``log`` and ``channel`` on both sides; all else in the driver. ``run`` opens
-and closes a run, ``wiring`` puts its parts together, ``sync`` is the state machine, ``plan``
-decides what a run does with each stream, ``deliver`` carries sealed rows on, ``inspect`` looks
-and moves nothing.
+starts; ``specs``, ``log`` and ``channel`` on both sides; all else in the driver. ``run`` opens and
+closes a run, ``wiring`` puts its parts together, ``sync`` is the state machine, ``plan`` decides
+what a run does with each stream, ``deliver`` delivers sealed rows, ``inspect`` has the verbs that
+move no rows.
 
 The state machine is written against contracts (``log.log.Log``, ``state.contract.Store``,
 ``sync.ports.LaneRunner``, ``deliver.delivery.Loader``), so that a simulator can stop it at every

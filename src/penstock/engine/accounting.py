@@ -1,8 +1,9 @@
-"""What happened, counted: the observer of a sync that becomes its report (L8).
+"""Counts what a sync does, and makes the run's report of it (L8).
 
 ``read`` counts source records: of an epoch that ended by itself, what its lane counted; of one that
 was lost or belongs to an earlier run, what its committed segments hold (the rest was, or will be,
-read again). Neighbours: ``engine.sync.sync`` tells, ``engine.run`` adds what lies around it.
+read again). Neighbours: ``engine.sync.sync`` is counted, ``engine.run`` adds what happens around
+it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,8 @@ _SHOWN = 10
 
 
 class Accounting:
-    """What ``engine.specs.observer.SyncObserver`` hears, counted; :meth:`report` at the end."""
+    """Counts the calls of ``engine.specs.observer.SyncObserver``, which ``engine.run_monitor``
+    passes on; :meth:`report` at the end."""
 
     def __init__(self, progress: RunObserver) -> None:
         self._progress = progress
@@ -48,18 +50,20 @@ class Accounting:
         self._segment_reads: dict[tuple[SegmentId, StreamId], int] = {}
 
     def expect(self, streams: Iterable[StreamId]) -> None:
-        """What this run is asked to sync; what else it commits, an earlier run had sealed."""
+        """Adds streams that this run syncs; other streams that it commits were sealed by an earlier
+        run."""
         for stream in streams:
             self._expected.add(stream)
             self.stream(stream)
 
     def stream(self, stream: StreamId) -> StreamReport:
+        """Returns the report's entry of a stream, created on first use."""
         if stream not in self.streams:
             self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
         return self.streams[stream]
 
     def place(self, stream: PlannedStream, destination: DestinationEndpoint) -> None:
-        """Where its rows go."""
+        """Records the table or target of a stream."""
         line = self.stream(stream.id)
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
@@ -103,7 +107,7 @@ class Accounting:
             self.stream(stream.id).attempts += 1
 
     def met(self, stream: StreamId) -> None:
-        """The source showed it while it was read."""
+        """Adds a stream that the source sent first while it was read."""
         self.expect([stream])
         self.stream(stream).attempts = 1
 
@@ -137,7 +141,7 @@ class Accounting:
             line.expected_rows, line.expected_bytes = expected.rows, expected.bytes
 
     def fed(self, result: PushResult) -> None:
-        """What a destination connector was given, and how long it took."""
+        """Adds what a destination connector was fed, and the seconds it took."""
         self.at_least_once = True
         for stream, rows in result.fed:
             self.stream(stream).written += rows
@@ -148,13 +152,14 @@ class Accounting:
         self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
 
     def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
-        """Of the rows that a destination has acked, these are rejects of its own."""
+        """Counts rows that the destination rejected, of those that it has acked."""
         for stream, rows in rejected:
             self.stream(stream).rejected += rows
             self.stream(stream).committed -= rows
 
     def segments(self, segments: Sequence[Segment]) -> None:
-        """Told of what is about to be committed: where delivery was at least once (L2)."""
+        """Records the segments that are about to be committed: their counts, and whether their
+        delivery is at least once (L2)."""
         for segment in segments:
             for part in segment.slices:
                 self._segment_reads[segment.id, part.stream] = part.read
@@ -162,14 +167,16 @@ class Accounting:
                 self.inexact |= {s.stream for s in segment.slices if s.rows}
 
     def _read_elsewhere(self, load: Load) -> int:
-        """Records of a load that no lane of this run has counted. The load of a generation, or one
-        that waits for the end of the sync, spans epochs: some of them may have ended here."""
+        """Returns the records of a load that no lane of this run has counted. The load of a
+        generation, or one that waits for the end of the sync, spans epochs, of which some may have
+        ended in this run."""
         elsewhere = [s for s in load.segments if s.epoch not in self._ended]
         if len(elsewhere) == len(load.segments):
             return load.read
         return sum(self._segment_reads.get((s, load.stream), 0) for s in elsewhere)
 
     def note(self, text: str) -> None:
+        """Adds a note to the report, once, and shows it."""
         if text not in self.notes:
             self.notes.append(text)
             self._progress.note(text)
@@ -188,7 +195,7 @@ class Accounting:
         errors: Sequence[PenstockError] = (),
         jvm_peak_bytes: int = 0,
     ) -> Report:
-        """The first error in time is the one shown."""
+        """Returns the report. Its error is the first one in time."""
         for load in self._loads:
             self.stream(load.stream).read += self._read_elsewhere(load)
         for stream in sorted(self.streams.keys() - self._expected, key=str):
@@ -228,7 +235,8 @@ class Accounting:
         )
 
     def _unfinished(self, outcome: Outcome) -> PenstockError | None:
-        """Why a source that failed in no other way has streams that are not complete."""
+        """Returns the error for streams that are not complete, where the source ended without any
+        other failure."""
         names = sorted(str(s) for s in self._expected if self.stream(s).status != "complete")
         if not names or outcome.cancelled:
             return None
@@ -245,7 +253,7 @@ class Accounting:
         )
 
     def all_in(self, outcome: Outcome) -> bool:
-        """Is every stream complete?"""
+        """Whether every stream of this run is complete."""
         return self._expected <= outcome.complete
 
     def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:

@@ -1,9 +1,10 @@
-"""A run from a pipeline to its report: opens what a sync needs, runs it, closes everything.
+"""Runs a pipeline, from its file to its report: opens what a sync needs, runs it, closes
+everything.
 
 The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
 discover, plan), so that a wrong configuration fails in a second. Neighbours: ``cli`` calls the
-functions here; ``engine.plan.prepare`` comes before the first record, ``engine.sync.sync`` after
-it.
+functions; ``engine.plan.prepare`` does what comes before the first record, ``engine.sync.sync``
+what comes after it.
 """
 
 import secrets
@@ -77,17 +78,17 @@ if TYPE_CHECKING:
 
 _cancel = threading.Event()
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
-_MAILBOX = "mailbox"  # beside the roles whose configurations the store keeps
+_MAILBOX = "mailbox"  # the key's name among the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def request_cancel() -> None:
-    """Stop the run of this process at its next step (Ctrl-C, SIGTERM)."""
+    """Stops the run of this process at its next step (Ctrl-C, SIGTERM)."""
     _cancel.set()
 
 
 def new_run_id() -> str:
-    """A ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
+    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
     number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -104,10 +105,10 @@ def run_pipeline(
     recreate: bool = False,
     daemon: bool | None = None,
 ) -> Report:
-    """One sync. Raises ``PenstockError`` for what is wrong before it begins (configuration, a
-    locked pipeline, a source that does not answer); what happens later is in the report.
-    ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the source is asked
-    for its streams, also where it was within the last day. ``recreate``: as ``full_refresh``, and
+    """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
+    begins (configuration, a locked pipeline, a source that does not answer); later failures are in
+    the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: ask the
+    source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides)."""
     with ExitStack() as stack:
@@ -131,7 +132,7 @@ def serve_input(
     say: Say,
     refreshes: Mapping[StreamId, int] | None = None,
 ) -> Report:
-    """One sync of what comes on our stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
+    """Runs one sync of the messages on stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
     refuse_remote(pipeline)
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
@@ -151,7 +152,7 @@ def serve_input(
 
 
 class Run:
-    """One run's life; :meth:`execute` once."""
+    """Runs one sync; :meth:`execute` once."""
 
     def __init__(
         self,
@@ -178,6 +179,8 @@ class Run:
         self._spark: SparkSession | None = None
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
+        """Prepares and runs the sync, and returns its report. ``stack`` closes what was opened.
+        Raises as :func:`run_pipeline`."""
         announce_driver()
         lease = self._acquire(stack)
         pulse = stack.enter_context(Pulse(self._store, lease, _cancel))
@@ -221,13 +224,14 @@ class Run:
         return report
 
     def _refuse_other_source(self, log: FileLog) -> None:
-        """Before anything of it is started. A host's input has no state that we could give it."""
+        """Refuses another source than the saved state's, before it is started. Input of ``penstock
+        serve`` is given no state, and so not checked."""
         if self._served is not None:
             return
         name, told = self._pipeline.pipeline, self._pipeline.source
 
         def sealed() -> bool:
-            """An earlier run's, which this one would save first (L5)."""
+            """Whether an earlier run sealed a state that this run would save first (L5)."""
             after = self._store.floors(name).get(None, 0)
             with suppress(LogError):
                 return any(s.state is not None and s.id.epoch > after for s in log.segments())
@@ -237,7 +241,8 @@ class Run:
         refuse_other_source(self._store, name, ref, told.same_as, sealed)
 
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
-        """Of earlier runs, before any reset. A log that cannot be read is told by the sync."""
+        """Drops connector keys of earlier runs that no sealed checkpoint covers, before any reset.
+        A damaged log is skipped: the sync reports it."""
         with suppress(LogError):
             self._store.end_keys(lease, covered(log.segments()))
 
@@ -273,7 +278,7 @@ class Run:
             prepared.served = True
             prepared.requires_complete_status = self._served.refreshes.keys()
             prepared.plan = self._served.settled(prepared.plan, prepared.rules.earlier)
-            self._accounting.at_least_once = True  # whoever feeds us may repeat
+            self._accounting.at_least_once = True  # the host may send records again
         return prepared
 
     def _source(self, lease: Lease) -> Source:
@@ -293,12 +298,12 @@ class Run:
         pulse: Pulse,
         run_log: RunLog,
     ) -> Report:
-        """A run that has begun ends with a report, whatever happens."""
+        """Runs the sync; returns a report whatever happens."""
         try:
             return self._sync(stack, prepared, lease, log, pulse, run_log)
         except PenstockError as e:
             return self._failed(e, run_log)
-        except Exception as e:  # of a Java that died also OSError: nobody answers
+        except Exception as e:  # a JVM that died shows as OSError too: its socket is closed
             death = _java_death(DEATH_SECONDS)
             if death is not None:
                 return self._failed(death, run_log)
@@ -367,8 +372,8 @@ class Run:
         return self._report(outcome, errors, run_log)
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
-        """Streams that the user named, and that a source which shows its streams only while it is
-        read has shown in no run, this one included, in which it showed others."""
+        """Returns an error for each stream that the user named and that the source, which reveals
+        its streams only while it is read, has sent in no run, though it sent others in this one."""
         came = {s.id for s in prepared.plan.streams} | prepared.passed
         if not prepared.plan.open or prepared.served or not came:
             return []
@@ -386,8 +391,8 @@ class Run:
         ]
 
     def _look_at_drift(self, prepared: Prepared) -> None:
-        """Fields that the catalog lacks were sent, or another primary key was told than a kept
-        catalog has: it is not taken for true once more."""
+        """Drops the cached catalog where the source sent fields that it lacks, or another primary
+        key than it has; adds a note."""
         source = prepared.source
         at = None if source.cached_at is None else iso_time(source.cached_at)
         if self._accounting.drifted:
@@ -449,7 +454,7 @@ class Run:
         return spark
 
     def _keep_classes(self, needs: SessionNeeds) -> None:
-        """What worked makes the next start of Spark quicker."""
+        """Archives the classes of a Spark that worked, to make its next start quicker."""
         from penstock.spark.class_archive_build import make_soon
 
         if self._succeeded and not (self._pipeline.spark.master or "").startswith("sc://"):
@@ -466,7 +471,7 @@ class Run:
         *,
         full_refresh: bool,
     ) -> Report:
-        """Read and decode into a log that is thrown away; no Spark, no table, no state."""
+        """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         store = MemoryStore()
@@ -490,9 +495,9 @@ class Run:
         return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
     def _forget_states(self, store: Store, lease: Lease, prepared: Prepared) -> list[StreamId]:
-        """``--full-refresh``: the streams of this run start without state, those too that will be
-        known only when they come, and what is saved of streams that the source no longer has. Gives
-        them."""
+        """Deletes the states of ``--full-refresh``: of the streams of this run, of those that its
+        source may send while it is read, and of those that the source no longer has. Returns these
+        streams."""
         name = self._pipeline.pipeline
         wanted = {s.id for s in prepared.plan.streams} | set(prepared.plan.gone)
         if prepared.plan.open:
@@ -517,8 +522,8 @@ class Run:
         store.replace_states(lease, reset.strip(states), reset)
 
     def _forget_overwritten(self, lease: Lease, prepared: Prepared) -> None:
-        """Streams that are known only when they come, and whose rows then replace a table, must not
-        be read from a state: only the increment would be left (L6)."""
+        """Deletes the states of streams that the source reveals only while it is read and whose
+        rows replace a table: from a state only the increment would be left (L6)."""
         name = self._pipeline.pipeline
         known, earlier = sorted(self._store.known_streams(name)), prepared.rules.earlier
         streams = [s for s in known if overwritten(self._pipeline.stream_settings(s), s, earlier)]
@@ -526,8 +531,8 @@ class Run:
             self._forget(self._store, lease, prepared, streams)
 
     def _forget_passed_over(self, lease: Lease, prepared: Prepared) -> None:
-        """Streams that are wanted now, and whose rows earlier runs did not take while the source's
-        state went on, are read from the start (L6)."""
+        """Deletes the states of streams that are selected now and were passed over by earlier runs
+        while the source's state went on, so that they are read from the start (L6)."""
         passed = prepared.rules.earlier.passed_over
         if prepared.plan.open:
             found = {s: (s,) for s in passed if self._pipeline.stream_settings(s) is not None}
@@ -547,11 +552,13 @@ class Run:
         self._store.remember(lease, Remembered(), taken_up=taken_up)
 
     def _save_config(self, lease: Lease, role: str, new: NewConfig) -> None:
-        """CONTROL: at once, whatever becomes of the run."""
+        """Stores a configuration that a connector changed (CONTROL) at once, even if the run fails
+        later."""
         self._store.set_config_override(lease, role, new.base_hash, new.config)
 
     def _leftover_configs(self, lease: Lease, log: FileLog) -> None:
-        """What a connector changed in a run whose driver died before it could be stored."""
+        """Stores configurations that connectors changed in a run whose driver died before it
+        could."""
         boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
         for folder in boxes:
             key = self._mail_key(lease)
@@ -566,8 +573,9 @@ class Run:
             mailbox.remove()
 
     def _mail_key(self, lease: Lease) -> bytes:
-        """Of the pipeline: made once, and kept with the configurations themselves, so that the
-        driver after one that died can read what was written for it."""
+        """Returns the pipeline's key for the mailbox's configurations. It is made once and kept in
+        the store, so that the driver after one that died can decrypt what was written for that
+        one."""
         name = self._pipeline.pipeline
         if (known := self._store.config_override(name, _MAILBOX)) is None:
             made = {"key": secrets.token_hex(32)}
@@ -595,7 +603,7 @@ def _defect(error: Exception, masker: Masker) -> Defect:
 
 
 def _refuse_consuming(prepared: Prepared) -> None:
-    """A dry run would take changes from the source and throw them away."""
+    """Refuses a dry run of cdc: it would take changes from the source and discard them."""
     taken = [str(s.id) for s in prepared.plan.streams if s.configured.sync_mode is SyncMode.cdc]
     if taken:
         raise ConfigError(

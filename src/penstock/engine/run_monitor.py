@@ -1,7 +1,8 @@
-"""What happens beside a sync's own steps: the clock, the pulse, the run's log, the progress shown.
+"""Does what happens beside a sync's own steps: reads the clock, checks the lease, copies lanes'
+logs, shows progress.
 
 Implements ``engine.sync.ports.Time`` and ``engine.specs.observer.SyncObserver`` at once: whenever
-the sync sleeps or asks whether it may go on, what the lanes left in the mailbox is passed on.
+the sync sleeps or asks whether it may go on, what the lanes wrote to the mailbox is passed on.
 Neighbours: ``engine.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
 """
 
@@ -30,6 +31,8 @@ PROGRESS_SECONDS = 1.0
 
 
 class RunMonitor:
+    """The monitor of one run."""
+
     def __init__(
         self,
         accounting: Accounting,
@@ -41,8 +44,9 @@ class RunMonitor:
         echo: Echo | None = None,
         java_death: Callable[[], PenstockError | None] = lambda: None,
     ) -> None:
-        """``echo``: gives states back to whoever feeds us. ``java_death``: why nothing can go on,
-        where Spark's Java process died."""
+        """``echo``: sends states back to the program that feeds the source (``engine.serve``).
+        ``java_death``: returns why nothing can go on, where Spark's Java process died; else
+        None."""
         self._java_death = java_death
         self._destination, self._echo = destination, echo
         self._accounting, self._pulse, self._run_log = accounting, pulse, run_log
@@ -69,7 +73,7 @@ class RunMonitor:
             raise death
 
     def push_started(self, log: Path) -> None:
-        """A destination is being fed; what it says goes to ``log``."""
+        """Shows that a destination is being fed, and follows its log file."""
         self._run_log.follow(log)
         self._progress.phase("push", "the destination is fed")
 
@@ -133,6 +137,8 @@ class RunMonitor:
         self._accounting.note(text)
 
     def finish(self, outcome: Outcome) -> None:
+        """Copies the rest of the lanes' logs, and sends back the remaining states where every
+        stream is complete."""
         self._run_log.poll()
         whole = not (outcome.errors or outcome.failed or outcome.cancelled)
         if self._echo is not None and whole and self._accounting.all_in(outcome):

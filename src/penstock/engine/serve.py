@@ -1,13 +1,15 @@
-"""Penstock as a connector: another program's messages come on our stdin and are synced into tables.
+"""Serves Penstock as a destination connector: another program's messages on stdin are synced into
+tables.
 
-The input is a source like any other: it is passed on through a named pipe, which a lane reads as it
-reads a connector's stdout; the log, the loads and the ledger are those of every run. Four things
-differ. Whoever feeds us sends again what we did not acknowledge, so what an earlier run had sealed
-and not written down is given up; the input cannot be begun again, so a lane that is lost fails the
-run; its end may be the end of a source that died, so that nothing is replaced before its host says
-that all of it has come, where hosts have a word for it; and each state goes back, in order, once
-everything before it is committed.
-Neighbours: ``cli.serve`` speaks to the other program; ``engine.run`` runs it.
+The input is a source like any other: it is copied into a named pipe, which a lane reads as it reads
+a connector's stdout; the log, the loads and the ledger are those of every run. Four things differ.
+The host (the program that feeds us) sends again what was not acknowledged, so what an earlier run
+sealed without a load in the ledger is given up. The input cannot be begun again, so a lane that is
+lost fails the run. Its end may be the end of a source that died, so no table is replaced before the
+host says that the stream is complete, where its protocol has a message for that. Each state is sent
+back, in order, once everything before it is committed.
+
+Neighbours: ``cli.serve`` speaks to the host; ``engine.run`` runs it.
 """
 
 import hashlib
@@ -42,20 +44,21 @@ from penstock.spark.session import choose_master, is_remote
 from penstock.state.contract import Lease, Store
 from penstock.state.remembered import Remembered
 
-INPUT_TIMEOUT = 7 * 86400.0  # seconds: whoever feeds us decides how long it takes
+INPUT_TIMEOUT = 7 * 86400.0  # seconds: the host decides how long the input takes
 BLOCK = 1 << 20
 OPEN_SECONDS = 0.1
 
 Say = Callable[[str], None]
-"""Gives a state (its JSON text) back to whoever feeds us."""
+"""Sends a state (its JSON text) back to the host."""
 
 Published = Callable[[StreamId], None]
-"""Hears of a stream whose older rows were replaced, before any state of it goes back."""
+"""Is called with a stream whose older rows were replaced, before a state of it is sent back."""
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """``catalog``: what the input will hold, as far as it is known before it comes. ``refreshes``:
-    the host's generation of each stream whose older rows it replaces."""
+    """The input of one run. ``catalog``: its streams, as far as they are known before it is read.
+    ``say``: sends a state back. ``pipe``: carries the input. ``refreshes``: for each stream whose
+    older rows the host replaces, the host's generation number."""
 
     protocol: str
     catalog: Catalog
@@ -64,8 +67,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: Mapping[StreamId, int] = {}
 
     def settled(self, plan: StreamsPlan, earlier: Remembered) -> StreamsPlan:
-        """A refresh replaces what is there. Once that was published it replaces nothing more: its
-        host resumes from a state that we gave back and sends the rest only."""
+        """Returns the plan with each refreshed stream replacing its table. A refresh that was
+        published before replaces nothing more: its host resumes from a state that was sent back,
+        and sends the rest only."""
         streams: list[PlannedStream] = []
         for stream in plan.streams:
             number = self.refreshes.get(stream.id)
@@ -76,7 +80,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return replace(plan, streams=tuple(streams))
 
     def published(self, store: Store, lease: Lease) -> "Published":
-        """Writes down that the rows of a refresh are visible."""
+        """Returns a function that saves in the store that a stream's refresh is published."""
 
         def known(stream: StreamId) -> None:
             number = self.refreshes.get(stream)
@@ -86,16 +90,17 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return known
 
     def source(self, pipeline: Pipeline, store: Store, observer: RunObserver) -> "InputSource":
+        """Returns the input as a source."""
         return InputSource(self, pipeline, store, observer)
 
 
 class InputSource(Source):
-    """Our own stdin, in the shape of a source."""
+    """Presents stdin as a source."""
 
     def __init__(
         self, served: Served, pipeline: Pipeline, store: Store, observer: RunObserver
     ) -> None:
-        # What a protocol adds to the command is of no use to it.
+        # The shell ignores the arguments that a protocol appends to the command.
         command = ("/bin/sh", "-c", 'exec cat < "$1"', "input", str(served.pipe))
         ref = ConnectorRef(
             kind=RefKind.command,
@@ -115,7 +120,7 @@ class InputSource(Source):
         self._catalog = served.catalog
 
     def validate(self) -> None:
-        """It has no configuration."""
+        """No-op: the input has no configuration."""
 
     def discover(self, *, refresh: bool = False) -> Catalog:
         return self._catalog
@@ -147,7 +152,8 @@ def _goes_on(stream: PlannedStream) -> PlannedStream:
 
 
 def refuse_remote(pipeline: Pipeline) -> None:
-    """Raises ``ConfigError``: a worker elsewhere cannot read our stdin."""
+    """Raises ``ConfigError`` for a Spark master on another machine, whose workers cannot read
+    stdin."""
     master = choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)
     if is_remote(master):
         raise ConfigError(
@@ -159,9 +165,9 @@ def refuse_remote(pipeline: Pipeline) -> None:
 
 @contextmanager
 def input_pipe(broke: Callable[[OSError], None], fd: int = 0) -> Generator[Path]:
-    """A named pipe that carries what ``fd`` gives, for as long as the block lasts. ``broke`` hears
-    that it cannot be read any more; the pipe does not end then, for that would mean that all of it
-    has come."""
+    """Yields a named pipe that carries the bytes of ``fd`` as long as the block lasts. ``broke`` is
+    called where ``fd`` cannot be read any more; the pipe does not end then, since its end means
+    that the input is complete."""
     with tempfile.TemporaryDirectory(prefix="penstock-input-") as folder:
         pipe = Path(folder) / "input"
         os.mkfifo(pipe, 0o600)
@@ -176,7 +182,7 @@ def input_pipe(broke: Callable[[OSError], None], fd: int = 0) -> Generator[Path]
 
 
 def _pump(fd: int, pipe: Path, stop: threading.Event, broke: Callable[[OSError], None]) -> None:
-    """Until the input ends, or its reader does."""
+    """Copies the input into the pipe until the input ends, or its reader does."""
     out = _opened(pipe, stop)
     if out is None:
         return
@@ -195,7 +201,7 @@ def _pump(fd: int, pipe: Path, stop: threading.Event, broke: Callable[[OSError],
 
 
 def _opened(pipe: Path, stop: threading.Event) -> int | None:
-    """Its writing end, once somebody reads it."""
+    """Returns the pipe's writing end, once somebody reads from it."""
     while not stop.is_set():
         with suppress(OSError):
             out = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -206,7 +212,8 @@ def _opened(pipe: Path, stop: threading.Event) -> int | None:
 
 
 class _Met(msgspec.Struct, frozen=True):
-    """A state that waits: where its line begins in its file, and the digest of its text."""
+    """A state that waits to be sent back: its file, its line's offset, and the digest of its
+    text."""
 
     path: Path
     at: int
@@ -214,9 +221,10 @@ class _Met(msgspec.Struct, frozen=True):
 
 
 class Echo:
-    """States go back in the order in which they came, per scope, once they are committed. The lane
-    writes down each that it met (``engine.worker.lane_events``), before it seals what the state
-    covers; here a state that waits takes a hundred bytes, however long it is."""
+    """Sends states back once they are committed, in the order in which they were read, per scope.
+    The lane writes each state that it reads to a file (``engine.worker.lane_events``) before it
+    seals what the state covers; a state that waits takes a hundred bytes of memory, however long it
+    is."""
 
     def __init__(self, say: Say, published: Published = lambda stream: None) -> None:
         self._say, self._published = say, published
@@ -224,16 +232,18 @@ class Echo:
         self._waiting: dict[str, deque[_Met]] = {}
 
     def follow(self, path: Path) -> None:
+        """Adds a lane's file of states."""
         self._files[path] = 0
 
     def loaded(self, load: Load) -> None:
-        """Before a lane was followed it is an earlier run's, of which no state goes back."""
+        """Reports a published refresh. A load before the first lane is an earlier run's, whose
+        states are not sent back."""
         if load.replaces and self._files:
             self._published(load.stream)
 
     def committed(self, states: Sequence[SavedState]) -> None:
-        """These, and with each those of its scope that came before it. Of equal ones the first is
-        meant: it may be the only one whose rows are there."""
+        """Sends back these states, and before each the earlier ones of its scope. Of equal states
+        the first is taken: it may be the only one whose rows are committed."""
         self._read()
         for state in states:
             waiting = self._waiting.get(state.scope.key, deque[_Met]())
@@ -242,7 +252,7 @@ class Echo:
             self._give(waiting, first + 1)
 
     def rest(self) -> None:
-        """Everything is committed."""
+        """Sends back all states that wait, when everything is committed."""
         self._read()
         for waiting in self._waiting.values():
             self._give(waiting, len(waiting))

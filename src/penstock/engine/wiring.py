@@ -1,6 +1,7 @@
-"""A sync put together from its parts: which delivery, which lanes, which twins.
+"""Puts a sync together from its parts, in the only composition root: which delivery, which lanes,
+which twins.
 
-Neighbours: ``engine.run`` opens what is given here and runs what comes out.
+Neighbour: ``engine.run`` opens what is passed in and runs the result.
 """
 
 from collections.abc import Callable
@@ -38,8 +39,8 @@ SaveConfig = Callable[[str, NewConfig], None]
 
 
 class Assembly:
-    """``limit``: records per stream, of a try. ``save``: keeps what a connector changed of its own
-    configuration."""
+    """The parts of one run's sync. ``limit``: records per stream, of ``--limit``. ``save``: stores
+    a configuration that a connector changed (CONTROL)."""
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class Assembly:
         self._monitor, self._save, self._limit = monitor, save, limit
 
     def sync(self, spark: "SparkSession | None") -> Sync:
-        """``spark`` None: a dry run. Raises ``ConfigError`` where Spark cannot read a query."""
+        """Builds the sync. ``spark`` None: a dry run. Raises ``ConfigError`` where Spark cannot
+        analyse a query."""
         prepared, session = self._prepared, self._session
         queries = None if spark is None else self._queries(spark)
         if queries is not None:
