@@ -1,6 +1,8 @@
-"""From ``airbyte:source-faker@7.2.1`` to something that runs.
+"""Resolves a connector reference, such as ``airbyte:source-faker@7.2.1``, to a connector that can
+be run.
 
-``reference`` reads what the user wrote; ``install`` builds and finds environments (``uv`` runs
+``reference`` parses what the user wrote; ``install`` builds and finds environments (``uv`` runs
 uv); ``launch`` is what another process or host needs to run a connector again, and all that a lane
-imports from here; ``source`` is the facade of the source role.
+imports from this package; ``source``, ``destination`` and ``transform`` are the facades of the
+roles.
 """

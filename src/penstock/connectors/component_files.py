@@ -1,7 +1,7 @@
-"""A reference to a WebAssembly component becomes a file that is there, and a launch.
+"""Finds the file of a WebAssembly component that a reference names, and makes its launch.
 
-Nothing is compiled or run. Neighbours: ``source`` and ``destination`` resolve references;
-``runtimes.wasm.component`` is what the launch becomes.
+Compiles and runs nothing. Neighbours: ``resolve`` calls it; ``protocols.rapidbyte`` runs the
+launch.
 """
 
 import os
@@ -20,8 +20,9 @@ from penstock.runtimes.wasm.component import digest_of
 def component_launch(
     ref: ConnectorRef, here: Path, connectors: Path, settings: Mapping[str, Any]
 ) -> Launch:
-    """``here``: where a relative path counts from. ``connectors``: the folder of environments,
-    beside which compiled code is kept. Raises ``ConfigError`` (``connector.not_found``)."""
+    """Returns the launch of a component. ``here``: the folder that relative paths start from.
+    ``connectors``: the folder of environments, beside which compiled code and the user's consents
+    are kept. Raises ``ConfigError`` (``connector.not_found``)."""
     path = _file(ref, here)
     try:
         content = path.read_bytes()

@@ -1,8 +1,8 @@
-"""What both roles of a connector have in common: asked for its spec and a check, its config
-validated against its own schema, its secrets masked in every answer, error and line (L10).
+"""Asks a connector of any role for its spec and a check: validates its config against its own
+schema, masks its secrets in every answer, error and line (L10).
 
-Neighbours: ``source`` and ``destination`` say which role answers; ``install``
-builds environments.
+Neighbours: ``source``, ``destination`` and ``transform`` are the roles; ``install`` builds
+environments.
 """
 
 from collections.abc import Generator, Sequence
@@ -37,7 +37,7 @@ _OLD = (
 
 
 def silent(event: Event, /) -> None:
-    """A sink where nobody listens."""
+    """Drops an event."""
 
 
 class _CachedSpec(msgspec.Struct):
@@ -48,7 +48,8 @@ class _CachedSpec(msgspec.Struct):
 def installed_launch(
     protocol: ProtocolPackage, entry: Installed, here: Path, env_keys: Sequence[str]
 ) -> Launch:
-    """``here``: the folder it runs in, where its host has that folder."""
+    """Returns the launch of an installed connector. ``here``: its working folder, on hosts that
+    have that folder. ``env_keys``: variables that it is given."""
     return Launch(
         protocol=protocol.name,
         command=(entry.executable,),
@@ -63,7 +64,8 @@ def installed_launch(
 def local_launch(
     ref: ConnectorRef, protocol: ProtocolPackage, here: Path, env_keys: Sequence[str]
 ) -> Launch:
-    """An executable by its path, or a command; a relative path counts from ``here``."""
+    """Returns the launch of an executable by its path, or of a command. A relative path starts from
+    ``here``."""
     command = list(ref.command)
     if ref.kind is RefKind.path:
         command[0] = str((here / Path(command[0]).expanduser()).resolve())
@@ -79,15 +81,16 @@ def held(
     limits: Limits | None,
     builds: bool = True,
 ) -> Launch:
-    """The same in its role, under what the user says that it may reach and use, on every host."""
+    """Returns the launch with its role, and with the permissions and limits that apply to it on
+    every host."""
     replace = msgspec.structs.replace
     return replace(launch, role=role, permissions=permissions, limits=limits, builds=builds)
 
 
 class Connector:
-    """A connector that can be run. ``log`` hears what it says beside its answers, stderr as INFO;
-    it is called from another thread too. ``extra_secrets``: values that are secret wherever they
-    stand, whatever the connector's schema says of them."""
+    """A connector that can be run. ``log`` gets the events beside its answers, stderr as INFO; it
+    is called from another thread too. ``extra_secrets``: values that are masked everywhere,
+    whatever the connector's schema says."""
 
     ROLE: ClassVar[Role]
     SPEC_FILE = "spec.json"
@@ -114,11 +117,11 @@ class Connector:
 
     @classmethod
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
-        """Raises ``ConfigError`` where its protocol knows no such role."""
+        """Raises ``ConfigError`` where the protocol has no such role."""
 
     @classmethod
     def stranger(cls, ref: ConnectorRef) -> ConfigError:
-        """Why what is no connector of any protocol is not taken."""
+        """Returns the error for a reference that is not a connector of this role."""
         return ConfigError(
             f"{ref.text!r} is not a {cls.ROLE} connector ({ref.kind.value})",
             code=f"connector.not_a_{cls.ROLE}",
@@ -126,8 +129,8 @@ class Connector:
         )
 
     def describe(self) -> dict[str, Any]:
-        """``{"connector", "version", "path", "lock"}``; version and lock are None for a local
-        command. ``lock``: the hash that names its environment."""
+        """Returns ``{"connector", "version", "path", "lock"}``; version and lock are None for a
+        local command. ``lock``: the hash that names its environment, or a component's digest."""
         component = self._launch.component
         if component is not None:
             lock = component.digest[:12]
@@ -143,28 +146,30 @@ class Connector:
         return None if version is None else str(version)
 
     def launch(self) -> Launch:
-        """To run it. Raises ``ConfigError`` (``connector.consent``)."""
+        """Returns what is needed to run it. Raises ``ConfigError`` (``connector.consent``)."""
         self._consented()
         return self._launch
 
     def asks(self) -> list[Held]:
-        """What its manifest asks for; none of its code is run."""
+        """Returns the permissions that its manifest asks for; none of its code runs."""
         manifest = self.protocol.manifest
         return [] if manifest is None else manifest.asks(self._launch)
 
     def wanting(self) -> Wanting | None:
-        """What it asks for that the user has not agreed to."""
+        """Returns the permissions that it asks for and the user has not agreed to; None: there are
+        none."""
         return wanting(self._launch, self.ref.text)
 
     def _consented(self) -> None:
-        """Before any of its code is run. Raises ``ConfigError`` (``connector.consent``)."""
+        """Raises ``ConfigError`` (``connector.consent``) where the user has not agreed to its
+        permissions; called before any of its code runs."""
         want = self.wanting()
         if want is not None:
             raise want.refusal()
 
     def spec(self, timeouts: Timeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
-        """Asked once; of an installed connector once for its environment's life, which its lock
-        decides. Raises what its role does."""
+        """Returns its spec. It is asked once; an installed connector once for its environment,
+        whose lock fixes its code. Raises ``ConfigError``, the role's error."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
             with self._asked(self._extra_secrets) as connection:
@@ -173,8 +178,8 @@ class Connector:
         return self._spec
 
     def validate(self, config: dict[str, Any]) -> list[str]:
-        """Raises ``ConfigError`` with every fault and its path; gives notes, for the caller to
-        show."""
+        """Validates a config against the connector's schema. Returns notes, for the caller to show.
+        Raises ``ConfigError`` with every problem and its path."""
         from penstock.protocols.json_schema.config_check import validate_config
 
         notes = validate_config(self.spec(), config, self.protocol.secret_word)
@@ -182,15 +187,16 @@ class Connector:
         return notes
 
     def _validated(self, config: dict[str, Any]) -> None:
-        """Before it is asked. Raises ``ConfigError``; notes that nobody was given are logged."""
+        """Validates a config before the connector is asked; notes that were not returned to a
+        caller before are logged. Raises ``ConfigError``."""
         given = set(self._noted)
         for note in self.validate(config):
             if note not in given:
                 self._log(Log("WARN", note))
 
     def held(self, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
-        """What its manifest and the user let it reach and use, and notes; nothing where its
-        protocol knows no manifests."""
+        """Returns the permissions and limits that its manifest and the user grant it, and notes;
+        empty where its protocol has no manifests."""
         manifest = self.protocol.manifest
         if manifest is None:
             return [], []
@@ -198,19 +204,19 @@ class Connector:
             return manifest.held(self._launch, config)
 
     def built(self) -> list[str]:
-        """A note where its environment was not made of wheels alone."""
+        """Returns a note where packages of its environment were built from source."""
         sources = () if self._entry is None else self._entry.environment.sources
         return [f"built from source, which ran their code: {', '.join(sources)}"] if sources else []
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
-        """The secret values of a config and the extra ones, for a ``Masker``."""
+        """Returns the secret values of a config and the extra ones, for a ``Masker``."""
         from penstock.protocols.json_schema.config_check import secret_values
 
         found = secret_values(self.spec().config_schema, config, self.protocol.secret_word)
         return [*found, *self._extra_secrets, *self._given()]
 
     def _given(self) -> list[str]:
-        """The values of the variables that it is given by name."""
+        """Returns the values of the environment variables that it is given."""
         manifest = self.protocol.manifest
         if self._launch.component is None or manifest is None:
             return given_secrets(self._launch)
@@ -220,12 +226,12 @@ class Connector:
         return secrets_of(self._variables or ())
 
     def changed(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """It changed its configuration: what is new in it is secret from now on, whatever its
-        schema says, for nothing says what it is (L10)."""
+        """Adds the values that are new in a changed configuration (CONTROL) to the secrets,
+        whatever its schema says: any of them may be a credential (L10)."""
         self._extra_secrets = (*self._extra_secrets, *sorted(changed_texts(before, after)))
 
     def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
-        """Raises ``ConfigError`` (config does not fit), and what its role does."""
+        """Runs its check. Raises ``ConfigError`` (the config does not fit), the role's error."""
         self._consented()
         self._validated(config)
         with self._asked(self.secrets(config)) as connection:
@@ -233,7 +239,7 @@ class Connector:
 
     @contextmanager
     def _asked(self, secrets: Sequence[str]) -> Generator[Connection]:
-        """For one question; an error that stands for something known says so."""
+        """Yields a connection for one question; an error with a known cause gets a hint."""
         try:
             yield connect(self._launch, Masker(secrets), ConnectionStats(), stderr=self._heard)
         except PenstockError as e:
@@ -269,7 +275,7 @@ class Connector:
 
 
 def describe_installed(entry: Installed) -> dict[str, Any]:
-    """One element of ``list``, the answer of ``add`` and ``remove``."""
+    """Returns an environment in the form of ``list``, ``add`` and ``remove``."""
     environment = entry.environment
     return {
         "connector": f"{environment.protocol}:{environment.url or entry.name}",

@@ -1,9 +1,10 @@
-"""The user's yes to what a component asks for beyond the usual: every host, this machine, the root
-folder.
+"""Records the user's consent to the wide permissions that a component asks for: every host, this
+machine, the root folder.
 
-Asked before any of its code runs, once, and kept in Penstock's home by the hash of its file:
-another version asks again. What a pipeline's ``permissions`` name, or narrow, needs no other yes.
-Not here: who puts the question (``cli.consent``), what an ask is (``protocols``).
+Consent is required before any of its code runs, once, and kept in Penstock's home by the hash of
+the component's file: another version requires it again. Permissions that a pipeline's
+``permissions`` name, or narrow, need no consent. Not here: the question to the user
+(``cli.consent``), the manifest (``protocols``).
 """
 
 import os
@@ -18,7 +19,8 @@ from penstock.protocols import load
 
 
 class Wanting(msgspec.Struct, frozen=True, kw_only=True):
-    """``asks``: each a few words. ``file``: where the yes is kept."""
+    """Permissions that a component asks for and the user has not agreed to. ``asks``: a few words
+    each. ``file``: where the consent is kept."""
 
     connector: str
     digest: str
@@ -26,7 +28,7 @@ class Wanting(msgspec.Struct, frozen=True, kw_only=True):
     file: str
 
     def agree(self) -> None:
-        """Keep the user's yes. Raises ``ConfigError`` where the home refuses."""
+        """Keeps the user's consent. Raises ``ConfigError`` where the home cannot be written."""
         path = Path(self.file)
         kept = sorted({*_kept(path), *self.asks})
         try:
@@ -40,6 +42,7 @@ class Wanting(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def refusal(self) -> ConfigError:
+        """Returns the error for a component without consent."""
         return ConfigError(
             f"{self.connector} asks for what needs your yes",
             code="connector.consent",
@@ -51,8 +54,9 @@ class Wanting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanting(launch: Launch, connector: str) -> Wanting | None:
-    """What a component asks for that nobody has agreed to; none of its code is run. None: nothing,
-    or it is no component. Raises ``ConfigError``, ``SourceError``."""
+    """Returns the permissions that a component asks for and the user has not agreed to; None: there
+    are none, or it is no component. None of its code runs. Raises ``ConfigError``,
+    ``SourceError``."""
     component, manifest = launch.component, load(launch.protocol).manifest
     if component is None or manifest is None:
         return None

@@ -1,8 +1,8 @@
 """Makes a runnable source of a declarative manifest: ``airbyte:./manifest.yaml``.
 
 The manifest runs in the package that its protocol's spec names (``ManifestFiles``), in an
-environment of its own that all manifests share. Not here: what the manifest means (the package
-knows), how the configuration gets it (the protocol's wrapper). Neighbour: ``source`` asks.
+environment of its own that all manifests share. Not here: what the manifest means (the package),
+how it gets the configuration (the protocol's wrapper). Neighbour: ``resolve`` calls it.
 """
 
 from importlib.util import find_spec
@@ -19,7 +19,8 @@ from penstock.errors import ConfigError
 
 
 def manifests_of(ref: ConnectorRef) -> ManifestFiles | None:
-    """Of a path to a file that its protocol takes for a manifest; None: it is an executable."""
+    """Returns the manifest files of the reference's protocol, where its path names a manifest;
+    None: it is an executable."""
     if ref.kind is not RefKind.path or ref.protocol is None:
         return None
     files = spec_of(ref.protocol).manifests
@@ -27,7 +28,7 @@ def manifests_of(ref: ConnectorRef) -> ManifestFiles | None:
 
 
 def wanted_for(ref: ConnectorRef, files: ManifestFiles) -> Wanted:
-    """The environment that manifests run in."""
+    """Returns the request for the environment in which manifests run."""
     return Wanted(
         protocol=ref.protocol or "",
         reference=ref.text,
@@ -40,8 +41,8 @@ def wanted_for(ref: ConnectorRef, files: ManifestFiles) -> Wanted:
 def manifest_launch(
     ref: ConnectorRef, files: ManifestFiles, launch: Launch, entry: Installed, here: Path
 ) -> Launch:
-    """``launch``: of the environment's own script. Raises ``ConfigError`` where there is no such
-    file."""
+    """Returns the launch of a manifest. ``launch``: of the environment's own script. Raises
+    ``ConfigError`` where the file does not exist."""
     manifest = (here / Path(ref.command[0]).expanduser()).resolve()
     if not manifest.is_file():
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""The facade of the destination role: a reference becomes something one can ask, and plan for.
+"""Asks a destination connector, and plans with it: the facade of the destination role.
 
 Not here: writing (``engine.worker.feeder`` does that over ``launch.connect``), building
-(``install``), tables that Spark writes (``tables``). Whatever fails here is a destination's
-failure, also where an environment cannot be built.
+(``install``), tables that Spark writes (``tables``). Errors are the destination's
+(``DestinationError``), also where its environment cannot be built.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,21 @@ class DestinationConnector(Connector):
 
     @property
     def role(self) -> DestinationRole:
+        """The protocol's rules for destinations."""
         return role_of(self.protocol, self.ref)
 
     def problems(self, streams: Sequence[WriteStream]) -> list[str]:
-        """Why it cannot take these streams, each a sentence."""
+        """Returns the reasons why it cannot take these streams, a sentence each."""
         return self.role.problems(self.spec(), streams)
 
     def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
-        """What narrows or is lost on the way, each a sentence."""
+        """Returns the types and values that it narrows or loses, a sentence each."""
         return self.role.fidelity(source_protocol, streams)
 
 
 def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> DestinationRole:
-    """Raises ``ConfigError`` (``connector.not_a_destination``)."""
+    """Returns the protocol's rules for destinations. Raises ``ConfigError``
+    (``connector.not_a_destination``)."""
     if protocol.destination is None:
         raise ConfigError(
             f"{ref.text!r} is not a destination connector: the {protocol.name} protocol has none",

@@ -1,9 +1,9 @@
-"""Keeps the catalog that an installed source's discovery gave, for a day.
+"""Caches the catalog that an installed source's discovery returned, for a day.
 
-One file a configuration, beside the environment that gave it, so that another version or another
-lock never meets it; mode 0600, since names of tables can be confidential. A cache: a file that
-cannot be read or written only means that the source is asked. Not here: asking (``source``), when a
-cached catalog will not do (``engine.plan.prepare``).
+One file for each configuration, beside the environment that returned it, so that another version or
+another lock never finds it; mode 0600, since names of tables can be confidential. A cache: a file
+that cannot be read or written only means that the source is asked. Not here: asking (``source``),
+when a cached catalog is not enough (``engine.plan.prepare``).
 """
 
 import time
@@ -21,7 +21,7 @@ _FOLDER = "discovered"
 
 
 class CachedCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """``at``: when the source gave it, in seconds since 1970."""
+    """A cached catalog. ``at``: when the source returned it, in seconds since 1970."""
 
     format: int
     at: float
@@ -29,8 +29,8 @@ class CachedCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(environment: Path, key: str, now: float | None = None) -> CachedCatalog | None:
-    """The catalog kept under ``key`` (a hash of the configuration); None where there is none, or it
-    is older than :data:`MAX_AGE`, or of the future."""
+    """Returns the catalog cached under ``key`` (a hash of the configuration); None: there is none,
+    or it is older than :data:`MAX_AGE`, or from the future."""
     try:
         found = msgspec.json.decode(_file(environment, key).read_bytes(), type=CachedCatalog)
     except (OSError, msgspec.DecodeError, RecursionError):
@@ -40,6 +40,7 @@ def load(environment: Path, key: str, now: float | None = None) -> CachedCatalog
 
 
 def store(environment: Path, key: str, catalog: Catalog) -> None:
+    """Caches a catalog."""
     cached = CachedCatalog(format=_FORMAT, at=time.time(), catalog=catalog)
     file = _file(environment, key)
     with suppress(OSError):
@@ -48,6 +49,7 @@ def store(environment: Path, key: str, catalog: Catalog) -> None:
 
 
 def forget(environment: Path, key: str) -> None:
+    """Deletes a cached catalog."""
     with suppress(OSError):
         _file(environment, key).unlink(missing_ok=True)
 

@@ -1,9 +1,10 @@
-"""Where connector environments lie: their folders, their marker, their lock, their removal.
+"""Manages the folders of connector environments: their marker, their lock, their removal.
 
     CONNECTORS/PROTOCOL/PACKAGE/VERSION-KEY[-N]/   venv/  lock.txt  spec.json  READY
 
 A virtual environment cannot be moved, so one is built where it stays; ``READY``, written last, says
-that it is whole. One without it is a build that died. Not here: how they are built (``install``).
+that it is complete. A folder without it is an interrupted build. Not here: how they are built
+(``install``).
 """
 
 import contextlib
@@ -22,10 +23,10 @@ from penstock.files import replace
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed package. ``lock``: its exact pins with the hashes of their files, which with the
-    ``python`` minor version give ``key``, the name of its folder. ``sources``: packages of it that
-    are built from source. ``url``: where the user said that it lies. Enough to build the
-    same one elsewhere."""
+    """An installed package; enough to build the same one elsewhere. ``lock``: its exact pins with
+    the hashes of their files, which with the ``python`` minor version give ``key``, part of its
+    folder's name. ``sources``: packages of it that are built from source. ``url``: the package's
+    address, where the user gave one."""
 
     protocol: str
     package: str
@@ -44,7 +45,7 @@ _LOCK_BOUND = 3600.0
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment that is ready. ``built_at``: ISO 8601, UTC. ``constraints``: what the user
+    """An environment that is complete. ``built_at``: ISO 8601, UTC. ``constraints``: those the user
     added when it was resolved."""
 
     name: str
@@ -55,21 +56,23 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def executable(self) -> str:
+        """The path of the connector's script."""
         return os.path.join(self.path, "venv", "bin", self.environment.script)
 
 
 def package_folder(connectors: Path, protocol: str, package: str) -> Path:
+    """Returns the folder of a package's environments."""
     return connectors / protocol / package
 
 
 def installed(connectors: Path) -> list[Installed]:
-    """Everything that is ready, by protocol, name and version (newest first)."""
+    """Returns every complete environment, by protocol, name and version (newest first)."""
     found = [e for folder in connectors.glob("*/*/") for e in installed_of(folder)]
     return sorted(found, key=lambda i: (i.environment.protocol, i.name))
 
 
 def installed_of(folder: Path) -> list[Installed]:
-    """What is ready of one package, newest version first, then newest build."""
+    """Returns the complete environments of one package, newest version first, then newest build."""
     found = [e for marker in folder.glob(f"*/{_READY}") if (e := _read(marker)) is not None]
     found.sort(key=lambda i: i.built_at, reverse=True)
     found.sort(key=lambda i: version_key(i.environment.version), reverse=True)
@@ -77,14 +80,16 @@ def installed_of(folder: Path) -> list[Installed]:
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], bool]:
-    """Order of versions by their release numbers, a final one after its pre-releases."""
+    """Returns the sort key of a version: by its release numbers, a final one after its
+    pre-releases."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     release = tuple(map(int, match.group().split("."))) if match else ()
     return (release, re.search(r"[a-z]", version.partition("+")[0]) is None)
 
 
 def new_folder(folder: Path, environment: Environment) -> Path:
-    """A name that no build ever used: one that died may still have a writer for a moment."""
+    """Creates a folder under a name that no build has used: an interrupted build may still be
+    writing for a moment."""
     number = 1
     while True:
         suffix = "" if number == 1 else f"-{number}"
@@ -97,17 +102,20 @@ def new_folder(folder: Path, environment: Environment) -> Path:
 
 
 def mark_ready(entry: Installed) -> None:
+    """Writes the marker that says that an environment is complete."""
     body = msgspec.json.format(msgspec.json.encode(entry), indent=1)
     replace(Path(entry.path) / _READY, body, permissions=0o666)
 
 
 def discard(path: Path) -> None:
-    """Its marker first, so that a removal cut short leaves nothing that looks whole."""
+    """Deletes an environment, its marker first, so that an interrupted removal leaves nothing that
+    looks complete."""
     (path / _READY).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
 
 
 def discard_unfinished(folder: Path) -> None:
+    """Deletes the folders of interrupted builds."""
     for path in folder.iterdir():
         if path.is_dir() and _read(path / _READY) is None:
             discard(path)
@@ -115,8 +123,8 @@ def discard_unfinished(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, waiting: Callable[[str], None]) -> Generator[None]:
-    """One builder of a package at a time, over all processes; ``waiting`` is told once. Raises
-    ``ConnectorError`` after an hour."""
+    """Holds a package's lock, so that one process at a time builds it; ``waiting`` is called once
+    where another does. Raises ``ConnectorError`` after an hour."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -153,7 +161,8 @@ def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
 
 
 def _read(marker: Path) -> Installed | None:
-    """None for what is not whole, or was moved, or lost its Python."""
+    """Returns the environment of a marker; None: it is incomplete, was moved, or its Python is
+    gone."""
     try:
         entry = msgspec.json.decode(marker.read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):

@@ -1,10 +1,10 @@
-"""A package's name -> an environment of its own, built once.
+"""Installs a connector's package into an environment of its own, once.
 
-Steps: look the package up alone (its version, the Pythons it accepts), resolve everything it needs
-into exact pins with hashes (the lock), build the environment that bears the lock's hash. What is
-ready is used without asking the index, also for a name without a version. Nothing of a package is
-run but where there is no wheel of it (``source_builds``). Neighbours: ``environments`` keeps the
-folders, ``uv`` runs uv, ``launch`` carries the result.
+Steps: look the package up alone (its version, the Pythons it accepts), resolve all its dependencies
+into exact pins with hashes (the lock), build the environment that is named by the lock's hash. A
+complete environment is used without asking the index, also for a name without a version. No code of
+a package runs, unless the package has no wheel (``source_builds``). Neighbours: ``environments``
+keeps the folders, ``uv`` runs uv, ``launch`` carries the result.
 """
 
 import configparser
@@ -51,7 +51,8 @@ _NEWER = "3.99"
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """``requirement``: this version exactly, for the lock. ``source``: there is no wheel of it."""
+    """A package that was looked up. ``requirement``: this version exactly, for the lock.
+    ``source``: it has no wheel."""
 
     package: str
     version: str
@@ -61,7 +62,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class _Lock(msgspec.Struct, frozen=True):
-    """``sources``: packages of which there is no wheel."""
+    """A lock file's text. ``sources``: packages without a wheel."""
 
     text: str
     sources: tuple[str, ...] = ()
@@ -70,16 +71,16 @@ class _Lock(msgspec.Struct, frozen=True):
 def ensure(
     wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
-    """The installed one, built first if need be. ``upgrade``: ask the index even so. Raises
-    the role's error (``connector.not_found``, ``connector.python_missing``,
-    ``connector.install_failed``, ``connector.build_refused``, ``connector.no_executable``,
-    ``connector.uv_missing``)."""
+    """Returns the installed environment, and builds it first if it is not there. ``upgrade``: ask
+    the index in any case. Raises the role's error (``connector.not_found``,
+    ``connector.python_missing``, ``connector.install_failed``, ``connector.build_refused``,
+    ``connector.no_executable``, ``connector.uv_missing``)."""
     with in_role(wanted.role):
         return _any_of(wanted, connectors.absolute(), progress, upgrade=upgrade)
 
 
 def _any_of(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
-    """The first of its candidates that can be had. Raises ``ConnectorError``."""
+    """Installs the first candidate that can be installed. Raises ``ConnectorError``."""
     candidates = wanted.candidates
     for candidate in candidates if not upgrade else ():
         folder = package_folder(connectors, candidate.protocol, candidate.package)
@@ -103,7 +104,7 @@ def _any_of(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bo
 
 
 def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
-    """One package of that name. Raises as :func:`ensure` does."""
+    """Installs one candidate. Raises as :func:`ensure` does."""
     folder = package_folder(connectors, wanted.protocol, wanted.package)
     with locked(folder, progress):
         if not upgrade and (ready := _ready(wanted, folder)) is not None:
@@ -129,7 +130,7 @@ def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bo
 
 
 def remove(wanted: Wanted, connectors: Path, progress: Progress) -> list[Installed]:
-    """Drop the environments of a name, or of one version of it; what was dropped."""
+    """Deletes the environments of a name, or of one version of it. Returns those deleted."""
     dropped: list[Installed] = []
     for candidate in wanted.candidates:
         folder = package_folder(connectors.absolute(), candidate.protocol, candidate.package)
@@ -158,9 +159,9 @@ def rebuild(
     builds: bool = True,
     role: Role = "source",
 ) -> str:
-    """On a host that lacks it: the same pins, whose hashes are checked, no resolution; what has no
-    wheel is built under the same permissions and limits, if it may be. Its executable. Raises
-    the role's error."""
+    """Builds an environment on a host that lacks it, with the same pins, whose hashes are checked,
+    and no resolution; packages without a wheel are built under the same permissions and limits, if
+    that is allowed. Returns its executable. Raises the role's error."""
     connectors = Path(environment.folder)
     folder = package_folder(connectors, environment.protocol, environment.package)
     wanted = Wanted(
@@ -189,7 +190,7 @@ def rebuild(
 
 
 def _silent(text: str) -> None:
-    """Where nobody watches."""
+    """Drops a line of progress."""
 
 
 def _ready(wanted: Wanted, folder: Path) -> Installed | None:
@@ -206,15 +207,17 @@ def _ready(wanted: Wanted, folder: Path) -> Installed | None:
 
 
 def _pythons() -> Iterator[Python]:
-    """Ours first; the others are looked for only when it does not do."""
+    """Yields the Python that runs Penstock first; the others are searched only when it does not
+    fit."""
     yield uv.our_python()
     yield from uv.other_pythons()
 
 
 def _look_up(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
-    """The package alone. Asked first as a Python that is newer than any bound: an older one would
-    be given an older version of the connector without a word. A package that holds machine code has
-    nothing for that Python, and is asked for again with ours."""
+    """Looks up the package alone. The index is asked first as for a Python that is newer than any
+    bound: for an older one it would silently give an older version of the connector. A package with
+    machine code has nothing for that Python, and is asked for again with the Python that runs
+    Penstock."""
     if wanted.url is not None:
         return _look_at(wanted, builds, progress)
     version = _newest(wanted, builds, progress)
@@ -241,8 +244,8 @@ def _look_up(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
 
 
 def _look_at(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
-    """A package at an address: what it is called is known once it is there. Of a repository the
-    commit is the version, else the address."""
+    """Looks up a package at a URL, whose name is known only once it is downloaded. The version of a
+    repository is its commit, else a hash of the URL."""
     source = not (wanted.url or "").partition("#")[0].endswith(".whl")
     if source and builds.held is None:
         raise refused(wanted, wanted.package, builds.why)
@@ -258,7 +261,7 @@ def _look_at(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
 
 
 def _newest(wanted: Wanted, builds: Builds, progress: Progress) -> str:
-    """The version to take, of those that may be installed here."""
+    """Returns the newest version that can be installed on this machine."""
     try:
         return _ask_newest(wanted, builds, progress, "--python-version", _NEWER)
     except UvFailed as first:
@@ -274,13 +277,13 @@ def _newest(wanted: Wanted, builds: Builds, progress: Progress) -> str:
 
 
 def _ask_newest(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
-    """A package's own entry in the index says enough: nothing is built for it. Raises
+    """Returns the newest version in the package's index entry; nothing is built. Raises
     ``UvFailed``."""
     return _answer_of_compile(wanted, builds, progress, *more).strip().rpartition("==")[2]
 
 
 def _answer_of_compile(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
-    """The one line of the package alone."""
+    """Returns the one line of ``uv pip compile --no-deps`` for the package."""
     with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
         request = Path(scratch) / "request.txt"
         request.write_text(pin(wanted) + "\n")
@@ -327,7 +330,7 @@ def _look_up_failed(wanted: Wanted, words: str, builds: Builds) -> ConnectorErro
 
 
 def _exists(wanted: Wanted, builds: Builds) -> str | None:
-    """The newest version of a package, or None."""
+    """Returns the newest version of a package, or None."""
     try:
         return _ask_newest(wanted, builds, _silent) or None
     except UvFailed:
@@ -337,8 +340,8 @@ def _exists(wanted: Wanted, builds: Builds) -> str | None:
 def _settle(
     wanted: Wanted, found: _Found, builds: Builds, progress: Progress
 ) -> tuple[Python, _Lock]:
-    """The Python it runs on and everything it needs. Of a source the Pythons that it accepts are
-    known only once it is unpacked."""
+    """Returns the Python and the lock. The Pythons that a source package accepts are known only
+    once it is unpacked."""
     python = _choose_python(wanted, found)
     progress(f"resolving what {wanted.package} {found.version} needs")
     lock = _resolve(wanted, found, python, builds, progress)
@@ -373,7 +376,7 @@ def _no_python(wanted: Wanted, version: str, requires: str) -> ConnectorError:
 def _resolve(
     wanted: Wanted, found: _Found, python: Python, builds: Builds, progress: Progress
 ) -> _Lock:
-    """From wheels alone where that is possible, which runs nothing."""
+    """Resolves the dependencies, from wheels alone where that is possible, which runs no code."""
     package = wanted.package
     if not found.source:
         try:
@@ -406,8 +409,8 @@ def _compile(
     progress: Progress,
     *more: str,
 ) -> str:
-    """Exact pins with the hashes of their files, one package an entry. ``more``: requirements
-    beside the package. Raises ``UvFailed``."""
+    """Returns exact pins with the hashes of their files, one package an entry. ``more``:
+    requirements beside the package. Raises ``UvFailed``."""
     with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
         request = Path(scratch) / "request.txt"
         asked = (found.requirement, *taken_for_granted(wanted), *more)
@@ -490,7 +493,7 @@ def _build(
 
 
 def _script(wanted: Wanted, venv: Path) -> str:
-    """The console script that is the connector."""
+    """Returns the name of the console script that is the connector."""
     names: list[str] = []
     for site in venv.glob("lib/python*/site-packages"):
         info = uv.package_files(site, wanted.package)

@@ -1,9 +1,8 @@
-"""What a process, here or on another host, needs to run a connector: data, no handle; and the way
-to talk to it.
+"""Describes how to run a connector, on this host or another, as data; and connects to it.
 
-All that a lane imports from ``connectors``, so light. Neighbours: ``source`` makes a
+All that a lane imports from ``connectors``, so it imports little. Neighbours: ``resolve`` makes a
 :class:`Launch`; ``install`` is imported only where an environment must be rebuilt;
-``protocols.contract`` says what a :class:`Connection` is.
+``protocols.contract`` defines :class:`Connection`.
 """
 
 import os
@@ -22,8 +21,8 @@ from penstock.state.keys import OpenKeys
 
 
 class Launch(Start, frozen=True, kw_only=True):
-    """``environment`` None: a local command. ``builds``: a host that lacks the environment may
-    build packages of it from source."""
+    """What another process needs to run a connector. ``environment`` None: a local command.
+    ``builds``: a host that lacks the environment may build packages of it from source."""
 
     protocol: str
     environment: Environment | None = None
@@ -38,16 +37,16 @@ def connect(
     stderr: Callable[[str], None] | None = None,
     keys: OpenKeys | None = None,
 ) -> Connection:
-    """``ProtocolPackage.connect``, the environment rebuilt first on a host that lacks it. Raises
-    what that does, and its role's error."""
+    """Calls ``ProtocolPackage.connect``, and rebuilds the environment first on a host that lacks
+    it. Raises what that does, and the role's error."""
     with secrets.errors():
         here = ready(launch)
         return load(launch.protocol).connect(here, secrets, stats, stderr=stderr, keys=keys)
 
 
 def ready(launch: Launch) -> Launch:
-    """The same on this host: with the command of an environment that is here, rebuilt where it was
-    not, and without a folder that is not."""
+    """Returns the launch as this host can run it: with the command of this host's environment,
+    which is rebuilt if it is missing, and without a working folder that this host does not have."""
     if launch.environment is None:
         return launch
     command, cwd = launch.command, launch.cwd

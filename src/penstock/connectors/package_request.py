@@ -1,6 +1,6 @@
-"""What is to be installed, and the packages that it may be. No I/O.
+"""Describes a package to install, and the names under which it may be in the index. No I/O.
 
-Neighbours: ``source`` makes a :class:`Wanted` of a reference, ``install`` has it built.
+Neighbours: ``resolve`` makes a :class:`Wanted` of a reference, ``install`` builds it.
 """
 
 import re
@@ -21,13 +21,13 @@ WHY = {
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What to install. ``reference``: as the user wrote it. ``package``: the index's name;
-    ``alternatives``: what else it may be called there, in the order to try. ``scripts``: names its
-    executable may have, best first. ``prefixes``: how connectors' names begin. ``constraints``:
-    requirement lines that bound its dependencies, for an old connector that a newer one of them
-    broke. ``url``: where the package lies, in place of the index. ``builds``: packages that exist
-    as source only may be built, under ``permissions`` and ``limits``, the connector's own.
-    ``role``: for which it is wanted."""
+    """A package to install. ``reference``: as the user wrote it. ``package``: the index's name;
+    ``alternatives``: other names that it may have there, in the order to try. ``scripts``: names
+    that its executable may have, best first. ``prefixes``: how connectors' names begin.
+    ``constraints``: requirement lines that bound its dependencies, for an old connector that a
+    newer dependency broke. ``url``: the package's address, in place of the index. ``builds``:
+    packages without a wheel may be built, under ``permissions`` and ``limits``, which are the
+    connector's own. ``role``: of the connector."""
 
     protocol: str
     reference: str
@@ -46,26 +46,27 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def candidates(self) -> "list[Wanted]":
-        """One for each package that it may be."""
+        """One request for each package that it may be."""
         names = (self.package, *self.alternatives)
         return [msgspec.structs.replace(self, package=n, alternatives=()) for n in names]
 
 
 def taken_for_granted(wanted: Wanted) -> list[str]:
-    """Constraints that are requirements as well: packages older than the rule that what is imported
-    is declared import ``pkg_resources``, which is setuptools'."""
+    """Returns the constraints that must also be installed: old packages import ``pkg_resources``,
+    which is part of setuptools, without declaring it."""
     return [c for c in wanted.constraints if re.match(r"setuptools\b", c.strip())]
 
 
 def pin(wanted: Wanted) -> str:
+    """Returns the requirement line of a package: its URL, or its name with its version."""
     if wanted.url is not None:
         return wanted.url
     return wanted.package + (f"=={wanted.version}" if wanted.version else "")
 
 
 def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
-    """What to try in place of ``PROTOCOL:NAME``, which the index lacks; None: nothing known is like
-    it. ``installed``: names of that protocol's connectors that are ready here."""
+    """Returns a hint for ``PROTOCOL:NAME``, which the index lacks; None: no known name is similar.
+    ``installed``: names of that protocol's installed connectors."""
     spec = specs()[protocol]
     if name in spec.images:
         instead = spec.images[name]
@@ -76,7 +77,8 @@ def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
 
 
 def none_of(wanted: Wanted, failed: list[ConnectorError]) -> ConnectorError:
-    """What to say when no candidate could be had: the first that exists tells most."""
+    """Returns the error where no candidate could be installed: that of the first one that
+    exists."""
     found = [e for e in failed if e.code == "connector.install_failed"]
     error = (found or failed)[0]
     if len(failed) > 1:

@@ -1,8 +1,7 @@
-"""What the user wrote as a connector, read into a :class:`ConnectorRef`. No I/O.
+"""Parses what the user wrote as a connector into a :class:`ConnectorRef`. No I/O.
 
-The grammar is the command-line contract's CONNECTOR. Neighbours: ``source`` makes a runnable
-connector of a reference; ``tables`` takes references of kind table. Whether a name exists is not
-known here.
+The grammar is the command-line contract's CONNECTOR. Not here: whether a name exists. Neighbours:
+``resolve`` makes a runnable connector of a reference; ``tables`` takes references of kind table.
 """
 
 import difflib
@@ -31,6 +30,8 @@ _FORMS = (
 
 
 class RefKind(StrEnum):
+    """The forms of a reference."""
+
     package = "package"  # name, version: an environment of its own is built
     component = "component"  # command: one .wasm file; or name: such a file is looked up
     path = "path"  # command: one executable
@@ -56,8 +57,8 @@ class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_ref(text: str) -> ConnectorRef:
-    """Raises ``ConfigError`` (``connector.reference``, ``connector.docker_later``) with what was
-    probably meant."""
+    """Parses a reference. Raises ``ConfigError`` (``connector.reference``,
+    ``connector.docker_later``) with a did-you-mean."""
     text = text.strip()
     head, colon, rest = text.partition(":")
     if not text:
@@ -74,7 +75,8 @@ def parse_ref(text: str) -> ConnectorRef:
 
 
 def _bare(text: str) -> ConnectorRef:
-    """No colon: a component's file, or a name that a protocol of components knows as its own."""
+    """Parses a reference without a colon: a component's file, or a name with a prefix of a protocol
+    of components."""
     for spec in specs().values():
         names = _bare_names((*spec.prefixes, *spec.transforms))
         if spec.components and (text.endswith(_WASM) or names.fullmatch(text)):
@@ -84,13 +86,14 @@ def _bare(text: str) -> ConnectorRef:
 
 @cache
 def _bare_names(beginnings: tuple[str, ...]) -> re.Pattern[str]:
-    """Names that a Rapidbyte file uses without saying the protocol."""
+    """Returns the pattern of names that a Rapidbyte file uses without a protocol."""
     known = "|".join(map(re.escape, beginnings)) or "(?!)"
     return re.compile(rf"(?:[\w.-]+/)*(?:{known})[\w-]+(?:@[\w.-]+)?")
 
 
 def _component(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
-    """A file, or a name as Rapidbyte's own files have it: ``[namespace/]name[@version]``."""
+    """Parses a component: a file, or a name as Rapidbyte's own files have it,
+    ``[namespace/]name[@version]``."""
     protocol = spec.name
     if not rest:
         raise _wrong(text, "names no component", f"write {protocol}:./file.wasm, or a name")
@@ -133,8 +136,8 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
 
 
 def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
-    """``git+https://host/tap-x.git@REVISION`` or an archive, as pip takes them. The name is the one
-    that the address says, until the package tells its own."""
+    """Parses ``git+https://host/tap-x.git@REVISION`` or an archive, as pip takes them. The name is
+    taken from the URL, until the package's own is known."""
     place, _, fragment = url.partition("#")
     user = place.partition("://")[2].partition("/")[0].rpartition("@")[0]
     # A user alone is a token over HTTP (https://TOKEN@github.com/...); over SSH it is a name.
@@ -160,8 +163,8 @@ def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
 
 
 def _words(text: str, rest: str) -> list[str]:
-    """As a shell splits them. A quoted whole, as a YAML file may hold it, is split once more, but
-    for a path with spaces."""
+    """Splits a command as a shell does. One quoted string, as a YAML file may hold it, is split
+    once more, unless it is a path with spaces."""
     try:
         words = shlex.split(rest)
         if len(words) == 1 and " " in words[0] and not words[0].startswith(_PATH_STARTS):
@@ -219,7 +222,7 @@ def _query(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
 
 
 def _no_protocol(text: str) -> ConfigError:
-    """An image, a path, or half a reference."""
+    """Returns the error for an image, a path, or a reference without a protocol."""
     first = _named(text) or next(iter(specs()))
     if text.startswith(_PATH_STARTS) or (" " in text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text!r} ?")
@@ -236,7 +239,7 @@ def _no_protocol(text: str) -> ConfigError:
 
 
 def _named(text: str) -> str | None:
-    """The protocol that a bare name's last part points to."""
+    """Returns the protocol whose prefix the last part of a bare name has; None: none."""
     name = text.rpartition("/")[2]
     for spec in specs().values():
         if not spec.components and any(
@@ -260,6 +263,7 @@ def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
 
 
 def _wrong(text: str, what: str, hint: str, *, code: str = "connector.reference") -> ConfigError:
-    """Whoever an address names as its user, maybe with a password, is not quoted."""
+    """Returns the error for a reference; the user in a URL, which may have a password, is
+    masked."""
     hidden, advice = (_USER.sub("://****@", said) for said in (text, hint))
     return ConfigError(f"connector {hidden!r} {what}", code=code, hint=advice)

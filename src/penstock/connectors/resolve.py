@@ -1,4 +1,5 @@
-"""Makes a connector that can be asked of a reference, its environment built first if need be.
+"""Resolves a reference to a connector that can be asked, and builds its environment first if it is
+not there.
 
 The same for every role. Not here: what each role is asked (``source``, ``destination``,
 ``transform``), building (``install``), running (``launch``).
@@ -28,15 +29,16 @@ C = TypeVar("C", bound=Connector)
 
 
 def quiet(text: str) -> None:
-    """Progress that nobody watches."""
+    """Drops a line of progress."""
 
 
 class How(TypedDict, total=False):
-    """``upgrade``, ``constraints``: see ``install``. ``env_keys``: variables of ours it is given.
-    ``base``: where relative paths count from and local commands run (default: here).
-    ``extra_secrets``: see ``Connector``. ``permissions``, ``limits``: it is asked whatever it is
-    asked under these. ``settings``: see ``Component``. ``builds``: packages that exist as source
-    only may be built, under ``permissions`` and ``limits`` too (default: yes)."""
+    """Options of :func:`resolve`. ``upgrade``, ``constraints``: see ``install``. ``env_keys``:
+    environment variables that the connector is given. ``base``: the folder that relative paths
+    start from and local commands run in (default: the current one). ``extra_secrets``: see
+    ``Connector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
+    ``Component``. ``builds``: packages without a wheel may be built, under ``permissions`` and
+    ``limits`` too (default: yes)."""
 
     log: EventSink
     progress: Progress
@@ -52,8 +54,8 @@ class How(TypedDict, total=False):
 
 
 def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]) -> C:
-    """``connectors``: where environments lie. Raises ``ConfigError`` (no such form; not a connector
-    of this role), the role's error."""
+    """Returns the connector of class ``kind``. ``connectors``: the folder of environments. Raises
+    ``ConfigError`` (no such form; not a connector of this role), the role's error."""
     role = kind.ROLE
     ref = parse_ref(ref) if isinstance(ref, str) else ref
     if ref.protocol is None:
@@ -100,7 +102,7 @@ def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unp
 
 
 def _must_be(role: Role, ref: ConnectorRef) -> None:
-    """Raises ``ConfigError`` for a name that says that it is of the other role."""
+    """Raises ``ConfigError`` for a name that belongs to the other role."""
     spec = spec_of(ref.protocol or "")
     own, other = spec.sources, spec.destinations
     if role == "destination":
@@ -115,7 +117,7 @@ def _must_be(role: Role, ref: ConnectorRef) -> None:
 
 
 def wanted(ref: ConnectorRef, protocol: ProtocolPackage) -> Wanted:
-    """What ``install`` is asked for by a reference of kind package."""
+    """Returns the request to ``install`` for a reference of kind package."""
     name = ref.name or ""
     packages = protocol.package_names(name) if ref.url is None else (name,)
     return Wanted(

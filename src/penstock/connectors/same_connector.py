@@ -1,9 +1,10 @@
-"""Whether two references name the same connector, so that one may go on from the other's state.
+"""Decides whether two references name the same connector, so that one may go on from the other's
+state (L1).
 
-A version is no part of that, nor are options of a command, which are configuration as the config
-is. Files are compared by the place that they resolve to; one that is no longer at its place was
-moved (a checkout elsewhere, a release under a new name), and is known again by its file's name.
-Neighbours: ``reference`` reads references; ``engine.inspect.pipelines`` asks.
+Versions are ignored, and so are the options of a command, which count as configuration. Files are
+compared by their resolved paths; a file that no longer exists was moved (a checkout elsewhere, a
+release under a new name), and is recognised by its file name. Neighbours: ``reference`` parses
+references; ``engine.plan.source_protocol`` asks.
 """
 
 import os
@@ -23,8 +24,8 @@ _SHOWN_KINDS = (RefKind.package, RefKind.component, RefKind.path)
 
 
 def lasting(ref: ConnectorRef, here: Path) -> str:
-    """The reference with local files by their absolute paths, as it is kept: it means the same in
-    whichever folder it is read again."""
+    """Returns the reference with absolute paths, in which form it is stored: it means the same in
+    whichever folder it is read later."""
     if ref.kind is RefKind.component and ref.command:
         return f"{ref.protocol}:{_absolute(ref.command[0], here)}"
     if ref.kind not in (RefKind.path, RefKind.command):
@@ -38,8 +39,9 @@ def lasting(ref: ConnectorRef, here: Path) -> str:
 
 
 def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
-    """``before``: what :func:`lasting` gave, or a reference as somebody wrote it (empty: nobody
-    knows). Relative paths count from ``here``."""
+    """Whether ``before`` and ``now`` are the same connector. ``before``: a result of
+    :func:`lasting`, or a reference as the user wrote it (empty: unknown). Relative paths start from
+    ``here``."""
     if not before:
         return True
     try:
@@ -62,8 +64,8 @@ def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
 
 
 def shown(text: str) -> str:
-    """A reference as it may be shown: of a command or an address, which may hold a password, the
-    program or the name."""
+    """Returns a reference in a form without passwords: of a command or a URL, which may hold one,
+    only the program or the name."""
     try:
         ref = parse_ref(text)
     except ConfigError:
@@ -84,8 +86,8 @@ def _words(ref: ConnectorRef) -> list[str]:
 
 
 def _program(command: tuple[str, ...]) -> tuple[int, int]:
-    """Which words say what is run: the program, without an interpreter before it, and what follows
-    it up to its first option."""
+    """Returns the range of words that name the program: without an interpreter before it, up to its
+    first option."""
     first = 0
     if len(command) > 1 and _INTERPRETER.fullmatch(os.path.basename(command[0])):
         first = 1
@@ -114,7 +116,7 @@ def _same_file(before: str, now: str) -> bool:
 
 
 def _stem(path: str) -> str:
-    """A file's name without a version and its ending."""
+    """Returns a file's name without version and suffix."""
     name, _ = os.path.splitext(os.path.basename(path))
     return _VERSION.sub("", name) or name
 

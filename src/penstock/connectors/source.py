@@ -1,8 +1,8 @@
-"""The facade of the source role: a reference becomes something one can ask.
+"""Asks a source connector: the facade of the source role.
 
-Not here: a run's reading (``engine`` does that over ``launch.connect``), building (``install``).
-Config is validated against the connector's own schema before the connector is asked,
-and its secrets are masked in every answer, error and line (L10).
+Validates the config against the connector's own schema before the connector is asked, and masks its
+secrets in every answer, error and line (L10). Not here: a run's reading (``engine`` does that over
+``launch.connect``), building (``install``).
 """
 
 from collections.abc import Generator
@@ -28,26 +28,31 @@ class SourceConnector(Connector):
     ROLE = "source"
 
     def kept_catalog(self, key: str) -> CachedCatalog | None:
-        """What its discovery gave within the last day under the configuration of hash ``key``; of
-        an installed source only, since the code of a local one may have changed since."""
+        """Returns the catalog that discovery returned within the last day under the configuration
+        with hash ``key``; only of an installed source, since the code of a local one may have
+        changed."""
         return None if self._entry is None else discovery_cache.load(Path(self._entry.path), key)
 
     def keep_catalog(self, key: str, catalog: Catalog) -> None:
+        """Caches the catalog of an installed source."""
         if self._entry is not None:
             discovery_cache.store(Path(self._entry.path), key, catalog)
 
     def forget_catalog(self, key: str) -> None:
+        """Deletes the cached catalog."""
         if self._entry is not None:
             discovery_cache.forget(Path(self._entry.path), key)
 
     def discover(self, config: dict[str, Any], timeouts: Timeouts = DISCOVER_TIMEOUTS) -> Catalog:
-        """Raises ``ConfigError`` (config does not fit), ``SourceError``."""
+        """Returns the source's catalog. Raises ``ConfigError`` (the config does not fit),
+        ``SourceError``."""
         self._consented()
         self._validated(config)
         with self._asked(self.secrets(config)) as connection:
             return connection.discover(config, timeouts, self._log)
 
     def read(self, request: ReadRequest) -> Generator[Event]:
-        """Here and now, beside whoever iterates; what it prints on stderr is not heard."""
+        """Yields the source's events, in this process (`penstock preview`); its stderr is
+        dropped."""
         secrets = Masker(self.secrets(request.config))
         return connect(self.launch(), secrets, ConnectionStats()).read(request)

@@ -1,18 +1,19 @@
-"""Packages that exist as source only: whether they may be built, and what holds their code.
+"""Decides whether packages without a wheel may be built from source, and confines the code that a
+build runs.
 
-To build one, and often to learn what it needs, is to run code of whoever published it. That code is
-held to what the user allows the connector itself, sees neither our variables nor the settings and
-passwords of the package index, and has a cache of its own, since what a build leaves in the user's
-would be trusted by other projects.
+A build, and often the question which dependencies a package has, runs code of its publisher. That
+code gets the permissions that the user grants the connector itself, sees neither our environment
+variables nor the settings and passwords of the package index, and has a cache of its own, since
+other projects would trust what a build left in the user's.
 
-uv asks the index, downloads, checks hashes and installs; code of packages it runs only in
-processes of the Python that it is told to build with. So that Python is a stand-in: a script that
-enters the namespaces (``enclosure``) and then becomes the Python. uv keeps the network and the
-passwords, and the code has neither. Weighed and left: a relay into a namespace that holds uv too
-(the passwords would lie beside the code, and an index that takes uploads is a way out), and to
-download everything first (what a package is built with may be known only by running it, and may be
-source itself: that would be a second resolver). That uv builds with the stand-in is checked before
-anything is built. Not here: the steps (``install``), running uv (``uv``).
+uv asks the index, downloads, checks hashes and installs; it runs code of packages only in processes
+of the Python that it is told to build with. So that Python is a stand-in: a script that enters the
+namespaces (``enclosure``) and then becomes the Python. uv keeps the network and the passwords, and
+the code has neither. Considered and rejected: a relay into a namespace that holds uv too (the
+passwords would be beside the code, and an index that takes uploads is a way out), and to download
+everything first (the build dependencies of a package may be known only by running it, and may be
+source themselves: that would be a second resolver). That uv builds with the stand-in is checked
+before anything is built. Not here: the steps (``install``), running uv (``uv``).
 """
 
 import contextlib
@@ -46,7 +47,7 @@ from penstock.runtimes.limits import (
 from penstock.runtimes.linux_sandbox import StandIn
 
 PKG_RESOURCES = "setuptools<80"
-"""The last ones that bring ``pkg_resources`` whole."""
+"""The last versions of setuptools that have all of ``pkg_resources``."""
 _NEEDS_WHEELS = re.compile(
     r"Wheels are required for `([^`]+)`|Because (\S+?)(?:==\S+)? has no usable"
 )
@@ -57,8 +58,9 @@ _SECONDS = 60.0
 
 
 class Builds(msgspec.Struct, frozen=True):
-    """``held``: what builds are held to; None: nothing may be built, and ``why`` says so.
-    ``folder``: for as long as the environment is made."""
+    """How packages without a wheel may be built. ``held``: the confinement of builds; None: nothing
+    may be built, and ``why`` is the reason. ``folder``: scratch, deleted with the block of
+    :func:`builds_of`."""
 
     folder: Path
     held: Confinement | None = None
@@ -68,13 +70,13 @@ class Builds(msgspec.Struct, frozen=True):
 
     @property
     def cache(self) -> Path:
-        """uv's."""
+        """uv's cache for builds."""
         return self.folder / "cache"
 
     def python(self, python: Python, progress: Progress) -> Python:
-        """What uv is told to build with: a stand-in for that Python. On other systems than Linux,
-        where nothing could confine it, the Python itself. Raises ``ConnectorError``
-        (``connector.build_refused``) where uv would build with something else."""
+        """Returns the Python that uv is told to build with: a stand-in for the given one. On
+        systems other than Linux, where nothing could confine it, the Python itself. Raises
+        ``ConnectorError`` (``connector.build_refused``) where uv would build with another one."""
         if self.held is None or not sys.platform.startswith("linux"):
             return python
         folder = self.folder / f"python{python.minor}"
@@ -91,7 +93,7 @@ class Builds(msgspec.Struct, frozen=True):
         return stand_in
 
     def _make_stand_in(self, python: Python, folder: Path) -> None:
-        """A prefix like the Python's own, but for its program."""
+        """Makes a prefix like the Python's own, with another program."""
         asked = subprocess.run(
             [python.path, "-I", "-S", "-c", _ASKED],
             env=clean_environment(allowed=()),
@@ -128,14 +130,14 @@ class Builds(msgspec.Struct, frozen=True):
         script.chmod(0o755)
 
     def _insist(self, python: str) -> None:
-        """That this is a stand-in of ours, or a virtual environment's link to one."""
+        """Raises unless this is a stand-in of ours, or a virtual environment's link to one."""
         if not sys.platform.startswith("linux"):
             return
         if not Path(python).resolve().is_relative_to(self.folder.resolve()):
             raise _not_confined(python, "uv takes another Python than the one that it is given")
 
     def run(self, progress: Progress, *arguments: str) -> str:
-        """uv, which may build, with a Python that :meth:`python` gave. A source that needs an old
+        """Runs uv, which may build, with a Python from :meth:`python`. A source that needs an old
         setuptools to build gets it. Raises as ``run_uv``."""
         held = self.held or Confinement()
         self._insist(arguments[arguments.index("--python") + 1])
@@ -157,8 +159,8 @@ class Builds(msgspec.Struct, frozen=True):
             return run(*arguments, "--build-constraints", str(bound))
 
     def requires_python(self, package: str) -> str:
-        """Of the source that was unpacked last, in the words of its PKG-INFO; empty: it does not
-        say."""
+        """Returns the Requires-Python of the source that was unpacked last, from its PKG-INFO;
+        empty: it has none."""
         for source in self._sources(package):
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 text = (source / "PKG-INFO").read_text("utf-8")
@@ -166,18 +168,21 @@ class Builds(msgspec.Struct, frozen=True):
         return ""
 
     def is_old(self, package: str) -> bool:
-        """From before packages said what they are built with: such import setuptools at will."""
+        """Whether the package has no ``pyproject.toml``: such packages import setuptools without
+        declaring it."""
         return any(not (s / "pyproject.toml").exists() for s in self._sources(package))
 
     def _sources(self, package: str) -> list[Path]:
-        """Unpacked ones, in uv's cache: sdists-vN/INDEX.../NAME/VERSION/REVISION/src."""
+        """Returns the unpacked sources in uv's cache:
+        sdists-vN/INDEX.../NAME/VERSION/REVISION/src."""
         folders = self.cache.glob(f"sdists-v*/**/{package}/*/*/src")
         return [f for f in folders if (f / "setup.py").exists() or (f / "pyproject.toml").exists()]
 
 
 @contextlib.contextmanager
 def builds_of(wanted: Wanted, folder: Path) -> Generator[Builds]:
-    """``folder`` takes what builds leave, which goes at the end."""
+    """Yields the builds of a package, with a scratch folder in ``folder`` that is deleted at the
+    end."""
     with tempfile.TemporaryDirectory(prefix=".uv-", dir=folder) as scratch:
         yield _builds(wanted, Path(scratch).absolute())
 
@@ -199,7 +204,7 @@ def _builds(wanted: Wanted, folder: Path) -> Builds:
 
 
 def _credentials() -> tuple[str, ...]:
-    """Files and folders in which passwords of package indexes and repositories lie."""
+    """Returns the files and folders that may have passwords of package indexes and repositories."""
     home = os.path.expanduser("~")
     config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
@@ -219,12 +224,14 @@ def _credentials() -> tuple[str, ...]:
 
 
 def needs_build(words: str) -> str | None:
-    """The package of which uv said that there is no wheel."""
+    """Returns the package for which uv's message says that there is no wheel; None: it says no such
+    thing."""
     found = _NEEDS_WHEELS.search(words)
     return next(filter(None, found.groups())) if found else None
 
 
 def refused(wanted: Wanted, package: str, why: str) -> ConnectorError:
+    """Returns the error for a package that would have to be built and may not be."""
     return ConnectorError(
         f"connector {wanted.reference!r}: {package} exists as source only, and to build it is to "
         f"run its code: {why}",
@@ -245,8 +252,8 @@ def _not_confined(python: str, why: str) -> ConnectorError:
 def source_only(
     lock: str, python: Python, builds: Builds, progress: Progress, known: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Those packages of a lock for which there is no wheel, ``known`` among them: asked of uv,
-    which names one at a time and runs nothing."""
+    """Returns the packages of a lock for which there is no wheel, ``known`` among them: by asking
+    uv, which names one at a time and runs no code."""
     found = list(known)
     while True:
         with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
@@ -266,7 +273,7 @@ def source_only(
 
 
 def without(lock: str, packages: list[str]) -> str:
-    """The lock but for some packages; an entry's further lines are indented."""
+    """Returns the lock without some packages; an entry's further lines are indented."""
     kept: list[str] = []
     dropping = False
     for line in lock.splitlines(keepends=True):

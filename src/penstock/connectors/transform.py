@@ -1,4 +1,4 @@
-"""The facade of the transform role: a reference becomes something one can ask, and plan with.
+"""Asks a transform connector, and plans with it: the facade of the transform role.
 
 Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.connect``),
 built-in transforms (``transforms``).
@@ -29,13 +29,15 @@ class TransformConnector(Connector):
         return not_a_transform(ref, f"it is a {ref.kind.value}")
 
     def outline(self, request: TransformRequest, columns: Any) -> Any | None:
-        """See ``TransformConversation.outline``."""
+        """Returns the output columns for these input columns; see
+        ``TransformConversation.outline``."""
         self._consented()
         with self._asked(self.secrets(request.config)) as connection:
             return connection.outline(request, columns)
 
 
 def not_a_transform(ref: ConnectorRef, why: str) -> ConfigError:
+    """Returns the error for a reference that is not a transform."""
     return ConfigError(
         f"{ref.text!r} is not a transform: {why}",
         code="connector.not_a_transform",

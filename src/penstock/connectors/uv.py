@@ -1,8 +1,8 @@
-"""uv and this machine's Pythons: what ``install`` asks of them, and uv's words when it fails.
+"""Runs uv and finds this machine's Pythons, for ``install``; quotes uv's messages when it fails.
 
 uv is the one shipped as a Python package; its cache and index settings are the user's own. It never
-downloads a Python, and runs code of packages only where it is given something to hold that to.
-Not here: where environments lie and when they are built (``install``).
+downloads a Python, and runs code of packages only under a confinement. Not here: the folders of
+environments and when they are built (``install``).
 """
 
 import os
@@ -36,6 +36,8 @@ _NOT_THEIRS = re.compile(r"(PENSTOCK|SPARK|PYSPARK|PYTHON|VIRTUAL_ENV|CONDA)")
 
 
 class Python(msgspec.Struct, frozen=True):
+    """A Python interpreter of this machine."""
+
     path: str
     version: tuple[int, int, int]
 
@@ -45,7 +47,7 @@ class Python(msgspec.Struct, frozen=True):
 
 
 class UvFailed(Exception):
-    """``words``: what uv said, without its warnings."""
+    """Raised where uv fails. ``words``: its messages, without warnings."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -53,7 +55,7 @@ class UvFailed(Exception):
 
 
 def find_uv() -> str:
-    """Raises ``ConnectorError`` (``connector.uv_missing``)."""
+    """Returns uv's path. Raises ``ConnectorError`` (``connector.uv_missing``)."""
     import uv
 
     try:
@@ -77,12 +79,12 @@ def run_uv(
     seconds: float | None = None,
     role: Role = "source",
 ) -> str:
-    """Its stdout. It runs in an empty directory, so that no project's settings reach it, and dies
-    with us. ``held``: it may build packages from their source with the Python that it is given
-    (``builds``), under this, with ``cache`` in place of the user's, and of our variables with those
-    alone that lead to the index, beside the fixed base of every connector; without it nothing of a
-    package is run.
-    Raises :class:`UvFailed`, the error of ``role`` (``source.memory``)."""
+    """Runs uv and returns its stdout. It runs in an empty directory, so that no project's settings
+    reach it, and dies with this process. ``held``: it may build packages from source with the
+    Python that it is given (``source_builds``), under this confinement, with ``cache`` in place of
+    the user's, and with only those of our environment variables that lead to the index, beside the
+    fixed base of every connector; without it no code of a package runs. Raises :class:`UvFailed`,
+    the error of ``role`` (``source.memory``)."""
     said: list[str] = []
 
     def hear(line: str) -> None:
@@ -122,7 +124,7 @@ def run_uv(
 
 
 def _words(said: list[str]) -> str:
-    """From the first error on; a warning block is a line and its indented lines."""
+    """Returns the messages from the first error on; a warning is a line and its indented lines."""
     for number, line in enumerate(said):
         if line.startswith("error:"):
             return "\n".join(said[number:][-_QUOTED_LINES:])
@@ -130,13 +132,14 @@ def _words(said: list[str]) -> str:
 
 
 def our_python() -> Python:
-    """The interpreter behind ours: a virtual environment's own could vanish with it."""
+    """Returns the interpreter under the one that runs Penstock: a virtual environment's own could
+    be deleted."""
     base = getattr(sys, "_base_executable", None) or sys.executable
     return Python(os.path.realpath(base), sys.version_info[:3])
 
 
 def other_pythons() -> list[Python]:
-    """The other minor versions of CPython installed here, newest first."""
+    """Returns the other minor versions of CPython on this machine, newest first."""
     try:
         listed = subprocess.run(
             [find_uv(), "python", "list", "--only-installed", "--output-format", "json"],
@@ -175,8 +178,9 @@ _CLAUSE = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
 
 
 def satisfies(version: tuple[int, int, int], specifier: str) -> bool:
-    """Does a Python satisfy a Requires-Python (version specifiers of PEP 440)? uv ignores upper
-    bounds; old connectors mean them. A clause that cannot be read is taken as satisfied."""
+    """Whether a Python satisfies a Requires-Python (version specifiers of PEP 440). uv ignores
+    upper bounds; old connectors rely on them. A clause that cannot be parsed counts as
+    satisfied."""
     for clause in filter(str.strip, specifier.split(",")):
         match = _CLAUSE.fullmatch(clause)
         if match is None:
@@ -205,7 +209,7 @@ def _holds(
 
 
 def package_files(site_packages: Path, package: str) -> Path | None:
-    """The dist-info folder of a package."""
+    """Returns the dist-info folder of a package; None: it is not there."""
     for folder in site_packages.glob("*.dist-info"):
         name = folder.name.removesuffix(".dist-info").rpartition("-")[0]
         if re.sub(r"[._-]+", "-", name).lower() == package:
