@@ -1,9 +1,8 @@
-"""The command line: verbs, options, what is printed. No logic of its own (`CLI.md` is its
-contract).
+"""Runs the command line: verbs, options, what is printed (`CLI.md` is its contract).
 
 :func:`main` finds the verb's module and imports nothing else: ``penstock --version`` costs a start
 of Python. Each verb module holds Typer apps made by ``cli.app``; all printing goes through
-``cli.output``.
+``cli.output``. Not here: logic, which is in ``engine`` and ``connectors``.
 """
 
 import os
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """Where a verb's app is: ``penstock.cli.MODULE``, attribute ``app``."""
+    """Names a verb's app: attribute ``app`` of ``penstock.cli.MODULE``."""
 
     module: str
     app: str
@@ -49,7 +48,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code (`CLI.md`). Never raises."""
+    """Runs a command and returns its exit code (`CLI.md`). Never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us

@@ -1,8 +1,9 @@
-"""From a function to a verb: the options every verb takes, its help with examples, its errors.
+"""Makes a verb of a function: adds the options that every verb takes, help with examples, and the
+printing of errors.
 
 :func:`verb` makes a Typer app of one function, whose first parameter is the :class:`Surface`;
-:func:`dispatch` finds a verb's app and runs it. Whatever goes wrong below becomes one printed error
-and an exit code here. Neighbours: ``usage_errors`` words faults of usage, ``output`` prints.
+:func:`dispatch` finds a verb's app and runs it. Any exception becomes one printed error and an exit
+code here. Neighbours: ``usage_errors`` words usage errors, ``output`` prints.
 """
 
 import inspect
@@ -50,7 +51,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @dataclass(slots=True)
 class Surface:
-    """What a verb has of the command line: where it prints, and Penstock's home."""
+    """What a verb gets from the command line: its output, and Penstock's home."""
 
     output: Output
     home: Home
@@ -72,7 +73,8 @@ Body = Callable[Concatenate[Surface, P], int | None]
 def verb(
     *examples: str, app: typer.Typer | None = None, name: str | None = None
 ) -> Callable[[Body[P]], typer.Typer]:
-    """The app of a verb, or ``app`` (a group) with one more verb. ``examples``: command lines."""
+    """Returns a decorator that makes the app of a verb, or adds the verb to ``app`` (a group).
+    ``examples``: command lines for the help."""
 
     def decorate(body: Body[P]) -> typer.Typer:
         target = app or group(None)
@@ -83,7 +85,7 @@ def verb(
 
 
 def group(summary: str | None, *examples: str) -> typer.Typer:
-    """An app for several verbs."""
+    """Returns an app for several verbs."""
     return typer.Typer(
         help=summary,
         epilog=_epilog(examples) if examples else None,
@@ -99,8 +101,8 @@ def _epilog(examples: Sequence[str]) -> str:
 
 
 def _command(body: Callable[..., int | None]) -> Callable[..., int]:
-    """``body`` with the common options after its own, and its errors printed. A parameter whose
-    type is a dataclass stands for the options that are its fields."""
+    """Returns ``body`` with the common options after its own, and its errors printed. A parameter
+    whose type is a dataclass stands for the options that are its fields."""
     own = _parameters(body)[1:]
     kinds: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
     groups = {name: _parameters(kind) for name, kind in kinds.items()}
@@ -136,7 +138,7 @@ def _parameters(of: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def dispatch(name: str, arguments: list[str]) -> int:
-    """Run a verb; the exit code. An error that no verb caught is printed here."""
+    """Runs a verb and returns its exit code. An error that no verb caught is printed here."""
     as_json = "--json" in arguments
     try:
         found = VERBS.get(name)
@@ -157,7 +159,8 @@ def dispatch(name: str, arguments: list[str]) -> int:
 
 
 def _flush_quietly() -> None:
-    """A reader that went away is no error, not even when Python flushes at its end."""
+    """Flushes stdout and stderr; a reader that has closed the pipe is no error, not even when
+    Python flushes at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

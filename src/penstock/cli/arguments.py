@@ -1,7 +1,8 @@
-"""What the words of a command name: a pipeline file, two connectors, one connector, a pipeline.
+"""Sorts the words of a command: a pipeline file, two connectors, one connector, or a pipeline's
+name.
 
-Only the sorting is here; ``config`` and ``connectors`` read what is found. What was read is told to
-the :class:`~penstock.cli.output.Output`, so that no secret of it is printed (L10).
+Not here: reading them (``config``, ``connectors``). Secrets of what was read are passed to the
+:class:`~penstock.cli.output.Output`, so that it masks them (L10).
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def option(name: str, metavar: str, meaning: str, **more: Any) -> Any:
-    """An option that has a value, and none by default."""
+    """Returns an option that has a value, and none by default."""
     return typer.Option(name, metavar=metavar, help=meaning, show_default=False, **more)
 
 
@@ -48,7 +49,7 @@ _COMPONENT = ".wasm"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The options of whatever reads a pipeline file."""
+    """The options of verbs that read a pipeline file."""
 
     env_file: Annotated[
         list[str] | None,
@@ -68,7 +69,7 @@ READING = Reading()
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """The options of whatever makes a connector's environment."""
+    """The options of verbs that may build a connector's environment."""
 
     constraint: Annotated[
         list[str] | None,
@@ -83,7 +84,7 @@ class Building:
     ] = False
 
     def install(self) -> Install:
-        """How the environment of a connector that is named alone is made."""
+        """Returns the install settings of a connector that is named without a pipeline."""
         return Install(builds=not self.no_builds, constraints=tuple(self.constraint or ()))
 
 
@@ -91,14 +92,14 @@ BUILDING = Building()
 
 
 def is_file(word: str) -> bool:
-    """True where ``word`` names a pipeline file rather than a connector or a pipeline's name."""
+    """Whether ``word`` names a pipeline file rather than a connector or a pipeline's name."""
     if word.endswith(_COMPONENT):
         return False
     return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
 
 
 def is_connector(word: str) -> bool:
-    """True where ``word`` has the form of a CONNECTOR, whether or not there is one."""
+    """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
     head, colon, _ = word.partition(":")
     return bool(colon) or head in (*TABLES, *specs()) or " " in word or word.endswith(_COMPONENT)
 
@@ -106,8 +107,8 @@ def is_connector(word: str) -> bool:
 def pipeline(
     first: str, second: str | None, reading: Reading, options: Options, output: "Output"
 ) -> Pipeline:
-    """The pipeline of ``FILE`` or of ``SOURCE DESTINATION``, the command's options over it. Raises
-    ``ConfigError``."""
+    """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, overridden by the command's
+    options. Raises ``ConfigError``."""
     for word in (first, second or ""):
         if word.lstrip().startswith("{"):  # never quoted: it may hold a password
             raise ConfigError(
@@ -138,8 +139,8 @@ def pipeline(
 
 
 def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
-    """``FILE``, ``SOURCE DESTINATION``, or the name of a pipeline that ran. Raises
-    ``ConfigError``."""
+    """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
+    pipeline that ran. Raises ``ConfigError``."""
     if len(words) > 2:
         raise ConfigError(
             "more words than a pipeline takes",
@@ -153,7 +154,7 @@ def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "P
 
 
 def connector_config(given: str | None) -> dict[str, Any]:
-    """The configuration of ``--config``. Raises ``ConfigError``, which never quotes it."""
+    """Parses the configuration of ``--config``. Raises ``ConfigError``, which never quotes it."""
     return {} if given is None else parse_config(given)
 
 

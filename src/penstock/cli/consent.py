@@ -1,5 +1,8 @@
-"""The question whether a component may have what it asks for: put to a person, or answered by
-``--yes``. ``connectors.consent`` keeps the answer."""
+"""Asks the user whether a component may have the permissions that it asks for, or takes ``--yes``
+as the answer.
+
+Not here: where the answer is kept (``connectors.consent``).
+"""
 
 import sys
 from collections.abc import Sequence
@@ -20,7 +23,8 @@ Yes = Annotated[
 
 
 def settle(surface: Surface, asked: "Sequence[Wanting]", *, yes: bool) -> None:
-    """Raises ``ConfigError`` (``connector.consent``) where the answer is no, or nobody is there."""
+    """Asks for each consent and keeps it. Raises ``ConfigError`` (``connector.consent``) where the
+    user refuses, or no terminal is there to ask."""
     for want in asked:
         if yes or _agrees(surface, want):
             want.agree()

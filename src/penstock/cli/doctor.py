@@ -1,4 +1,4 @@
-"""The verbs ``doctor`` and ``schema``."""
+"""Defines the verbs ``doctor`` and ``schema``."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,6 @@
-"""The verbs ``add``, ``remove``, ``list``: connector environments. ``connectors`` builds them."""
+"""Defines the verbs ``add``, ``remove``, ``list``: connector environments. ``connectors`` builds
+them.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any

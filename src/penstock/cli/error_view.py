@@ -1,8 +1,8 @@
-"""An error as a user sees it: what happened, where, what to do next, where the trace is.
+"""Describes an error for the user: what happened, where, what to do next, where the trace is.
 
-Errors of the tree are shown as they stand. Everything else is a defect of ours: its trace goes to a
-file of mode 0600 in the home's ``errors`` folder and is shown only at ``-vv``. Neighbours:
-``output`` prints; ``penstock.errors`` is the tree.
+Errors of the tree are shown as they are. Every other exception is a defect of Penstock: its trace
+goes to a file of mode 0600 in the home's ``errors`` folder and is shown only at ``-vv``.
+Neighbours: ``output`` prints; ``penstock.errors`` is the tree.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ _LABEL = 9
 
 
 class Place(Protocol):
-    """What a fault must know of where it is shown (``output.Output``)."""
+    """What a :class:`Fault` needs of the ``output.Output`` that shows it."""
 
     errors_dir: Path | None
 
@@ -35,8 +35,8 @@ class Place(Protocol):
 
 @dataclass(slots=True)
 class Fault:
-    """``error``: the object of the report and of ``--json``. ``trace``: its text, for ``-vv``;
-    ``trace_file``: where it was written."""
+    """A described error. ``error``: the object of the report and of ``--json``. ``trace``: its
+    text, for ``-vv``; ``trace_file``: where it was written."""
 
     error: dict[str, Any]
     exit_code: int
@@ -45,6 +45,7 @@ class Fault:
 
     @staticmethod
     def of(error: BaseException, output: Place) -> "Fault":
+        """Describes an exception; the trace of a defect is written to a file."""
         told = _as_penstock(error)
         fault = Fault(told.as_report(), told.exit_code)
         fault.trace = output.safe("".join(traceback.format_exception(error)))
@@ -54,10 +55,11 @@ class Fault:
 
     @property
     def problems(self) -> list[str]:
-        """Several faults that were found at once."""
+        """The problems that were found together."""
         return [str(p) for p in self.error.get("problems") or ()]
 
     def as_dict(self, log: str | None) -> dict[str, Any]:
+        """Returns the error as the object of ``--json``."""
         extra = {"trace": self.trace_file, "log": log}
         shown = {"exit_code": self.exit_code} | self.error
         return shown | {name: value for name, value in extra.items() if value is not None}
@@ -65,8 +67,8 @@ class Fault:
     def lines(
         self, verbosity: int, log: str | None, safe: Callable[[str], str]
     ) -> "Iterator[RenderableType]":
-        """Text for stderr, its first word in red on a terminal. ``safe``: what makes foreign text
-        printable in a line that is drawn."""
+        """Yields the text for stderr, its first word in red on a terminal. ``safe``: makes foreign
+        text printable."""
         from rich.text import Text
 
         message = str(self.error["message"])
@@ -122,7 +124,8 @@ def _indented(text: str, by: int) -> str:
 
 
 def _keep(trace: str, folder: Path | None) -> str | None:
-    """The trace's file, mode 0600; in the system's temporary folder where the home refuses."""
+    """Writes a trace to a file of mode 0600 and returns its path; in the system's temporary folder
+    where the home cannot be written; None: nowhere."""
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
     for place in (folder, Path(tempfile.gettempdir())):
         if place is None:

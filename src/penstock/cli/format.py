@@ -1,4 +1,4 @@
-"""Figures and tables for people. No I/O: ``output`` prints what these give."""
+"""Formats figures and tables for people. No I/O: ``output`` prints the result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def size(count: float) -> str:
-    """Bytes: ``412 B``, ``4.1 kB``, ``12 MB`` (units of 1000)."""
+    """Formats bytes: ``412 B``, ``4.1 kB``, ``12 MB`` (units of 1000)."""
     unit = _UNITS[0]
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
@@ -22,7 +22,7 @@ def size(count: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
+    """Formats seconds: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
     if value < 10:
         return f"{value:.1f} s"
     whole = round(value)
@@ -34,7 +34,7 @@ def seconds(value: float) -> str:
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """``1 row``, ``1,204 rows``."""
+    """Formats a number with its noun: ``1 row``, ``1,204 rows``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
@@ -42,15 +42,15 @@ _RATED_ROWS = 1000
 
 
 def rate(rows: int, seconds: float) -> str | None:
-    """``1,204 rows/s``. None where it would tell nothing: of few rows it is the time that it takes
-    to start."""
+    """Formats a rate: ``1,204 rows/s``. None for few rows, whose rate would only show the start-up
+    time."""
     if rows < _RATED_ROWS or seconds < 1 or rows < seconds:
         return None
     return f"{rows / seconds:,.0f} rows/s"
 
 
 def stream_name(entry: Mapping[str, Any]) -> str:
-    """Of anything with ``namespace`` and ``name``."""
+    """Returns the name of an entry with ``namespace`` and ``name``."""
     namespace, name = entry.get("namespace"), entry.get("name")
     return f"{namespace}.{name}" if namespace else str(name)
 
@@ -58,7 +58,8 @@ def stream_name(entry: Mapping[str, Any]) -> str:
 def grid(
     headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> "Table":
-    """A table without lines; the columns ``numbers`` (by index) are aligned to the right."""
+    """Returns a table without lines; the columns ``numbers`` (by index) are aligned to the
+    right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -83,11 +84,11 @@ def _cell(value: object) -> str:
 
 
 def paths(value: Iterable[Sequence[str]] | None) -> str:
-    """Keys as ``id, meta.id``."""
+    """Formats key paths: ``id, meta.id``."""
     return ", ".join(".".join(path) for path in value or ())
 
 
 def short(text: str, length: int = 100) -> str:
-    """At most ``length`` characters, on one line."""
+    """Returns at most ``length`` characters of a text, on one line."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"

@@ -1,6 +1,9 @@
-"""The verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``. No record moves
-to a destination and no JVM starts. Neighbours: ``role_option`` tells which end it is,
-``connectors.source`` and ``connectors.destination`` ask, ``engine.inspect.preview`` reads."""
+"""Defines the verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``.
+
+No record moves to a destination and no JVM starts. Neighbours: ``role_option`` decides whether it
+is a source or a destination, ``connectors.source`` and ``connectors.destination`` ask,
+``engine.inspect.preview`` reads.
+"""
 
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -173,7 +176,8 @@ def _reference(word: str) -> "ConnectorRef":
 def _asking(
     surface: Surface, kind: "type[C]", ref: "ConnectorRef", install: Install
 ) -> "Generator[tuple[C, Hear]]":
-    """A connector to ask, its environment built first if need be, and who hears what it says."""
+    """Yields a connector to ask, whose environment is built first if it is not there, and the
+    function that its events go to."""
     from penstock.connectors.resolve import resolve
 
     with watching(surface.output) as observer:
@@ -204,7 +208,8 @@ def _settle(surface: Surface, connector: "Asked", yes: bool) -> None:
 
 
 def _a_source(word: str) -> "ConnectorRef":
-    """Raises ``ConfigError`` for a package that its name tells to be a destination."""
+    """Parses a reference to a source. Raises ``ConfigError`` for a package with the name of a
+    destination."""
     ref = _reference(word)
     if ref.name is not None and end_of(ref) is End.destination:
         raise ConfigError(
@@ -216,8 +221,9 @@ def _a_source(word: str) -> "ConnectorRef":
 
 
 def listener(observer: RunObserver, end: End = End.source) -> Hear:
-    """What a connector says beside its answers, shown by its level. A configuration that it changed
-    is not kept here: that is said once, and none of its values."""
+    """Returns a function that shows a connector's events beside its answers, by their level. A
+    configuration that it changed is not kept by these verbs: that is said once, without its
+    values."""
     changed = False
 
     def hear(event: Event, /) -> None:

@@ -1,8 +1,8 @@
-"""The one Output: whatever a verb prints goes through here, as text or as one JSON document.
+"""Prints everything that a verb prints, as text or as one JSON document.
 
 The answer goes to stdout and nothing else does; progress, log lines, notes and errors go to stderr
 (with ``--json`` an error is the document on stdout). Colours only on a terminal and without
-``NO_COLOR``. What a connector said is stripped of control characters; known secrets are masked in
+``NO_COLOR``. Control characters in a connector's text are escaped; known secrets are masked in
 every line (L10). Neighbours: ``format`` formats, ``error_view`` describes errors, ``progress``
 shows a run.
 """
@@ -24,8 +24,8 @@ _WIDTH_WHERE_NOBODY_LOOKS = 10_000  # a file or a pipe: nothing is folded or cut
 
 
 class Output:
-    """``verbosity``: -1 quiet, 0, 1 (``-v``), 2 (``-vv``). ``errors_dir``: where traces are
-    kept."""
+    """The output of one command. ``verbosity``: -1 quiet, 0, 1 (``-v``), 2 (``-vv``).
+    ``errors_dir``: the folder of traces."""
 
     def __init__(
         self,
@@ -50,19 +50,20 @@ class Output:
     # -- what is hidden
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these values in everything printed from now on, but for the answer's data. A number
-        or a truth value is none of them: it would be found in counts and cursors."""
+        """Masks these values in everything printed from now on, except in the answer's data.
+        Numbers and truth values are left out: they occur in counts and cursors."""
         self._secrets |= {s for s in secrets if not is_plain(s)}
         self._masker = Masker(self._secrets)
 
     def safe(self, text: str) -> str:
-        """``text`` masked, without control characters that a terminal would obey."""
+        """Returns ``text`` with secrets masked and control characters escaped."""
         return strip_controls(self._masker.mask(text))
 
     # -- the answer
 
     def answer(self, value: Any, text: "Callable[[], Iterable[RenderableType]]") -> None:
-        """``value`` as JSON, or what ``text`` gives, to stdout. Called once by each verb."""
+        """Prints ``value`` as JSON, or the parts that ``text`` returns, to stdout. Called once by
+        each verb."""
         if self.as_json:
             self.document(value)
             return
@@ -71,11 +72,12 @@ class Output:
         self._flush(self._out)
 
     def document(self, value: Any) -> None:
-        """One JSON document on stdout, UTF-8 whatever the locale says."""
+        """Prints one JSON document to stdout, in UTF-8 whatever the locale."""
         self._bytes(encode_json(value))
 
     def line(self, text: str) -> None:
-        """A message of a protocol that our stdout speaks (``serve``): at once, as it is."""
+        """Prints a message of the protocol that stdout speaks (``serve``), unchanged and at
+        once."""
         self._bytes(text.encode() + b"\n")
 
     def _bytes(self, body: bytes) -> None:
@@ -94,29 +96,30 @@ class Output:
     # -- beside the answer
 
     def say(self, line: "RenderableType", *, level: int = 0) -> None:
-        """A line on stderr, where the user's verbosity is at least ``level``."""
+        """Prints a line to stderr, if the user's verbosity is at least ``level``."""
         if self.verbosity >= level:
             self._write(self._err, self._rendered(self._err, line))
             self._flush(self._err)
 
     @property
     def interactive(self) -> bool:
-        """A person watches stderr."""
+        """Whether stderr is a terminal."""
         return self._err.isatty() and os.environ.get("TERM") != "dumb"
 
     def watching(self) -> "Console":
-        """The console of stderr, for progress bars."""
+        """Returns the console of stderr, for progress bars."""
         return self._console(self._err)
 
     def error(self, error: BaseException, *, log: str | None = None) -> int:
-        """Show an error; gives the exit code."""
+        """Prints an error and returns its exit code."""
         from penstock.cli.error_view import Fault
 
         fault = Fault.of(error, self)
         return self.fault(fault, log=log)
 
     def fault(self, fault: Any, *, log: str | None = None) -> int:
-        """A described error (``error_view.Fault``), on stderr or as JSON."""
+        """Prints a described error (``error_view.Fault``), to stderr or as JSON, and returns its
+        exit code."""
         if self.as_json:
             self.document({"error": self._masker.mask_data(fault.as_dict(log))})
         else:
@@ -128,7 +131,8 @@ class Output:
     # -- streams
 
     def _rendered(self, file: IO[str], part: "RenderableType") -> str:
-        """Plain text goes as it is; what rich must draw is drawn, without blanks at line ends."""
+        """Returns plain text unchanged apart from masking; draws other renderables, without blanks
+        at line ends."""
         if isinstance(part, str):
             return self.safe(part) + "\n"
         console = self._console(file)
@@ -169,8 +173,8 @@ class Output:
 
 
 def encode_json(value: Any) -> bytes:
-    """Indented JSON and a line end. Structs are objects; NaN is null; what JSON has no form for is
-    its text."""
+    """Encodes a value as indented JSON with a line end. Structs are objects; NaN is null; a value
+    without a JSON form is its text."""
     import msgspec
 
     encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
@@ -199,12 +203,12 @@ _CONTROLS = {
 
 
 def strip_controls(text: str) -> str:
-    """What a terminal would obey is shown as ``\\x1b``; line breaks and tabs stay."""
+    r"""Escapes control characters as ``\\x1b``; line breaks and tabs stay."""
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def _silence(file: IO[str]) -> None:
-    """The reader of our output went away: nobody's error. What is written from now on vanishes."""
+    """Redirects a stream whose reader closed it to nowhere, so that later writes raise nothing."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, file.fileno())

@@ -1,7 +1,7 @@
-"""How a run is shown while it goes on, on stderr: bars on a terminal, one line per event elsewhere.
+"""Shows a run while it goes on, on stderr: bars on a terminal, one line per event elsewhere.
 
-Both are ``engine.specs.observer.RunObserver`` and are called from several threads. Neighbours:
-``output`` owns the streams; ``engine.run`` calls.
+Both observers implement ``engine.specs.observer.RunObserver`` and are called from several threads.
+Neighbours: ``output`` owns the streams; ``engine.run`` calls.
 """
 
 import threading
@@ -39,7 +39,7 @@ class _Counts:
 
 @contextmanager
 def watching(output: Output) -> Generator[RunObserver]:
-    """The observer that suits where stderr goes."""
+    """Yields the observer for this output: bars on a terminal, else lines."""
     lines = LineObserver(output)
     if not output.interactive or output.verbosity < 0:
         yield lines
@@ -52,15 +52,15 @@ def watching(output: Output) -> Generator[RunObserver]:
 
 
 class _Traces:
-    """What is shown of connectors' lines. Tracebacks come line by line where they come on
-    stderr."""
+    """Filters tracebacks out of connectors' log lines, below ``-vv``. On stderr they are sent line
+    by line."""
 
     def __init__(self, verbosity: int) -> None:
         self._all = verbosity >= 2
         self._open: dict[str, Trace] = {}
 
     def shown(self, origin: str, message: str) -> str | None:
-        """None: nothing."""
+        """Returns the text to show; None: nothing."""
         if self._all:
             return message
         if "\n" in message:
@@ -71,7 +71,7 @@ class _Traces:
 
 
 class LineObserver:
-    """One line per event, each with the seconds since the start."""
+    """Prints one line per event, each with the seconds since the start."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -150,7 +150,7 @@ def _figures(counts: _Counts, now: float) -> str:
 
 
 class BarObserver:
-    """A bar for each stream that moves; phases, log lines and notes scroll by above them."""
+    """Draws a bar for each stream; phases, log lines and notes scroll above them."""
 
     def __init__(self, output: Output) -> None:
         from rich import progress

@@ -1,4 +1,4 @@
-"""A run's report as text: the streams, what it came to, where the time went."""
+"""Formats a run's report as text: the streams, the totals, where the time went."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
 
 
 def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableType]":
-    """Of a :class:`Report`, or of one as the store keeps it (figures may be missing where a run
-    died)."""
+    """Yields the text of a :class:`Report`, or of one as the store keeps it (figures may be missing
+    where a run died)."""
     from rich.text import Text
 
     told: dict[str, Any] = msgspec.to_builtins(report)
@@ -44,7 +44,8 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
 
 
 def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
-    """What did not finish comes first where not all can be shown."""
+    """Returns the table of streams; where not all can be shown, those that did not finish come
+    first."""
     shown = streams
     if len(streams) > _SHOWN:
         ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
@@ -63,7 +64,7 @@ def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
 
 
 def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
-    """Into a destination connector: what it was given, what it acked."""
+    """Returns the table of streams of a destination connector: rows sent, rows acked."""
     headings = (
         "stream", "status", "read", "sent", "acked", "sent again", "rejected", "bytes", "states",
         "as",
@@ -101,8 +102,8 @@ def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
 
 
 def _time(spent: dict[str, float], total: float, start: str | None) -> str:
-    """Where it went. Loads may overlap with the extract; ``other`` is what no phase covers: asking
-    the connector, planning, Spark's own preparations."""
+    """Formats where the time went. Loads may overlap with the extract; ``other`` is what no phase
+    covers: asking the connector, planning, Spark's own preparations."""
     parts = [
         ("install", spent["install"], ""),
         ("start-up", spent["start"], f" ({start})" if start else ""),

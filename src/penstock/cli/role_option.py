@@ -1,6 +1,6 @@
-"""Which end of a pipeline a connector is: by what the user says, else by its name.
+"""Decides whether a connector is a source or a destination: by ``--role``, else by its name.
 
-No I/O. Neighbours: ``cli.inspect_connector`` and ``cli.environments`` ask the end that this tells.
+No I/O. Neighbours: ``cli.inspect_connector`` and ``cli.environments`` use it.
 """
 
 import re
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class End(StrEnum):
+    """The two roles that a verb can ask."""
+
     source = "source"
     destination = "destination"
 
@@ -36,13 +38,15 @@ RoleOption = Annotated[
 
 @cache
 def _words() -> tuple[re.Pattern[str], frozenset[str]]:
-    """Words that names begin with, and those of them that name a destination."""
+    """Returns the pattern of words that connectors' names begin with, and those words that name a
+    destination."""
     destinations = {p.strip("-") for s in specs().values() for p in s.destinations}
     known = "|".join({*destinations, *(p.strip("-") for s in specs().values() for p in s.sources)})
     return re.compile(rf"(?:^|[-_.])({known})(?=$|[-_.])"), frozenset(destinations)
 
 
 def class_of(end: End) -> "type[SourceConnector | DestinationConnector]":
+    """Returns the facade of a role."""
     from penstock.connectors.destination import DestinationConnector
     from penstock.connectors.source import SourceConnector
 
@@ -50,9 +54,9 @@ def class_of(end: End) -> "type[SourceConnector | DestinationConnector]":
 
 
 def end_of(ref: ConnectorRef) -> End:
-    """By the first word in its name that a protocol's names begin with, whatever stands before:
-    ``meltanolabs-target-postgres``, ``./destination``, ``dest_postgres.wasm``,
-    ``python my_target.py``. A source where none does."""
+    """Returns the role that a reference's name indicates: by the first word in it that a protocol's
+    names begin with, wherever it stands: ``meltanolabs-target-postgres``, ``./destination``,
+    ``dest_postgres.wasm``, ``python my_target.py``. A source where there is no such word."""
     if ref.kind is RefKind.table:
         return End.destination
     words, destinations = _words()

@@ -1,4 +1,4 @@
-"""The verbs ``run`` and ``plan``: their options, signals, and what is printed at the end.
+"""Defines the verbs ``run`` and ``plan``: their options, signals, and what is printed at the end.
 
 ``engine.run`` and ``engine.inspect.plan_check`` do the work. Neighbours: ``arguments`` reads the
 pipeline, ``progress`` shows the run, ``report_view`` its end.
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Shape:
-    """The options of ``run`` and ``plan`` that say what is synced and how; they may hold passwords,
-    so it has no text (L10)."""
+    """The options of ``run`` and ``plan`` that say what is synced and how. Has no ``repr``, since
+    they may hold passwords (L10)."""
 
     pipeline: Annotated[
         str, typer.Argument(metavar="PIPELINE", help="A pipeline file, - for stdin, or a source.")
@@ -213,9 +213,9 @@ def _pipeline(
 
 @contextmanager
 def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP ask the run to stop; the second one ends the process at once (its
-    children die with it). After a SIGHUP nothing more is written to the terminal, which is gone;
-    where it is ignored (nohup) it stays so."""
+    """Handles Ctrl-C, SIGTERM and SIGHUP while the block runs: the first asks the run to stop, the
+    second ends the process at once (its children die with it). After a SIGHUP nothing more is
+    written to the terminal, which is gone; where SIGHUP is ignored (nohup) it stays so."""
     asked = False
     terminals = [fd for fd in range(3) if os.isatty(fd)]
 
@@ -257,7 +257,8 @@ _NEWEST = {
 
 
 def _why(stream: dict[str, Any]) -> str:
-    """Why the stream has its destination sync mode, and what makes a row the newest of its key."""
+    """Returns why the stream has its destination sync mode, and which row of a key is the
+    newest."""
     why = f"{stream['destination_sync_mode']}: {stream['mode_reason']}"
     newest = stream["newest_by"]
     if newest is None:

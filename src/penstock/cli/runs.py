@@ -1,4 +1,6 @@
-"""The verbs ``runs`` and ``rejects``: what runs left behind. ``engine.inspect.runs`` reads it."""
+"""Defines the verbs ``runs`` and ``rejects``: past runs, their logs and rejects.
+``engine.inspect.runs`` reads them.
+"""
 
 import re
 from collections.abc import Generator, Iterator
@@ -106,7 +108,7 @@ def _pipeline(
 
 @contextmanager
 def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[Store, str | None]]:
-    """The store and the pipeline's name; the default store for all pipelines."""
+    """Yields the store and the pipeline's name; the default store for all pipelines."""
     if what is None:
         store = open_store(surface.home.state_url())
         try:
@@ -143,7 +145,8 @@ def _many(reports: list[dict[str, Any]]) -> "Iterator[RenderableType]":
 
 
 def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":
-    """``traces``: our own DEBUG lines, which are traces of our faults, are shown too."""
+    """Yields the text of one run. ``traces``: show Penstock's own DEBUG lines too, which are traces
+    of its defects."""
     yield from report_text(report)
     if report.get("error"):
         yield f"  error     {report['error']['message']}"

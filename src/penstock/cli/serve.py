@@ -1,9 +1,8 @@
-"""``penstock serve``: Penstock as another platform's connector.
+"""Defines the verb ``serve``: Penstock as another platform's connector.
 
-Its stdout belongs to that platform; what is said beside the messages goes to stderr.
-
-Neighbours: ``engine.run.serve_input`` does the work; ``config.serve_config`` reads the
-configuration that the platform gives; a protocol's ``serve`` module words what its hosts hear.
+Stdout carries the platform's messages; everything else goes to stderr. Neighbours:
+``engine.run.serve_input`` does the work; ``config.serve_config`` reads the configuration that the
+platform gives; a protocol's ``serve`` module encodes the messages to the host.
 """
 
 import re
@@ -159,7 +158,7 @@ def _must_be(given: str, served: list[str], role: str) -> None:
 
 
 def _check(config: str | None, protocol: str) -> str | None:
-    """Why it would not work, or None."""
+    """Returns why the destination cannot be written, or None."""
     from penstock.engine.plan.prepare import table_of
 
     try:
@@ -171,7 +170,8 @@ def _check(config: str | None, protocol: str) -> str | None:
 
 
 def _failed(host: "DestinationHost", fault: Fault) -> str:
-    """What a host is told of a failed write: it sees nothing else."""
+    """Returns the message to the host about a failed write, with everything that it needs: the host
+    shows its user nothing else."""
     error = fault.error
     return host.failed(
         _in_full(str(error["message"]), fault.problems),
@@ -221,8 +221,9 @@ def _run(
     form: str,
     refreshes: "dict[StreamId, int] | None" = None,
 ) -> "Report":
-    """``form``: a line of stdout, with ``{}`` where the state goes. A hint that sends the user to
-    a connector is dropped: whoever feeds us has none that our verbs could ask."""
+    """Runs the sync of stdin. ``form``: a line of stdout, with ``{}`` in place of the state. A hint
+    that refers to a verb for connectors is dropped: the host's source cannot be asked by our
+    verbs."""
     from penstock.engine.run import request_cancel, serve_input
 
     head, _, tail = form.partition("{}")
@@ -248,7 +249,7 @@ def _run(
 
 
 def _tell(surface: Surface, report: "Report") -> None:
-    """The report, on stderr."""
+    """Prints the report to stderr."""
     from penstock.cli.report_view import report_text
 
     log = str(surface.home.path / report.log)

@@ -1,4 +1,6 @@
-"""The verb ``spark``: status, stop of the Sparks that stay for the next run (``spark.warm``)."""
+"""Defines the verb ``spark``: status and stop of the Spark JVMs that stay for the next run
+(``spark.warm``).
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

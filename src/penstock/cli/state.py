@@ -1,5 +1,6 @@
-"""The verb ``state``: show, set, reset, adopt, export, import, history. ``engine.inspect.states``
-does it all."""
+"""Defines the verb ``state``: show, set, reset, adopt, export, import, history.
+``engine.inspect.states`` does the work.
+"""
 
 import json
 import sys
@@ -209,7 +210,7 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
 
 
 def _owner(found: dict[str, Any]) -> str:
-    """Of a stream's key its stream, as it is named elsewhere."""
+    """Returns the owner of a connector key; for a stream's key the stream's name."""
     if found["scope"] != "stream":
         return found["owner"]
     namespace, name = json.loads(found["owner"])

@@ -1,4 +1,5 @@
-"""A connector's traceback, Python's or Java's, in what is shown of its words: only from ``-vv`` on.
+"""Removes tracebacks, Python's or Java's, from a connector's text, which shows them only from
+``-vv`` on.
 
 Pure functions over text; the run's log keeps everything. Neighbours: ``error_view`` and
 ``progress``.
@@ -15,7 +16,7 @@ _FRAME = re.compile(
 
 
 def without_trace(text: str) -> str:
-    """The text with what a traceback leads to in place of the traceback."""
+    """Returns the text without tracebacks; the exception at the end of each stays."""
     if "\n" not in text and not _FRAME.match(text):
         return text
     trace, kept, led = Trace(), list[str](), False
@@ -34,13 +35,13 @@ def without_trace(text: str) -> str:
 
 
 class Trace:
-    """Lines of one origin, one after the other: is this one of a traceback's?"""
+    """Recognises the lines of a traceback among the lines of one origin, given in order."""
 
     def __init__(self) -> None:
         self._inside = False
 
     def holds(self, line: str) -> bool:
-        """Not the exception itself, which is what a traceback ends with."""
+        """Whether the line belongs to a traceback. The exception at its end does not."""
         if line.lstrip().startswith(_PYTHON) or _FRAME.match(line):
             self._inside = True
             return True

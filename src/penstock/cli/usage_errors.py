@@ -1,6 +1,6 @@
-"""Faults of usage in our own words: an unknown verb or option, a missing argument, a bad value.
+"""Words usage errors: an unknown verb or option, a missing argument, a bad value.
 
-All are ``ConfigError`` (exit 2) with a did-you-mean. Typer finds them; only their wording is here.
+All are ``ConfigError`` (exit 2) with a did-you-mean. Not here: finding them, which Typer does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from penstock.errors import ConfigError
 
 
 def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
+    """Returns the error for a first word that is no verb."""
     if name.startswith("-"):
         return ConfigError(
             f"options come after the verb, and {name} comes before any",
@@ -33,8 +34,8 @@ def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
 
 
 def usage_error(error: TyperException, verb: str) -> ConfigError:
-    """What Typer found wrong. No word that may hold a secret is repeated: of options, Typer quotes
-    the values of typed ones only, and a configuration is text."""
+    """Returns the error for what Typer found. No word that may hold a secret is repeated: of
+    options, Typer quotes the values of typed ones only, and a configuration is text."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"penstock {verb}"
     help_hint = f"`{path} --help` shows how it is used"
