@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code (`CLI.md`). Never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     first = arguments[0] if arguments else None
     if first in ("--version", "-V"):

@@ -203,7 +203,7 @@ _CONTROLS = {
 
 
 def strip_controls(text: str) -> str:
-    r"""Escapes control characters as ``\\x1b``; line breaks and tabs stay."""
+    r"""Escapes control characters as ``\x1b``; line breaks and tabs stay."""
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 

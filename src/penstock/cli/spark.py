@@ -18,7 +18,7 @@ spark = group(
 
 @verb("penstock spark status", "penstock spark status --json", app=spark)
 def status(surface: Surface) -> None:
-    """What stays, since when, how long still, and how much memory it holds."""
+    """The Sparks that stay: since when, for how much longer, and how much memory they hold."""
     from penstock.spark import warm
 
     found = warm.status(warm.folder_of_all())
@@ -27,7 +27,7 @@ def status(surface: Surface) -> None:
 
 @verb("penstock spark stop", app=spark)
 def stop(surface: Surface) -> None:
-    """End what stays: at once, or with the run that uses it."""
+    """Stop the Sparks that stay: an idle one at once, a used one with its run."""
     from penstock.spark import warm
 
     found = warm.stop(warm.folder_of_all())

@@ -63,7 +63,7 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
         return ConfigError(
             f"`{path}` was given more words than it takes",
             code="usage",
-            hint=f"is a --config or another option's name missing? {help_hint}",
+            hint=f"perhaps --config or another option's name is missing; {help_hint}",
         )
     return ConfigError(f"`{path}`: {_plain(message)}", code="usage", hint=help_hint)
 

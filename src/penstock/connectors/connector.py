@@ -54,7 +54,7 @@ def installed_launch(
         protocol=protocol.name,
         command=(entry.executable,),
         cwd=str(here),
-        # What it reads and prints is JSON, whatever the locale says of text.
+        # It reads and prints JSON, which is UTF-8 in every locale.
         env={"PYTHONUTF8": "1"},
         env_keys=tuple(env_keys),
         environment=entry.environment,
@@ -271,7 +271,7 @@ class Connector:
             cached = _CachedSpec(_SPEC_FORMAT, spec)
             replace(file, msgspec.json.encode(cached), permissions=0o666)
         except OSError:
-            return  # a cache: a home that cannot be written to is asked each time
+            return  # a cache: without it the connector is asked each time
 
 
 def describe_installed(entry: Installed) -> dict[str, Any]:

@@ -470,7 +470,7 @@ def _build(
             progress(f"building from source: {', '.join(environment.sources)}")
             uv.run_uv(progress, *make, builds.python(python, progress).path)
             builds.run(progress, *install, "--requirements", str(lock))
-            uv.run_uv(progress, *make, python.path)  # which it runs with from now on
+            uv.run_uv(progress, *make, python.path)  # the stand-in was for the build only
         else:
             uv.run_uv(progress, *make, python.path)
             uv.run_uv(progress, *install, "--requirements", str(lock))

@@ -41,9 +41,9 @@ class RefKind(StrEnum):
 
 
 class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
-    """``text``: as written. ``protocol`` is set for all but tables. ``url``: where a
-    package lies that is not taken from the index. A relative path stays relative. ``target`` of a
-    table is None where only its format was named."""
+    """A parsed reference. ``text``: as written. ``protocol``: set for all but tables. ``url``: the
+    address of a package that is not taken from the index. A relative path stays relative.
+    ``target`` of a table is None where only its format was named."""
 
     kind: RefKind
     text: str

@@ -192,14 +192,14 @@ def _builds(wanted: Wanted, folder: Path) -> Builds:
         return Builds(folder, why="builds are not allowed here (--no-builds, or install.builds)")
     permissions = wanted.permissions
     if permissions is not None and permissions.network is not None:
-        # Whatever it may reach when it runs: what it is built with, uv brings.
+        # A build needs no network, whatever the connector may reach: uv downloads for it.
         nothing = NetworkPermissions(allowed_hosts=())
         permissions = msgspec.structs.replace(permissions, network=nothing)
     if problems := unenforceable(permissions, wanted.limits):
         return Builds(folder, why="; ".join(problems))
     held = confinement(permissions, wanted.limits)
     seconds = wanted.limits.timeout_seconds if wanted.limits else None
-    # Its variables are for its runs; a build needs none of them.
+    # The connector's variables are not for its build.
     return Builds(folder, msgspec.structs.replace(held, env_keys=()), "", seconds, wanted.role)
 
 

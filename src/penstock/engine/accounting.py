@@ -37,14 +37,14 @@ class Accounting:
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
-        self.at_least_once = False  # whatever goes to a destination connector
+        self.at_least_once = False  # True for a destination connector
         self.drifted = False  # the source sent fields that its catalog does not have
         self._ended: set[int] = set()
         self._loads: list[Load] = []
         self._expected: set[StreamId] = set()
         self._refreshes: set[StreamId] = set()
-        self._lane_peaks: dict[int, int] = {}  # of its epochs, the largest
-        self._push_peak = 0  # one conversation after another
+        self._lane_peaks: dict[int, int] = {}  # bytes, the largest of a lane's epochs
+        self._push_peak = 0  # bytes, the largest of the push tasks, which run one after another
         self._started: dict[int, LaneStart] = {}
         self._expected_of_all = Expected()
         self._segment_reads: dict[tuple[SegmentId, StreamId], int] = {}

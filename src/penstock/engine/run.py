@@ -219,7 +219,7 @@ class Run:
         try:
             self._write_report(report)
         finally:
-            with suppress(LeaseLost):  # which the report says already
+            with suppress(LeaseLost):  # already an error in the report
                 self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         return report
 
@@ -527,7 +527,7 @@ class Run:
         name = self._pipeline.pipeline
         known, earlier = sorted(self._store.known_streams(name)), prepared.rules.earlier
         streams = [s for s in known if overwritten(self._pipeline.stream_settings(s), s, earlier)]
-        if streams:  # though nothing be saved: what is only sealed speaks for them too
+        if streams:  # even if no state is saved: a sealed state may cover them
             self._forget(self._store, lease, prepared, streams)
 
     def _forget_passed_over(self, lease: Lease, prepared: Prepared) -> None:
@@ -546,7 +546,7 @@ class Run:
             f"{', '.join(map(str, streams))}: read from the start, since the source sent its rows"
             " in earlier runs, which did not want them"
         )
-        # though nothing be saved: what is only sealed speaks for them too
+        # even if no state is saved: a sealed state may cover them
         self._forget(self._store, lease, prepared, streams)
         taken_up = {name for names in found.values() for name in names}
         self._store.remember(lease, Remembered(), taken_up=taken_up)
@@ -568,7 +568,7 @@ class Run:
                 try:
                     for _, config in box.configs():
                         self._save_config(lease, role, config)
-                except LogError as e:  # of another store, or from before there was a key
+                except LogError as e:  # of another store, or of a version that did not encrypt
                     self._observer.log("WARN", role, f"{e.message}: {e.where}")
             mailbox.remove()
 

@@ -58,7 +58,7 @@ class Pulse:
 
     def _beat(self, mailbox: Mailbox) -> None:
         while not self._stop.wait(BEAT_SECONDS):
-            # A folder that cannot be written to for a moment; a lane decides how long it waits.
+            # The folder may be writable again later; lanes decide how long they wait.
             with suppress(OSError):
                 mailbox.beat()
 
@@ -72,7 +72,7 @@ class Pulse:
                 self._failure = e
                 return
             except PenstockError as e:
-                # A store that does not answer may come back; the lease decides how long.
+                # The store may answer again before the lease ends.
                 if time.monotonic() - renewed > LEASE_TTL:
                     self._failure = LeaseLost(
                         f"the state store could not be reached for {LEASE_TTL:.0f} s: {e}"

@@ -53,10 +53,12 @@ class Mailbox:
         self.folder = log_root / "mailbox" / run
 
     def create(self) -> None:
+        """Creates the run's folder and its lease file."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.beat()
 
     def remove(self) -> None:
+        """Deletes the run's folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _get(self, name: str) -> bytes | None:
@@ -68,12 +70,15 @@ class Mailbox:
     # -- the driver's side
 
     def beat(self) -> None:
+        """Rewrites the lease file with new random bytes."""
         replace(self.folder / "lease", os.urandom(8).hex().encode())
 
     def cancel(self) -> None:
+        """Asks every lane and push task of the run to stop."""
         replace(self.folder / "cancel", b"")
 
     def progress(self, epoch: int) -> Progress | None:
+        """Returns a lane's last progress; None: it has not written any."""
         raw = self._get(f"progress-{epoch}.json")
         return None if raw is None else msgspec.json.decode(raw, type=Progress)
 
@@ -109,6 +114,7 @@ class Mailbox:
         return None if raw is None else msgspec.json.decode(raw, type=Ask)
 
     def put_answer(self, epoch: int, number: int, answer: bytes) -> None:
+        """Writes the answer to a lane's question."""
         replace(self.folder / f"answer-{epoch}-{number}.json", answer)
 
     def states_path(self, epoch: int) -> Path:
@@ -117,11 +123,13 @@ class Mailbox:
         return self.folder / f"states-{epoch}.jsonl"
 
     def log_path(self, epoch: int) -> Path:
+        """Returns the file of an epoch's connector log."""
         return self.folder / f"log-{epoch}.jsonl"
 
     # -- a lane's side
 
     def cancelled(self) -> bool:
+        """Whether the run was cancelled."""
         return os.path.exists(self.folder / "cancel")
 
     def put_progress(self, epoch: int, progress: Progress) -> None:
@@ -138,6 +146,7 @@ class Mailbox:
         replace(self.folder / f"config-{epoch}-{number:06d}", hidden, durable=True)
 
     def put_ask(self, epoch: int, ask: Ask) -> None:
+        """Writes a question."""
         replace(self.folder / f"ask-{epoch}-{ask.number}.json", msgspec.json.encode(ask))
 
     def answer(self, epoch: int, number: int) -> bytes | None:
@@ -145,6 +154,7 @@ class Mailbox:
         return self._get(f"answer-{epoch}-{number}.json")
 
     def lease_watch(self, clock: Callable[[], float]) -> "LeaseWatch":
+        """Returns a watch over the lease file. ``clock``: monotonic seconds."""
         return LeaseWatch(self, clock)
 
     def lease(self) -> bytes | None:

@@ -101,7 +101,7 @@ class _Flight(msgspec.Struct, frozen=True):
 class PushDelivery:
     """Implements ``engine.deliver.delivery.Delivery`` for a destination connector."""
 
-    ack_per_state = True  # a backlog is acked bit by bit, and what was acked is not sent again
+    ack_per_state = True  # so that what was acked of a long backlog is not sent again
 
     def __init__(self, session: SyncSession, feeder: Feeder, sent: SentMarks) -> None:
         self._session, self._feeder, self._sent = session, feeder, sent
@@ -111,7 +111,7 @@ class PushDelivery:
         self._talk: Conversation | None = None
         self._flying: dict[SegmentId, _Flight] = {}
         self._done: set[StreamId] = set()
-        self._ended = False  # its input
+        self._ended = False  # the end of the input was ordered
         self._dead = False
         self._fed_before = sent.before()
         self._number = 0
@@ -119,7 +119,7 @@ class PushDelivery:
         self._task: str | None = None
         self._attempt = 1
         self._again_at: float | None = None
-        self._filtered: dict[StreamId, int] = {}  # by the destination, and in no load yet
+        self._filtered: dict[StreamId, int] = {}  # by the destination, not yet counted in a load
 
     def repeat(self, meanwhile: Meanwhile) -> None:
         """No-op: a group is written to the ledger when it is acked, not before."""
@@ -231,7 +231,9 @@ class PushDelivery:
         self._sent.remove(item for f in flights for item in _consumed(f.group))
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
-                self._observer.loaded(self._less(load), LoadResult(0))  # written: what was fed
+                self._observer.loaded(
+                    self._less(load), LoadResult(0)
+                )  # the rows written are counted by fed()
             self._observer.states(group.states)
             self._published |= flight.publishes
 
@@ -246,7 +248,7 @@ class PushDelivery:
 
     def _over(self, result: PushResult) -> None:
         """Handles the end of a conversation: what was ordered and is not settled was not acked."""
-        self._filtered = {}  # of loads that are not
+        self._filtered = {}  # the rest belongs to loads that were not settled
         self._observer.fed(result)
         if self._task is not None:
             self._store.end_keys(self._lease, (), [self._task])
@@ -257,7 +259,7 @@ class PushDelivery:
         if result.retry is None or not self._flying:
             self._session.rejects.keep_files(
                 result.rejects
-            )  # else they come again, with their rows
+            )  # else the next attempt rejects the same rows again
         if result.retry is not None:
             self._try_again(result, result.retry)
             return

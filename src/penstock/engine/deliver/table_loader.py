@@ -93,7 +93,7 @@ class TableLoader:
         if any(isinstance(x, DestinationError) and x.code == SPARK_FAILED for x in outcomes):
             death = java_death(DEATH_SECONDS)
             if death is not None:
-                raise death  # of all loads, those that were committed are repeated
+                raise death  # the next run repeats all loads, also those that were committed
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, DestinationError) and outcome.hint is None:
                 outcome.hint = "nothing is lost: the load is written down and repeated next time"
@@ -142,7 +142,7 @@ class _InThread:
     def _run(self) -> None:
         try:
             self._results = self._work()
-        except BaseException as e:  # raised again where it is asked for
+        except BaseException as e:  # raised again by poll()
             self._raised = e
 
     def poll(self) -> list[LoadResult | PenstockError] | None:

@@ -277,7 +277,7 @@ def _mend_environment(path: Path) -> bool:
         with locked(folder, lambda _: None):
             for entry in installed_of(folder):
                 if entry.environment.key == lost.environment.key:
-                    # a lock alone knows neither what the user calls it nor what bounded it
+                    # a lock has neither the user's name of the connector nor the constraints
                     mark_ready(
                         msgspec.structs.replace(entry, name=lost.name, constraints=lost.constraints)
                     )

@@ -149,7 +149,7 @@ def _choose(catalog: Catalog, name: str | None) -> Stream:
 def _unknown(name: str | None, known: Sequence[StreamId]) -> ConfigError:
     if name is None:
         return ConfigError(
-            "the source has no stream", code="config.streams", hint="is its configuration right?"
+            "the source has no stream", code="config.streams", hint="check its configuration"
         )
     return ConfigError(
         f"unknown stream {name!r}",

@@ -23,7 +23,7 @@ from penstock.model.catalog import StreamId
 from penstock.state.contract import Store
 
 _TAIL_BYTES = 256 * 1024
-_SEARCHED = 1_000_000  # runs among which one is looked up
+_SEARCHED = 1_000_000  # newest runs in which a run's id is looked up
 
 
 def runs(store: Store, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
         try:
             kept.append(msgspec.to_builtins(msgspec.json.decode(line, type=LogLine)))
         except msgspec.DecodeError:
-            continue  # half a line of a run that goes on
+            continue  # a line that is still being written
     return list(kept)
 
 

@@ -86,7 +86,7 @@ def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
         return _change(known, "reset", lambda _: [])
     described = role.describe(known.store.states(known.name))
     streams = {_id(entry) for entry in described["streams"]}
-    # A LEGACY state names no streams: the protocol refuses it, with its reason.
+    # A LEGACY state names no streams: role.reset() refuses it.
     wanted = StreamId.of(stream.namespace, stream.name)
     if streams or described["shared"] is None:
         wanted = find_stream(

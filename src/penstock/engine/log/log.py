@@ -263,7 +263,7 @@ class FileLog:
     def discard(self, segments: Sequence[Segment]) -> None:
         gone = {s.id for s in segments}
         manifests = list(self._manifests()) if gone else []
-        # A manifest whose files are gone would pass for a damaged log: it leaves first, for good.
+        # Manifests are deleted before their files: one whose files are gone means a damaged log.
         _remove(p for p, m in manifests if all(s.id in gone for s in m.segments))
         left = [s for _, m in manifests for s in m.segments if s.id in gone]
         _remove(self.root / name for segment in left for name in _files(segment))

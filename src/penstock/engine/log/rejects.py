@@ -61,10 +61,12 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:
+    """Encodes rejects as JSON lines."""
     return b"".join(msgspec.json.encode(r) + b"\n" for r in rejects)
 
 
 def decode_rejects(raw: bytes) -> Iterator[RejectLine]:
+    """Decodes JSON lines into rejects. Raises ``msgspec.DecodeError`` while it is iterated."""
     return iter(msgspec.json.Decoder(RejectLine).decode_lines(raw))
 
 

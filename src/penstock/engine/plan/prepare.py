@@ -251,7 +251,7 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
     for stream in ids:
         columns: dict[str, DataType | None] = {}
         if (schema := before.get(stream)) is not None:
-            # JSON may be what was assumed of a stream without rows.
+            # A JSON column may only be the assumption for a stream without rows.
             kinds = {f.source: f.type for f in schema.fields if f.type.kind is not Kind.json}
             columns.update(kinds)
         wish = pipeline.stream_settings(stream)

@@ -59,9 +59,13 @@ class RunObserver(Protocol):
 class SyncObserver(Protocol):
     """Counts every step of a sync, on the driver's thread; decides nothing."""
 
-    def lane_started(self, start: LaneStart) -> None: ...
+    def lane_started(self, start: LaneStart) -> None:
+        """An epoch of a lane begins."""
+        ...
 
-    def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
+    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+        """An epoch of a lane ended."""
+        ...
 
     def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
         """The source sent a stream that is not in the plan (``new``) or a changed schema, and the
@@ -72,7 +76,9 @@ class SyncObserver(Protocol):
         """These segments are about to be committed."""
         ...
 
-    def loaded(self, load: Load, result: LoadResult) -> None: ...
+    def loaded(self, load: Load, result: LoadResult) -> None:
+        """A load is committed, or its group acked and settled."""
+        ...
 
     def load_seconds(self, seconds: float) -> None:
         """The commits of loads into tables took so many seconds."""
@@ -82,7 +88,9 @@ class SyncObserver(Protocol):
         """These states were saved: all their loads are committed."""
         ...
 
-    def load_failed(self, stream: StreamId, error: PenstockError) -> None: ...
+    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+        """The stream's delivery failed; nothing more of it is delivered in this run."""
+        ...
 
     def refused(self, stream: StreamId, rejected: int) -> None:
         """The stream is no longer delivered, as too many of its records were rejected.
@@ -102,7 +110,9 @@ class SyncObserver(Protocol):
         acked."""
         ...
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Adds a note to the report."""
+        ...
 
 
 def counted(number: int, singular: str) -> str:

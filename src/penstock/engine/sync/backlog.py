@@ -94,7 +94,7 @@ class Backlog:
         found = visible(self._log.segments(), closed)
         there = {*self._log.epochs(), *(s.id.epoch for s in found)}
         taken = self._store.consumed(name, there)
-        # last: of an epoch that another driver forgot meanwhile nothing is due
+        # read last: an epoch that another driver has deleted meanwhile has no shares
         due = {e: n for e, n in self._store.shares(name).items() if e in there}
         return chained(found, taken, closed, due), taken
 
@@ -233,7 +233,7 @@ class Backlog:
         spent = [s for s in pending.spent if s.id not in kept]
         for segment in spent:
             self._session.rejects.keep(segment)
-        # what leaves the log is in the ledger: it must not be missed
+        # recorded in the ledger, so that the chain of manifests does not miss them (L3)
         bare = [Consumed(s.id, SHARED_STATE) for s in spent if not s.shares]
         if bare:
             self._store.abandon(self._lease, bare)

@@ -39,7 +39,9 @@ class LaneHandle(Protocol):
 class LaneRunner(Protocol):
     """Starts lanes."""
 
-    def start(self, start: LaneStart) -> LaneHandle: ...
+    def start(self, start: LaneStart) -> LaneHandle:
+        """Starts an epoch of a lane."""
+        ...
 
 
 class StreamPlanner(Protocol):

@@ -63,7 +63,7 @@ class OrderFeed:
                 yield from self._segment(segment)
             self.done.update(order.done)
             for stream in order.done:
-                if stream in self._streams:  # else a conversation before this one was told of it
+                if stream in self._streams:  # else an earlier conversation fed it
                     yield StreamDone(stream)
             if order.end:
                 self.ended_at = time.monotonic()

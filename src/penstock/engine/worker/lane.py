@@ -213,7 +213,7 @@ def _silent() -> PenstockError:
     return SourceError(
         "the source printed nothing at all and ended with exit code 0",
         code="source.silent",
-        hint="is it a connector of this protocol? Nothing was changed in its tables",
+        hint="check that it is a connector of this protocol; its tables were not changed",
     )
 
 

@@ -67,8 +67,10 @@ class LaneEvents:
         self.read = {s.id: 0 for s in job.streams}
         self._bytes = {s.id: 0 for s in job.streams}
         self.expected: dict[StreamId | None, Expected] = {}
-        self._limited: dict[StreamId, tuple[int, int | None]] = {}  # how often, until when at last
-        self._miscounts: dict[StreamId | None, tuple[int, int, int]] = {}  # states, told, came
+        self._limited: dict[StreamId, tuple[int, int | None]] = {}  # times, last end in ms
+        self._miscounts: dict[
+            StreamId | None, tuple[int, int, int]
+        ] = {}  # states, announced, received
         self._counted: dict[str, int] = {}
         self.metrics: list[dict[str, Any]] = []
         self.failures = Failures()

@@ -13,7 +13,7 @@ from penstock.byte_queue import Abandoned, ByteQueue
 from penstock.model.events import Batch, Event, Reject, State
 
 AHEAD_BYTES = 8 << 20
-CLOSE_SECONDS = 60.0  # for the conversation to notice, and its connector to be ended
+CLOSE_SECONDS = 60.0  # for the conversation to stop and its connector to end
 
 
 class Ahead:
@@ -45,8 +45,8 @@ class Ahead:
                 try:
                     self._queue.put(event, _size(event))
                 except Abandoned:
-                    break  # nobody wants more
-        except BaseException as e:  # whatever it is, whoever iterates must get it
+                    break  # close() was called
+        except BaseException as e:  # raised again in the iterating thread
             failure = e
         try:
             if isinstance(self._events, Generator):

@@ -52,7 +52,7 @@ class Waiting:
         self._flows: dict[StreamId, _Flow] = {}
         self._items: list[_Item] = []
         self._failed: set[StreamId] = set()
-        self._counts: dict[StreamId, _Item] = {}  # the newest, where nothing stands behind it
+        self._counts: dict[StreamId, _Item] = {}  # counts that a later count may be joined with
         self._states: list[int] = []  # bytes
         self._over = False
 

@@ -79,7 +79,9 @@ class BuiltInStage:
                 except SourceError as e:
                     yield from self._over(event.stream, e)
                     if not self._open and self._failed >= self._streams.jobs.keys():
-                        yield Exited(None)  # nobody needs what the source still has
+                        yield Exited(
+                            None
+                        )  # every stream failed: the rest of the source is not read
                         return
 
     def measured(self) -> list[Measured]:
@@ -119,7 +121,7 @@ class BuiltInStage:
 
     def _batch(self, batch: Batch, job: StreamJob) -> Iterator[Event]:
         if not len(batch.bodies):
-            yield batch  # it counts records
+            yield batch  # without rows: it only counts records
             return
         own = batch.stands_for is None  # each row is a record of the source
         chain = self._chain(job)

@@ -53,10 +53,10 @@ from penstock.transforms.chain import columns_by_output_name, refitted_schema, w
 from penstock.transforms.contract import TransformJob
 
 MOST_RUNS = 64  # instances at the same time
-HELD_BYTES = 64 << 20  # before all runs, and as much behind them
+HELD_BYTES = 64 << 20  # of tables before all runs, and of answers after them
 _LEAST_HELD = 1 << 20
 _LOOK = 1.0
-CLOSE_SECONDS = 30.0  # for all runs to end, where nobody wants more
+CLOSE_SECONDS = 30.0  # for all runs to end when the stage is closed
 
 
 class ComponentStage:
@@ -171,7 +171,7 @@ class ComponentStage:
         stream, job = batch.stream, self._streams.jobs[batch.stream]
         run = self._runs.get(stream)
         if run is not None and run.version != batch.version and not run.ended:
-            yield from self._ended(stream)  # rows of two versions are never told apart
+            yield from self._ended(stream)  # a run must not mix rows of two versions
         if not len(batch.bodies):
             self._count(batch, batch.read)
             yield from self._waiting.ready()
@@ -293,7 +293,7 @@ class ComponentStage:
             case Through():
                 yield from self._through(run, answer)
             case Reject():
-                answer.records = None  # of which records it came is not known
+                answer.records = None  # it is not known which records it was made from
                 self._waiting.came(run.stream)
                 yield answer
             case Error():

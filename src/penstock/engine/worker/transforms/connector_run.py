@@ -55,7 +55,7 @@ class TransformRun:
                             return
             except PenstockError as e:
                 self._failed(e)
-            except BaseException as e:  # whoever listens must be told, whatever it was
+            except BaseException as e:  # the stage must learn of any failure
                 self._failed(Defect(f"a transform's run broke: {e!r}"))
             finally:
                 self._tables.abandon()
@@ -93,6 +93,7 @@ class TransformRun:
         self._tables.abandon(FeedFailed("the lane has stopped"))
 
     def join(self, seconds: float) -> None:
+        """Waits for the run's thread, ``seconds`` at most."""
         if self._thread is not None:
             self._thread.join(seconds)
 
