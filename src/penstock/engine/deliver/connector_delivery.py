@@ -231,9 +231,8 @@ class PushDelivery:
         self._sent.remove(item for f in flights for item in _consumed(f.group))
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
-                self._observer.loaded(
-                    self._less(load), LoadResult(0)
-                )  # the rows written are counted by fed()
+                # The rows written are counted by fed().
+                self._observer.loaded(self._less(load), LoadResult(0))
             self._observer.states(group.states)
             self._published |= flight.publishes
 

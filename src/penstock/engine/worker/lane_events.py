@@ -68,9 +68,8 @@ class LaneEvents:
         self._bytes = {s.id: 0 for s in job.streams}
         self.expected: dict[StreamId | None, Expected] = {}
         self._limited: dict[StreamId, tuple[int, int | None]] = {}  # times, last end in ms
-        self._miscounts: dict[
-            StreamId | None, tuple[int, int, int]
-        ] = {}  # states, announced, received
+        # states, records announced, records received
+        self._miscounts: dict[StreamId | None, tuple[int, int, int]] = {}
         self._counted: dict[str, int] = {}
         self.metrics: list[dict[str, Any]] = []
         self.failures = Failures()

@@ -79,9 +79,7 @@ class BuiltInStage:
                 except SourceError as e:
                     yield from self._over(event.stream, e)
                     if not self._open and self._failed >= self._streams.jobs.keys():
-                        yield Exited(
-                            None
-                        )  # every stream failed: the rest of the source is not read
+                        yield Exited(None)  # every stream failed: the source is stopped
                         return
 
     def measured(self) -> list[Measured]:
