@@ -66,7 +66,7 @@ def run(path: Path, home: Path) -> dict[str, Any]:
         [str(SCRIPT), "run", str(path), "--json"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PENSTOCK_HOME": str(home)},
+        env={**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_DAEMON": "0"},
         timeout=1800,
     )
     if done.returncode:

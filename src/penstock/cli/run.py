@@ -158,7 +158,7 @@ def run(
             full_refresh=full_refresh,
             refresh=refresh,
             recreate=recreate,
-            daemon=False if no_daemon else None,
+            daemon=not no_daemon,
         )
     surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:
