@@ -1,4 +1,5 @@
-"""Spark's session and nothing of its tables: which Java, which jars, which master, which types.
+"""Opens Spark sessions: finds Java and jars, starts or borrows the JVM, converts types and errors.
 
-Only ``session`` starts a JVM and only it may reach below the session API that Spark Connect has.
+Only ``session`` and the modules that it uses (``jvm``, ``warm_jvm``) start a JVM or reach below the
+session API that Spark Connect has. Not here: tables (``penstock.tables``).
 """

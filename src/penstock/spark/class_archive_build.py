@@ -1,10 +1,11 @@
-"""Makes archives of Spark's classes, each in a process of its own: a session does a little of what
-runs do and its Java lists what it loads, then a second Java writes these classes down.
+"""Makes archives of Spark's classes, each in a process of its own, the maker.
 
-``make_soon`` is for the end of a run: behind everything else on the machine, one at a time, not
-tried twice a day. ``make_now`` is for who asked. Both end with nothing left behind: what a maker
-that was killed left is removed by the next. Bounds: seconds, bytes, number of archives.
-Neighbours: ``class_archive`` says where they lie; ``engine.run`` and ``engine.inspect.doctor`` ask.
+A Spark session runs some statements that runs use, and its Java lists the classes that it loads;
+then a second Java writes these classes to the archive. ``make_soon`` is called at the end of a run
+(``engine.run``): the maker has the lowest priority on the machine, runs alone, and is tried once in
+24 hours. ``make_now`` is called for a user who waits (``engine.inspect.doctor``). The files of a
+maker that was killed are removed by the next one. Seconds, free bytes and the number of archives
+are bounded. Not here: where archives are (``class_archive``).
 """
 
 import ctypes
@@ -34,9 +35,9 @@ from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import class_path
 from penstock.spark.session import Needs, close_session, open_session
 
-MAKE_SECONDS = 600.0  # half a minute where the machine has nothing else to do
-KEPT = 6  # other installations have theirs here
-LEAST_FREE = 1_500_000_000  # bytes, on the disk and, in the background, of memory
+MAKE_SECONDS = 600.0  # it takes half a minute on an idle machine
+KEPT = 6  # archives in the folder, which other installations of this user share
+LEAST_FREE = 1_500_000_000  # bytes free on the disk and, in the background, of memory
 TRY_AGAIN = 24 * 3600.0
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # half the CPU of a Java that ends soon
 _MAKING = "making-"
@@ -64,8 +65,8 @@ _TRIAL = (
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a maker is told: ``Needs`` of a session, and where archives lie. ``waited``: somebody
-    waits for it, and it ends with them."""
+    """Holds a maker's arguments: the ``Needs`` of a session, and the cache folder. ``waited``: the
+    process that started the maker waits for it, and the maker ends with that process."""
 
     packages: tuple[str, ...]
     conf: dict[str, str]
@@ -75,8 +76,9 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
-    """Takes about half a minute and 150 MB. Raises ``ConfigError``: the folder may be written by
-    others, the disk is full, Java or Spark does not start."""
+    """Makes the archive for a session's needs, and returns its path; it takes about half a minute
+    and 150 MB. Raises ``ConfigError`` (``spark.no_archive``) where others can write the folder, the
+    disk is full, or Java or Spark does not start."""
     cache = _cache(cache_dir)
     path = _path(needs, cache)
     _refuse_unsafe(path)
@@ -99,8 +101,9 @@ def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
 def make_soon(
     needs: Needs, cache_dir: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> "subprocess.Popen[bytes] | None":
-    """Begin, where it is to be done, and return at once. Never where ``CI`` says that nothing of
-    this machine is kept. Raises nothing."""
+    """Starts a maker in the background and returns its process; None where the archive exists, a
+    maker was started in the last 24 hours, others can write the folder, or the variable ``CI`` is
+    set, since a machine of CI keeps no files. Raises nothing."""
     if environ.get("CI", "").lower() not in ("", "0", "false"):
         return None
     with suppress(PenstockError, OSError):
@@ -136,7 +139,8 @@ def _refuse_unsafe(path: Path) -> None:
 
 
 def _started(needs: Needs, cache: Path, told: IO[bytes] | None = None) -> "subprocess.Popen[bytes]":
-    """``told`` takes what it says to who waits, whose end is its end."""
+    """Starts a maker. ``told``: the file for its error message; with it the maker ends when this
+    process does."""
     waited = told is not None
     order = Order(needs.packages, dict(needs.conf), needs.trial, str(cache), waited)
     return subprocess.Popen(
@@ -180,7 +184,7 @@ def _end_with_owner() -> None:
 
 
 def _step_back() -> None:
-    """Whatever else this machine does comes first."""
+    """Gives this process the lowest priority on the machine."""
     os.nice(19)
     if sys.platform == "linux":
         with suppress(OSError):
@@ -210,7 +214,8 @@ def _make(order: Order) -> None:
 
 @contextmanager
 def _alone(folder: Path, seconds: float) -> Generator[bool]:
-    """False: another maker is at work, and is so after ``seconds``."""
+    """Locks the folder against other makers; yields False where another one still has the lock
+    after ``seconds``."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(folder / "lock", flags, 0o600)
     try:
@@ -261,7 +266,8 @@ def _free_memory() -> int:
 
 
 def _list_classes(order: Order, classes: Path, folder: Path, cache: Path) -> None:
-    """What loads and lanes have in common."""
+    """Writes the list of classes that a session loads for the statements that loads and lanes have
+    in common."""
     from pyspark.sql.functions import udf
 
     spark = open_session(

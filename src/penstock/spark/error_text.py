@@ -1,7 +1,7 @@
-"""Spark's and the JVM's failures in a user's words.
+"""Converts failures of Spark, Py4J and the JVM to errors of ``penstock.errors``, with hints.
 
-One boundary: nothing that Py4J or PySpark raises passes it untranslated. Neighbours: ``session``
-and ``tables`` call it; the tree itself is ``penstock.errors``.
+Every exception of Py4J or PySpark that a user could see is converted here. Not here: errors of a
+user's query (``query``). ``session``, ``jvm`` and ``tables`` call it.
 """
 
 import re
@@ -19,7 +19,8 @@ _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this mac
 
 
 def summary(failure: BaseException, limit: int = 600) -> str:
-    """What failed, without stack traces: at most ``limit`` characters."""
+    """Returns an exception's message and innermost cause without stack traces, at most ``limit``
+    characters."""
     text = str(failure)
     cause = _CAUSE.findall(text)
     text = _STACK.split(text, maxsplit=1)[0].strip()
@@ -31,7 +32,8 @@ def summary(failure: BaseException, limit: int = 600) -> str:
 
 
 def table_failure(failure: BaseException, table: str) -> PenstockError:
-    """The error of a Spark job that should have changed ``table``."""
+    """Makes the error of a failed Spark job that was to change ``table``; a ``PenstockError`` is
+    returned as it is."""
     if isinstance(failure, PenstockError):
         return failure
     text = str(failure)
@@ -58,7 +60,9 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
 
 
 def died(code: int, log_tail: str, log: str) -> PenstockError:
-    """The error of a JVM that ended in the middle of a run. ``code``: as of ``subprocess``."""
+    """Makes the error of a JVM that ended in the middle of a run. ``code``: its exit code
+    (negative: killed by that signal). ``log_tail``: the end of what it printed; ``log``: the path
+    of that file."""
     how = f"exit code {code}"
     if code < 0:
         how = f"killed by {signal.Signals(-code).name}"
@@ -82,8 +86,8 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
 
 
 def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
-    """The error of a JVM that ended before it answered, from what it printed. ``waited``: it did
-    not end, and did not answer within so many seconds."""
+    """Makes the error of a JVM whose gateway did not get ready, from what it printed. ``waited``:
+    the seconds waited for a JVM that still runs; None: it ended."""
     lost = _UNRESOLVED.findall(log_tail)
     if lost or "unresolved dependency" in log_tail:
         names = ", ".join(dict.fromkeys(":".join(parts) for parts in lost)) or "a jar"

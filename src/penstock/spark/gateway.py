@@ -1,9 +1,10 @@
-"""Starts the process of a JVM whose gateway PySpark talks to, and reads the gateway's answer.
+"""Starts the process of a JVM with a Py4J gateway for PySpark, and reads the gateway's address.
 
-The JVM's output goes to a file (a user sees nothing of it); it has a process group of its own
-(Ctrl-C reaches a run alone) and a pipe of its owner's as its stdin: Spark's gateway exits when that
-pipe ends, so the JVM dies with its owner, even when that is SIGKILLed. Standard library only, for
-the keeper of a warm JVM imports it. Neighbours: ``jvm`` (a run is the owner), ``keeper``.
+The JVM's output goes to a file, not to the user's terminal. It has a process group of its own, so
+that Ctrl-C reaches the run alone. Its stdin is a pipe of the owner's: Spark's gateway exits when
+that pipe ends, so the JVM dies with its owner, also where that is SIGKILLed (L11). Imports the
+standard library only, because the keeper of a warm JVM does too. Not here: the owners (``jvm`` for
+a run, ``keeper``), the command line (``java_command``).
 """
 
 import os
@@ -17,7 +18,7 @@ from penstock.files import PRIVATE, private
 
 
 class Address(NamedTuple):
-    """Where a gateway listens on this machine, and what it wants to be told."""
+    """Holds the port of a gateway on this machine, and the secret that it asks of clients."""
 
     port: int
     secret: str
@@ -26,7 +27,7 @@ class Address(NamedTuple):
 def spawn(
     command: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path
 ) -> "subprocess.Popen[bytes]":
-    """Start it in ``folder``. Raises ``OSError``."""
+    """Starts a JVM in ``folder``; ``log`` takes its output. Raises ``OSError``."""
     with private(log, "ab") as output:
         os.fchmod(output.fileno(), PRIVATE)  # whatever the mode of one that was there
         return subprocess.Popen(
@@ -41,7 +42,8 @@ def spawn(
 
 
 def address(answer: Path) -> Address | None:
-    """What the gateway wrote once it was ready; None before that. The file is removed."""
+    """Reads the address that the gateway writes to the file ``answer`` once it is ready, and
+    removes the file; None before that."""
     try:
         raw = answer.read_bytes()
     except FileNotFoundError:

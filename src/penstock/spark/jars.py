@@ -1,8 +1,8 @@
-"""Where the jars of a table format come from: a folder of the user's, our cache, else Maven.
+"""Finds the jars of table formats: in the user's folder, in the cache, else Spark asks Maven.
 
-Spark resolves Maven coordinates while its JVM starts; the files are then kept, so that every later
-start needs no network. Jars cannot be added to a running session. Neighbours: ``tables`` name the
-coordinates, ``session`` starts Spark with what is found here.
+Spark resolves Maven coordinates while its JVM starts; the files are then kept, so that later starts
+need no network. Jars cannot be added to a running session. Not here: the coordinates (``tables``),
+starting Spark with the jars (``session``).
 """
 
 import os
@@ -19,14 +19,15 @@ FOLDER_VARIABLE = "PENSTOCK_JARS"
 
 
 class Jars(msgspec.Struct, frozen=True):
-    """``files`` are at hand; ``missing`` are the coordinates that Maven must bring."""
+    """Holds the jar files that exist on this machine, and the coordinates of the ``missing`` ones,
+    which Maven must bring."""
 
     files: tuple[Path, ...]
     missing: tuple[str, ...] = ()
 
 
 def file_name(coordinate: str) -> str:
-    """``group:artifact:version`` -> the name Maven gives the file."""
+    """Converts a coordinate ``group:artifact:version`` to Maven's file name."""
     _, artifact, version = coordinate.split(":")
     return f"{artifact}-{version}.jar"
 
@@ -34,8 +35,9 @@ def file_name(coordinate: str) -> str:
 def find_jars(
     packages: Sequence[str], cache_dir: Path, environ: Mapping[str, str] = os.environ
 ) -> Jars:
-    """What of ``packages`` is at hand. A folder named by ``PENSTOCK_JARS`` must hold all of them:
-    raises ``ConfigError`` (``spark.jars_missing``) otherwise."""
+    """Finds the files of ``packages`` (Maven coordinates) in the folder that ``PENSTOCK_JARS``
+    names, else in the cache. Raises ``ConfigError`` (``spark.jars_missing``) where that folder
+    lacks one."""
     named = environ.get(FOLDER_VARIABLE)
     if named and packages:
         folder = Path(named).expanduser().resolve()
@@ -55,7 +57,8 @@ def find_jars(
 
 
 def keep_jars(missing: Sequence[str], ivy_dir: Path, cache_dir: Path) -> None:
-    """Copy what Spark just resolved into the cache, each file in one step."""
+    """Copies the jars that Spark just resolved from its Ivy folder into the cache, each file
+    atomically."""
     for coordinate in missing:
         group = coordinate.split(":")[0]
         resolved = ivy_dir / "jars" / f"{group}_{file_name(coordinate)}"

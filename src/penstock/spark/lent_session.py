@@ -1,10 +1,11 @@
-"""A session of a JVM that stays: whether a run may have one, and what it is configured with.
+"""Opens a session in a warm JVM, one that stays between runs, where the run's settings permit it.
 
-What a JVM is started with is the same for all its runs and part of its key: our settings, a
-format's, memory, Java's options, an environment without anything of one run's. The SQL settings of
-a pipeline file go to the run's own session. A run that asks for more (jars, catalogs, credentials
-for Hadoop, Spark's own configuration files or variables) has a JVM of its own. Neighbours:
-``session`` opens it, ``warm`` finds the JVM, ``warm_jvm`` has the session.
+The settings of a JVM's start are the same for all its runs and part of its key: Penstock's, those
+of the table format, memory, Java options, an environment without variables of a single run. SQL
+settings of a pipeline file are set in the run's own session. A run that needs more (other jars,
+catalogs, credentials for Hadoop, Spark's own configuration files or variables) gets a JVM of its
+own. Not here: finding the JVM (``warm``), the session in it (``warm_jvm``), a run's own JVM
+(``session``).
 """
 
 import os
@@ -36,8 +37,8 @@ _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.
 _OF_ALL_SESSIONS = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.hive.",
                     "spark.sql.warehouse.", "spark.sql.artifact.")  # fmt: skip
 _FOR_MANY = {
-    "spark.python.worker.reuse": "false",  # nothing of a task stays for another run's
-    # a session's Python workers would be forked by a process of their own, which stays
+    "spark.python.worker.reuse": "false",  # no Python worker serves tasks of two runs
+    # else each session's Python workers are forked by a daemon of its own, which stays
     "spark.sql.artifact.isolation.enabled": "false",
     # as PySpark sets them where it makes the context
     "spark.rdd.compress": "True",
@@ -52,13 +53,17 @@ _HARMLESS = ("SPARK_HOME", "HADOOP_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTH
 
 
 class Settings(Protocol):
+    """Makes the settings of a JVM's start."""
+
     def __call__(self, scratch: Path, *more: Mapping[str, str]) -> dict[str, str]:
-        """Ours for a JVM whose temporary files go to ``scratch``, with ``more`` over them."""
+        """Returns Penstock's settings for a JVM whose temporary files go to ``scratch``, with
+        ``more`` over them."""
         ...
 
 
 class Place(NamedTuple):
-    """``log``: the run's, of what Java prints. ``stays_with``: the JVM ends with this folder."""
+    """Holds the paths of a borrowed session. ``log``: the run's file for what Java prints.
+    ``stays_with``: the folder without which the JVM is ended."""
 
     cache: Path
     log: Path
@@ -75,8 +80,9 @@ def borrow(
     place: Place,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, WarmJvm] | None":
-    """A session, with ``conf`` of the pipeline file. None: the run must have a JVM of its own.
-    ``check`` is called meanwhile, and may raise."""
+    """Opens a session in a warm JVM, starting the JVM where there is none. ``conf``: settings of
+    the pipeline file. ``environment``: completes the variables of a JVM's start. ``check``: called
+    while waiting; it may raise. Returns None where the run must have a JVM of its own."""
     at_start = {name: value for name, value in conf.items() if name in _AT_START}
     later = {name: value for name, value in conf.items() if name not in at_start}
     if not all(map(_can_be_set, later)) or any(map(_steers_spark, os.environ)):
@@ -131,13 +137,13 @@ def _opened(
             if fits := all(map(spark.conf.isModifiable, conf)):
                 for name, value in conf.items():
                     spark.conf.set(name, value)
-    except Exception:  # whatever PySpark and py4j raise: a JVM of our own is started
+    except Exception:  # whatever PySpark and py4j raise: the run then starts a JVM of its own
         jvm.process.kill()
         fits = False
     if spark is not None and fits and not stopped:
         return spark, jvm
     jvm.end(lambda: None)
-    check()  # where the user stopped it, none is
+    check()  # raises where the user stopped the run, so that no other JVM is started
     return None
 
 
@@ -153,17 +159,18 @@ def _within(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
 
 
 def _can_be_set(name: str) -> bool:
-    """Might it be a setting of a running session? Spark itself is asked later."""
+    """Whether a setting may be one of a running session, by its name; Spark is asked later."""
     return name.startswith("spark.sql.") and not name.startswith(_OF_ALL_SESSIONS)
 
 
 def _steers_spark(variable: str) -> bool:
-    """Does Spark or Hadoop read it at the start, beside what we give?"""
+    """Whether Spark or Hadoop reads a variable at its start, so that a warm JVM, which lacks it,
+    would behave otherwise."""
     return variable.startswith(_STEERS) and variable not in _HARMLESS
 
 
 def _kept_environment() -> dict[str, str]:
-    """What a JVM that stays has of the environment of the run that started it: nothing that is of
-    one run alone."""
+    """Returns the variables that a warm JVM gets of the run that starts it: none that belong to one
+    run alone."""
     known = {n: os.environ[n] for n in _JAVA_READS if n in os.environ}
     return clean_environment(known, allowed=())

@@ -15,8 +15,8 @@ _BLANK = " \t\f"
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """The settings of ``file``, without blanks around values, as Spark takes them; empty where
-    there is no such file."""
+    """Reads the settings of a file, without blanks around values, as Spark does; empty where the
+    file cannot be read."""
     try:
         text = file.read_text("utf-8", errors="replace")
     except OSError:
@@ -30,11 +30,12 @@ def read_properties(file: Path) -> dict[str, str]:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
+    """Encodes settings as the text of a properties file."""
     return "".join(f"{_key(k)}={_value(v)}\n" for k, v in settings.items())
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Logical lines: without comments, joined where one ends in a backslash."""
+    """Yields logical lines: without comments, joined where one ends in a backslash."""
     begun = ""
     for natural in re.split(r"\r\n|\n|\r", text):
         line = natural.lstrip(_BLANK)

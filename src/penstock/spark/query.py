@@ -1,9 +1,10 @@
-"""A user's queries over a DataFrame: analysed on nothing, or run over a load's parts.
+"""Analyses and runs a user's SQL queries over the rows of a stream (``spark-sql`` transforms).
 
-The user writes ``input``; that is a common table expression around the query, over a view of a name
-of its own, so that loads side by side never meet and only a query can stand there. Spark's analysis
-says what the columns are; its words become ours, in one line. Neighbours: ``types`` has the types,
-``engine.deliver.stream_queries`` says which queries, and what becomes of the rows.
+A query reads the table ``input``: a common table expression around the query, over a temporary view
+with a unique name, so that concurrent loads do not share one and only a query is accepted. Spark's
+analysis gives the columns of the result; its error messages are shortened to one line. Not here:
+types (``types``), which queries run and what becomes of the rows
+(``engine.deliver.stream_queries``).
 """
 
 import itertools
@@ -52,14 +53,15 @@ DISK_FULL = "No space left on device"
 
 
 class Query(msgspec.Struct, frozen=True):
-    """``where``: its place in the pipeline file."""
+    """Holds the SQL text of a query. ``where``: its position in the pipeline file, for errors."""
 
     text: str
     where: str
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The columns that come out; ``names``: as the last query calls them -> cleaned."""
+    """Holds the columns of a result. ``names``: the last query's name of each column -> the cleaned
+    name."""
 
     schema: RowSchema
     names: dict[str, str]
@@ -73,9 +75,10 @@ def answer(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> Answer:
-    """The columns that come out of rows of ``given``, as Spark reads the queries; runs nothing.
-    ``taken``: names that were given before, original to cleaned; ``reserved``: names that the table
-    uses itself. Raises ``ConfigError`` (``transform.query``)."""
+    """Returns the columns that the queries, one over the result of the other, make of rows of the
+    schema ``given``; Spark analyses them and runs nothing. ``taken``: original -> cleaned names of
+    earlier runs; ``reserved``: names of the table's metadata columns. Raises ``ConfigError``
+    (``transform.query``)."""
     rows = spark.createDataFrame([], struct_type(given.fields))
     with _asked(spark, queries, rows, given, taken, reserved) as (_, found):
         return found
@@ -91,12 +94,13 @@ def write(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> Answer:
-    """Run the queries over ``parts`` (paths that Spark takes as they are) and write what comes out
-    into ``folder``, as parts: the columns of the answer and the internal ones. A row is as new as
-    the newest of the parts, in the order in which the last query gives it, and has no changes.
+    """Runs the queries over ``parts`` (paths that Spark takes as they are) and writes the result to
+    ``folder`` as parts: the columns of the answer and the internal ones. Each row gets the newest
+    extraction time of the parts, a sequence number in the order of the last query's result, and an
+    empty change list. ``taken``, ``reserved``: as of :func:`answer`.
 
-    Raises ``ConfigError``, and ``DestinationError`` (``transform.failed``) where a query fails on
-    the rows."""
+    Raises ``ConfigError`` (``transform.query``), and ``DestinationError`` (``transform.failed``)
+    where a query fails on the rows."""
     from pyspark.sql import functions as F
 
     if parts:
@@ -131,7 +135,8 @@ def _asked(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> "Generator[tuple[DataFrame, Answer]]":
-    """What the queries make of ``rows``, one of the answer of the other, to be used inside."""
+    """Applies the queries to ``rows``, one to the result of the other, and yields the result and
+    its columns; the temporary views are dropped at the end of the block."""
     views: list[str] = []
     found = Answer(given, {})
     try:
@@ -167,7 +172,8 @@ def _analysed(
 
 
 def _reads_input(spark: "SparkSession", query: Query) -> bool:
-    """Does the query miss ``input`` where there is none?"""
+    """Whether the query reads ``input``: its analysis without that table fails. True as well where
+    the user's catalog has a table of that name, since then it cannot be told."""
     from pyspark.errors import PySparkException
 
     try:
@@ -185,8 +191,9 @@ def _columns(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> Answer:
-    """Names that a table can carry; the one that the query gives is the original, or that of the
-    property where a column passes under its own name."""
+    """Makes the fields of a result, with cleaned names. A field's original name is the query's, or
+    the property's where a column passes unchanged under its own name. Raises ``ConfigError`` for
+    duplicate names and for types that no table has."""
     names = [f.name for f in found.fields]
     problems = [
         f"the column '{name}' comes {names.count(name)} times; name each with AS"

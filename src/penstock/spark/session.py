@@ -1,15 +1,16 @@
-"""One Spark session a process: what it is configured with, opened, shared, closed.
+"""Configures, opens, shares and closes the one Spark session of a process.
 
 Local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the pipeline file; a Spark Connect
-server by an ``sc://`` address. Spark prints nothing that a user sees: its log lies in the run's
-folder. Not here: the JVM process (``jvm``), which Java (``java``), which jars (``jars``).
+server by an ``sc://`` address. Spark prints nothing on the user's terminal: its log is in the run's
+folder.
 
-Decided for every session: UTC, ANSI SQL, names without regard to case (so is Delta; column names
-are cleaned to differ in more than case), timestamps in microseconds and the proleptic Gregorian
-calendar in Parquet, no UI.
+Every session has: UTC, ANSI SQL, case-insensitive names (as Delta's are; column names are cleaned
+to differ in more than case), timestamps in microseconds and the proleptic Gregorian calendar in
+Parquet, no UI.
 
-Java maps Spark's classes from an archive where one was made (``class_archive``). A local JVM may
-stay for the next run (``lent_session``).
+Java maps Spark's classes from an archive where there is one (``class_archive``). A local JVM may
+stay for the next run (``lent_session``). Not here: the JVM process (``jvm``), which Java
+(``java``), which jars (``jars``).
 """
 
 import atexit
@@ -54,22 +55,30 @@ _JOINED = {  # settings that add up: ours first
 
 
 class Needs(Protocol):
-    """What a table format asks of the session (``tables.contract.SessionNeeds``)."""
+    """Defines what a table format needs of the session (``tables.contract.SessionNeeds``)."""
 
     @property
-    def packages(self) -> tuple[str, ...]: ...
+    def packages(self) -> tuple[str, ...]:
+        """Maven coordinates of jars."""
+        ...
+
     @property
-    def conf(self) -> dict[str, str]: ...
+    def conf(self) -> dict[str, str]:
+        """Settings of the session."""
+        ...
+
     @property
-    def trial(self) -> tuple[str, ...]: ...
+    def trial(self) -> tuple[str, ...]:
+        """SQL statements that make Java load the format's classes (``class_archive_build``)."""
+        ...
 
 
 def _go_on() -> None:
-    """Nobody stops it."""
+    """Does nothing: the default ``check``, which stops no start."""
 
 
 class _Open:
-    """The process's session, its users counted."""
+    """Holds the process's open session and counts its users."""
 
     def __init__(
         self,
@@ -94,8 +103,9 @@ _current: _Open | None = None
 def choose_master(
     master: str | None, cores: int, lanes: int, environ: Mapping[str, str] = os.environ
 ) -> str:
-    """The pipeline file's master, else the environment's, else local with one slot a core, and
-    always one more than there are lanes (sources mostly wait; loads need a slot)."""
+    """Returns the pipeline file's master, else the environment's, else a local one with a slot for
+    each core, and at least one more than there are lanes (sources mostly wait; loads need a
+    slot)."""
     return master or environ.get(MASTER_VARIABLE) or f"local[{max(cores, lanes + 1)}]"
 
 
@@ -111,15 +121,16 @@ def open_session(
     stays_with: Path | None = None,
     check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
-    """Open the process's session, or share the one that is open on the same master with these jars
-    (settings are then those of the first opening).
+    """Opens the process's session, or shares the one that is open on the same master with these
+    jars (its settings are then those of the first opening).
 
-    ``scratch_dir`` takes the log (``spark.log``) and Spark's temporary files; ``cache_dir``
-    (default: the user's cache folder) what later starts use again. Every opening wants one
-    :func:`close_session`; what is open at exit is closed then. ``stays_with``: a local JVM may be
-    one that an earlier run left, and is left for the next one, as long as this folder is there.
-    ``check`` is called all along, and may raise: what it started is ended then.
-    Raises ``ConfigError``, ``DestinationError`` (jars that Maven does not give).
+    ``scratch_dir``: for the log (``spark.log``) and Spark's temporary files; ``cache_dir``
+    (default: the user's cache folder): for files that later starts use again. Each opening must be
+    followed by one :func:`close_session`; a session that is open at exit is closed then.
+    ``stays_with``: permits a warm JVM, which an earlier run left and which is left for the next
+    one, as long as this folder exists. ``check``: called while waiting; where it raises, whatever
+    was started is ended. Raises ``ConfigError``, and ``DestinationError`` where Maven does not
+    provide a jar.
     """
     global _current
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
@@ -144,8 +155,8 @@ def open_session(
 
 
 def close_session(spark: "SparkSession", seconds: float = 20.0) -> None:
-    """Give the session back; the last one ends it within 20 seconds, and its JVM within so many
-    more."""
+    """Gives the session back; the last user's call stops it within 20 seconds, and ends its JVM, or
+    gives it back, within ``seconds`` more."""
     with _lock:
         if _current is None or _current.spark is not spark:
             return
@@ -239,8 +250,8 @@ def _start(
 
 @contextmanager
 def _own_interrupt() -> Generator[None]:
-    """PySpark puts a handler of its own in the place of ours, which raises ``KeyboardInterrupt``
-    wherever the run is."""
+    """Restores the SIGINT handler at the end of the block: PySpark replaces it by its own, which
+    raises ``KeyboardInterrupt`` anywhere in the run."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -266,7 +277,8 @@ def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def base_conf(master: str, scratch: Path) -> dict[str, str]:
-    """Our settings for a session on ``master``; whatever a format or the user sets wins."""
+    """Returns Penstock's settings for a session on ``master``; settings of a table format or the
+    user take precedence."""
     conf = {
         "spark.app.name": "penstock",
         "spark.master": master,
@@ -300,7 +312,8 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
 
 
 def local_slots(master: str) -> int | None:
-    """How many tasks a local master runs at once; None for a cluster, which may grow."""
+    """Returns the number of tasks that a local master runs at once; None for a cluster, which may
+    grow."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if found is None:
         return None
@@ -308,12 +321,13 @@ def local_slots(master: str) -> int | None:
 
 
 def is_cluster(master: str) -> bool:
-    """Is what runs there started by others, so that only they can have given it a secret?"""
+    """Whether the master's processes were started by others, so that only they can have set Spark's
+    authentication secret."""
     return not master.startswith("local")
 
 
 def is_remote(master: str) -> bool:
-    """Does what is sent to this master leave the machine?"""
+    """Whether data that is sent to this master leaves the machine."""
     return not _is_loopback(master)
 
 
@@ -324,8 +338,9 @@ def _is_loopback(master: str) -> bool:
 def _environment(
     java: JavaHome, master: str, given: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The JVM's environment. ``PYSPARK_PYTHON`` must be ours before the JVM starts: workers are
-    ``python3`` from PATH otherwise. On a cluster the user may name another."""
+    """Returns the JVM's environment, made of ``given``. Sets ``PYSPARK_PYTHON`` of this process to
+    its Python before the JVM starts: workers are ``python3`` from PATH otherwise. On a cluster the
+    user may set another."""
     if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     own = {"JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1"}
@@ -348,14 +363,16 @@ def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
 
 
 def java_death(seconds: float = 0.0) -> PenstockError | None:
-    """Why our own JVM is no more; None where it lives, or there is none. ``seconds``: how long to
-    wait for its end, where a failure looks like it."""
+    """Returns the error of the open session's JVM that ended; None where it lives, or the session
+    has none. ``seconds``: how long to wait for its end, after a failure that may be caused by
+    it."""
     jvm = _current.jvm if _current is not None else None
     return None if jvm is None else jvm.death(seconds)
 
 
 def how_started() -> Literal["warm", "cold"] | None:
-    """Did the open session find a JVM that ran already? None: there is none of ours."""
+    """Returns whether the open session's JVM was running already (``warm``) or was started for it
+    (``cold``); None where there is no session, or it has no JVM (Spark Connect)."""
     from penstock.spark.warm import Lease
 
     jvm = _current.jvm if _current is not None else None
@@ -366,7 +383,8 @@ def how_started() -> Literal["warm", "cold"] | None:
 
 
 def jvm_peak_bytes() -> int:
-    """The most memory that our own JVM has had resident so far; 0 where there is none to ask."""
+    """Returns the peak of resident bytes of the open session's JVM, during this run where the JVM
+    is warm; 0 where there is no JVM, or no ``/proc``."""
     jvm = _current.jvm if _current is not None else None
     if jvm is None:
         return 0

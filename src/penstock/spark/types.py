@@ -1,8 +1,9 @@
-"""Our types as Spark's, and back.
+"""Converts column types of ``model.types`` to Spark's, and Spark's schemas back.
 
-``model.types`` has the lattice; this gives Spark's ``StructType`` for reading parts and writing
-tables, DDL text for SQL, and the schema of a table that Spark read as ours. Kinds that Spark has no
-type for (time, time_tz, json) are STRING there; :func:`stored` says what a table knows of a type.
+Gives ``StructType`` for reading parts and writing tables, DDL text for SQL, and the ``RowSchema``
+of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING;
+:func:`stored` gives the type that a table keeps. Not here: the order of types (``model.types``),
+casts (``tables.casts``).
 """
 
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ _DDL = {
 
 
 def metadata_fields(names: MetadataNames) -> tuple[Field, ...]:
-    """The metadata columns of a table, in their order."""
+    """Returns the metadata columns of a table under these names, in their order."""
     columns = {
         names.raw_id: STRING,
         names.extracted_at: TIMESTAMP,
@@ -69,7 +70,8 @@ def metadata_fields(names: MetadataNames) -> tuple[Field, ...]:
 
 
 def stored(kind: DataType) -> DataType:
-    """``kind`` as a table remembers it: text is text."""
+    """Returns the type that a table keeps for ``kind``: time, time_tz and json become string, also
+    inside arrays and structs."""
     if kind.kind in (Kind.time, Kind.time_tz, Kind.json):
         return STRING
     if kind.kind is Kind.array and kind.item is not None:
@@ -81,7 +83,7 @@ def stored(kind: DataType) -> DataType:
 
 
 def ddl(kind: DataType) -> str:
-    """The type in Spark SQL."""
+    """Returns the name of a type in Spark SQL."""
     if kind.kind is Kind.decimal:
         return f"DECIMAL({kind.precision or 38},{kind.scale or 0})"
     if kind.kind is Kind.array:
@@ -92,11 +94,12 @@ def ddl(kind: DataType) -> str:
 
 
 def quoted(name: str) -> str:
-    """An identifier in Spark SQL, whatever characters it has."""
+    """Quotes an identifier for Spark SQL, whatever characters it has."""
     return f"`{name.replace('`', '``')}`"
 
 
 def spark_type(kind: DataType) -> "T.DataType":
+    """Converts a type to Spark's."""
     from pyspark.sql import types as T
 
     if kind.kind is Kind.decimal:
@@ -118,7 +121,8 @@ def spark_type(kind: DataType) -> "T.DataType":
 
 
 def struct_type(fields: tuple[Field, ...]) -> "T.StructType":
-    """Nullable fields that carry their original names as metadata."""
+    """Converts fields to a Spark schema: all nullable, with their original names as metadata
+    (:data:`SOURCE_NAME`)."""
     from pyspark.sql import types as T
 
     return T.StructType(
@@ -127,13 +131,13 @@ def struct_type(fields: tuple[Field, ...]) -> "T.StructType":
 
 
 def part_schema(schema: RowSchema) -> "T.StructType":
-    """What a part file of ``schema`` holds: its columns and the internal ones."""
+    """Returns the Spark schema of a part file: the columns of ``schema`` and the internal ones."""
     return struct_type((*schema.fields, *INTERNAL))
 
 
 def row_schema(struct: "T.StructType") -> RowSchema:
-    """The columns of a table that Spark read. Types of foreign tables map to the nearest of ours
-    (smaller integers to 64 bits, float to double, maps and variants to text)."""
+    """Converts the Spark schema of a table to its columns. Spark types without a kind of their own
+    become the nearest one (see :func:`data_type`)."""
     return RowSchema(
         tuple(
             Field(f.name, (f.metadata or {}).get(SOURCE_NAME, f.name), data_type(f.dataType))
@@ -143,6 +147,8 @@ def row_schema(struct: "T.StructType") -> RowSchema:
 
 
 def data_type(kind: "T.DataType") -> DataType:
+    """Converts a Spark type: smaller integers become 64 bits, float becomes double, maps, variants
+    and other types become string."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.DecimalType):

@@ -1,10 +1,10 @@
-"""Finds the JVM that an earlier run left for this one, or has a keeper start it, and has its lease.
+"""Leases a warm JVM: finds the one that an earlier run left, or starts a keeper, which starts one.
 
-Found by a key of all that a running JVM cannot change: Java, Spark, jars, settings of its start,
-its environment, versions, and what processes inherit (limits, umask, namespaces). No answer within
-a bound, another run that has it, or anything odd: None, and the run starts a JVM of its own.
-``PENSTOCK_DAEMON`` turns it on and off. Not here: the keeper's side (``keeper``, which says the
-messages), the session (``warm_jvm``).
+A JVM is found by a key of all that it cannot change while it runs: Java, Spark, jars, settings of
+its start, its environment, versions, and what processes inherit (limits, umask, namespaces). Where
+the keeper does not answer within a timeout, another run has the JVM, or anything else fails,
+:func:`lease` returns None and the run starts a JVM of its own. ``PENSTOCK_DAEMON`` turns warm JVMs
+on and off. Not here: the keeper's side and its messages (``keeper``), the session (``warm_jvm``).
 """
 
 import hashlib
@@ -49,7 +49,8 @@ _started: list["subprocess.Popen[bytes]"] = []
 
 
 class Start(NamedTuple):
-    """What a keeper needs. ``environ`` is its own too."""
+    """Holds the command of a JVM, its environment, which is the keeper's too, and the file
+    ``answer`` to which its gateway writes its address."""
 
     command: list[str]
     environ: dict[str, str]
@@ -57,7 +58,9 @@ class Start(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """When a keeper ends by itself, and what it says of itself. ``watched``: it ends with these."""
+    """Holds a keeper's limits and description. ``watched``: folders; the idle JVM is ended when one
+    is gone. ``idle``: seconds without a run after which it is ended. ``memory``: it is ended, while
+    idle, when the machine has fewer bytes free. ``about``: JSON data for ``status``."""
 
     watched: tuple[Path, ...]
     about: dict[str, Any]
@@ -66,9 +69,9 @@ class Terms(NamedTuple):
 
 
 class Lease:
-    """A JVM that is this run's until :meth:`release`; a process in the way of ``subprocess``.
-    ``first``: it was started for this run. ``log``: what Java prints, open, since its file goes
-    with a JVM that dies."""
+    """Holds a JVM for this run until :meth:`release`; has the methods of ``jvm.Process``.
+    ``first``: the JVM was started for this run. ``log``: the open file of what Java prints, since
+    the file is deleted when the JVM dies."""
 
     def __init__(
         self, connection: socket.socket, told: Mapping[str, Any], log: IO[bytes], *, first: bool
@@ -81,22 +84,23 @@ class Lease:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended or was given up."""
+        """Returns the JVM's exit code, once it has ended or the lease was given up; else None."""
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
+        """Waits for the exit code. Raises ``subprocess.TimeoutExpired``."""
         code = self._look(timeout)
         if code is None:
             raise subprocess.TimeoutExpired("java", timeout or 0)
         return code
 
     def kill(self) -> None:
-        """Give it up: its keeper ends it at once."""
+        """Gives the lease up without giving the JVM back: the keeper ends the JVM at once."""
         with self._lock:
             self._close(-signal.SIGKILL)
 
     def release(self) -> None:
-        """Give it back for the next run."""
+        """Gives the JVM back for the next run."""
         with self._lock:
             if self._connection is not None:
                 with suppress(OSError):
@@ -129,8 +133,8 @@ class Lease:
 
 
 def wanted(told: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Shall a JVM stay? ``told``: the user's word (no is final), True the verb's default. The
-    variable decides over a default; without it nothing stays in CI."""
+    """Whether a JVM is to stay after the run. ``told`` False: never. Else ``PENSTOCK_DAEMON``
+    decides where it is set. Where it is not: True permits it, except in CI; None does not."""
     if told is False:
         return False
     if (value := environ.get(VARIABLE)) is not None:
@@ -139,12 +143,13 @@ def wanted(told: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def folder_of_all(cache: Path | None = None) -> Path:
-    """Where the keepers of this user are."""
+    """Returns the folder that holds the folders of this user's keepers."""
     return (cache or platformdirs.user_cache_path("penstock")).resolve() / "warm"
 
 
 def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.environ) -> Terms:
-    """Raises ``ConfigError`` for a bound that is no number."""
+    """Makes the limits of a keeper from environment variables. Raises ``ConfigError``
+    (``config.daemon``) for one that is no number."""
     try:
         idle = float(environ.get(IDLE_VARIABLE) or IDLE_SECONDS)
         memory = int(environ.get(MEMORY_VARIABLE) or LEFT_FREE_BYTES)
@@ -158,9 +163,10 @@ def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.
 
 
 def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
-    """The name of the folder for ``told`` and for what a process inherits. Under a secret of the
-    user's, since others can read the names of sockets, and settings may hold passwords. None: the
-    folder cannot be had for the user alone."""
+    """Returns the name of the keeper's folder for a JVM with the properties ``told`` and those that
+    a process inherits. It is an HMAC with a secret of the user's, since other users can read the
+    names of sockets, and settings may hold passwords (L10). None where others can write ``root``,
+    or the secret cannot be read."""
     if unsafe(root):
         return None
     file = root / _SECRET
@@ -181,7 +187,8 @@ def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
 
 
 def _inherited() -> dict[str, Any]:
-    """What a process has of its parent, and a JVM of another parent would have otherwise."""
+    """Returns the properties that a process inherits from its parent, by which a JVM that another
+    process started may differ."""
     limits = [n for n in dir(resource) if n.startswith("RLIMIT_")]
     found: dict[str, Any] = {
         "user": (os.getuid(), os.geteuid(), os.getgid(), sorted(os.getgroups())),
@@ -213,8 +220,9 @@ def lease(
     check: Callable[[], None],
     timeout: float,
 ) -> Lease | None:
-    """The JVM under ``key``; where there is none it is started (``start`` says how), within
-    ``timeout`` seconds. None: start another way. ``check`` is called meanwhile, and may raise."""
+    """Leases the JVM under ``key`` of :func:`key_of`; where there is none, starts one as ``start``
+    says, within ``timeout`` seconds. ``check``: called while waiting; it may raise. Returns None
+    where the run must start a JVM of its own."""
     folder = root / key
     try:
         if (connection := _connect(folder)) is not None:
@@ -262,7 +270,8 @@ def _granted(
     *,
     first: bool,
 ) -> Lease | None:
-    """Closes the connection, which ends a JVM that is being started, unless it gets the lease."""
+    """Waits for the keeper's answer. Closes the connection, which ends a JVM that is being started,
+    where the lease is not granted."""
     deadline = time.monotonic() + seconds
     try:
         while not select.select([connection], [], [], 0.05)[0]:
@@ -282,7 +291,7 @@ def _granted(
 
 
 def _connect(folder: Path) -> socket.socket | None:
-    """None: nobody listens there."""
+    """Connects to the keeper of a folder; None where there is none, or another user's."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -304,7 +313,7 @@ def _connect(folder: Path) -> socket.socket | None:
 
 
 def _make_room(root: Path, beside: Path) -> None:
-    """Each JVM holds memory: the longest idle go."""
+    """Ends the JVMs that are idle longest, so that few hold memory beside a new one."""
     kept = _OTHERS_KEPT if available_bytes() >= _ROOM_FOR_TWO else 0
     others = [(f, told) for f, told in _all(root) if f != beside]
     idle = [(told["seconds"], f) for f, told in others if told.get("state") == "idle"]
@@ -316,13 +325,13 @@ def _make_room(root: Path, beside: Path) -> None:
 
 
 def status(root: Path) -> list[dict[str, Any]]:
-    """What each keeper says of its JVM."""
+    """Returns each keeper's description of its JVM (``penstock spark status``)."""
     return [told for _, told in _all(root)]
 
 
 def stop(root: Path, seconds: float = 15.0) -> list[dict[str, Any]]:
-    """End those that are idle, and wait for that; one that a run has ends after the run (its
-    ``state`` is ``busy``). Gives what each said of itself."""
+    """Ends the idle JVMs, and waits for their end at most ``seconds``; a JVM that a run has (its
+    ``state`` is ``busy``) is ended after that run. Returns each keeper's description."""
     found = [(f, _ask(f, "stop")) for f, _ in _all(root)]
     deadline = time.monotonic() + seconds
     for folder, told in found:

@@ -1,10 +1,10 @@
-"""A JVM that a keeper lends to this run: a session of its own in it, and nothing left behind.
+"""Opens a session in a JVM that a keeper lends to this run, and cleans the JVM before returning it.
 
 Each run gets a new ``SparkSession`` (settings, views, current database) of the one Spark context.
-What sessions share is emptied when the JVM is given back: cached tables, Delta's logs, the Java
-objects that Python held. It is given back only when no job runs any more; else the keeper ends it.
-What Java printed meanwhile is copied into the run's folder. Neighbours: ``warm`` has the lease,
-``jvm`` is the same for a JVM of our own.
+When the JVM is given back, what its sessions share is emptied: cached tables, Delta's logs, the
+Java objects that Python held. It is given back only where no job runs any more; else the keeper
+ends it. What Java printed during the run is copied into the run's folder. Not here: the lease
+(``warm``), a run's own JVM (``jvm``).
 """
 
 # pyright: reportPrivateUsage=false
@@ -27,12 +27,13 @@ from penstock.spark.jvm import CLOSE_SECONDS, Jvm, connect, end_of, let_go, sile
 from penstock.spark.warm import Lease
 
 SETTLE_SECONDS = 5.0
-_JOBS_SECONDS = 3.0  # in which a job that has answered is seen to have ended
+_JOBS_SECONDS = 3.0  # Spark may still list a job for a moment after it has returned
 _LOG_BYTES = 64 << 20
 
 
 class WarmJvm(Jvm):
-    """``log``: the run's, which gets what Java printed once the run has ended."""
+    """Uses a lent JVM (``jvm.Jvm``). ``log``: the run's file, which gets what Java printed when the
+    run ends."""
 
     process: Lease
 
@@ -41,10 +42,10 @@ class WarmJvm(Jvm):
         self._context: SparkContext | None = None
 
     def attach(self) -> SparkSession:
-        """A new session. Raises whatever PySpark raises."""
+        """Opens a new session. Raises whatever PySpark raises."""
         silence_py4j()
         connect(self.process.address)
-        with suppress(OSError):  # the most memory is counted anew
+        with suppress(OSError):  # resets the peak of resident memory (VmHWM)
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
         jvm: Any = SparkContext._jvm
         context = jvm.org.apache.spark.SparkContext.getOrCreate()
@@ -58,7 +59,8 @@ class WarmJvm(Jvm):
         return end_of(self.process.log)
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
-        """Give it back; where it does not settle the keeper ends it. ``stop`` would end Spark."""
+        """Gives the JVM back; where a job still runs, or cleaning fails, the keeper ends it.
+        ``stop`` is not called: it would stop Spark for later runs."""
         del stop
         settled: list[bool] = []
         if self.process.poll() is None:
@@ -75,7 +77,8 @@ class WarmJvm(Jvm):
             self.process.kill()
 
     def _settle(self) -> bool:
-        """Is there no job any more? Then empty what sessions share."""
+        """Waits for running jobs to end, then empties what sessions share; returns whether both
+        were done."""
         context, gateway = self._context, SparkContext._gateway
         if context is None or gateway is None:
             return False
@@ -96,7 +99,7 @@ class WarmJvm(Jvm):
                 threading.Thread(target=server.shutdown, daemon=True).start()
             shutil.rmtree(str(context._temp_dir), ignore_errors=True)
             self._context = None
-            gc.collect()  # what Python no longer holds Java forgets
+            gc.collect()  # Java then frees the objects that Python no longer refers to
             _forget_objects(gateway)
             return True
         return False
@@ -111,8 +114,8 @@ class WarmJvm(Jvm):
 
 
 def _forget_objects(gateway: Any) -> None:
-    """Java keeps every object that Python got, until Python says that it has let it go, which a
-    process that ends does not. The gateway's own have other names."""
+    """Frees the Java objects that the gateway keeps for Python, since a Python process that ends
+    does not tell the gateway. The gateway's own objects have other names."""
     bindings = gateway.java_gateway_server.getGateway().getBindings()
     names = [n for n in bindings.keySet().toArray() if n[:1] == "o" and n[1:].isdigit()]
     itself = bindings._target_id
