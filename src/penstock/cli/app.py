@@ -124,8 +124,8 @@ def _command(body: Callable[..., int | None]) -> Callable[..., int]:
         )
         for name, (annotation, default) in _COMMON.items()
     ]
-    told = [each for p in own for each in groups.get(p.name, [p])]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in told] + common
+    expanded = [each for p in own for each in groups.get(p.name, [p])]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in expanded] + common
     command.__name__ = body.__name__.rstrip("_")
     command.__doc__ = body.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -46,10 +46,10 @@ class Fault:
     @staticmethod
     def of(error: BaseException, output: Place) -> "Fault":
         """Describes an exception; the trace of a defect is written to a file."""
-        told = _as_penstock(error)
-        fault = Fault(told.as_report(), told.exit_code)
+        described = _as_penstock(error)
+        fault = Fault(described.as_report(), described.exit_code)
         fault.trace = output.safe("".join(traceback.format_exception(error)))
-        if told.exit_code == Defect.exit_code:
+        if described.exit_code == Defect.exit_code:
             fault.trace_file = _keep(fault.trace, output.errors_dir)
         return fault
 

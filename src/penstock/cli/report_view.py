@@ -21,26 +21,26 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
     where a run died)."""
     from rich.text import Text
 
-    told: dict[str, Any] = msgspec.to_builtins(report)
-    streams: list[dict[str, Any]] = told["streams"]
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    streams: list[dict[str, Any]] = fields["streams"]
     if streams:
         yield _streams(streams)
         if len(streams) > _SHOWN:
             yield f"and {text.counted(len(streams) - _SHOWN, 'more stream')}"
         yield ""
-    mark, colour = _MARKS.get(told["status"], ("✗", "red"))
-    yield Text.assemble((f"{mark} {told['status']}", colour), _outcome(told, streams))
-    if told.get("time"):
-        yield f"  time      {_time(told['time'], told['seconds'], told.get('start'))}"
+    mark, colour = _MARKS.get(fields["status"], ("✗", "red"))
+    yield Text.assemble((f"{mark} {fields['status']}", colour), _outcome(fields, streams))
+    if fields.get("time"):
+        yield f"  time      {_time(fields['time'], fields['seconds'], fields.get('start'))}"
     for stream in streams:
         if stream.get("error"):
             said = without_trace(stream["error"]["message"])
             yield f"  {text.stream_name(stream)} {stream['status']}: {said}"
-    for note in told["notes"]:
+    for note in fields["notes"]:
         yield f"  note      {without_trace(note)}"
-    yield f"  run       {told['run']} of pipeline {told['pipeline']}"
-    if told.get("log"):
-        yield f"  log       {told['log']}"
+    yield f"  run       {fields['run']} of pipeline {fields['pipeline']}"
+    if fields.get("log"):
+        yield f"  log       {fields['log']}"
 
 
 def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
@@ -79,13 +79,13 @@ def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
     return text.grid(headings, rows, {2, 3, 4, 5, 6, 7, 8})
 
 
-def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
+def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
     counts = ("read", "written", "committed", "sent_again", "rejected", "bytes", "states")
     total = {k: sum(s[k] for s in streams) for k in counts}
     parts = [f": {text.counted(total['read'], 'row')}"]
-    if told["seconds"] is not None:
-        parts[0] += f" in {text.seconds(told['seconds'])}"
-        rate = text.rate(total["read"], told["seconds"])
+    if fields["seconds"] is not None:
+        parts[0] += f" in {text.seconds(fields['seconds'])}"
+        rate = text.rate(total["read"], fields["seconds"])
         parts += [rate] if rate else []
     parts.append(text.size(total["bytes"]))
     if any(s.get("target") for s in streams):
@@ -96,8 +96,8 @@ def _outcome(told: dict[str, Any], streams: list[dict[str, Any]]) -> str:
     parts.append(f"{total['rejected']:,} rejected")
     states = total["states"]
     parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
-    if told["guarantee"]:
-        parts.append(str(told["guarantee"]))
+    if fields["guarantee"]:
+        parts.append(str(fields["guarantee"]))
     return ", ".join(parts)
 
 

@@ -31,8 +31,8 @@ def stop(surface: Surface) -> None:
     from penstock.spark import warm
 
     found = warm.stop(warm.folder_of_all())
-    ending = [told for told in found if told["state"] != "idle"]
-    stopped = [told for told in found if told["state"] == "idle"]
+    ending = [entry for entry in found if entry["state"] != "idle"]
+    stopped = [entry for entry in found if entry["state"] == "idle"]
     surface.output.answer(
         {"stopped": stopped, "ending": ending}, lambda: _ended(len(stopped), len(ending))
     )
@@ -45,11 +45,11 @@ def _listed(found: list[dict[str, Any]]) -> "Iterator[RenderableType]":
     headings = ("state", "for", "ends after", "memory", "runs", "master", "java", "jars", "pid")
     rows = [
         (
-            told["state"], text.seconds(told["seconds"]), text.seconds(told["idle_seconds"]),
-            text.size(told["memory_bytes"]), told["runs"], told["master"], told["java"],
-            ", ".join(told["jars"]) or "-", told["pid"],
+            entry["state"], text.seconds(entry["seconds"]), text.seconds(entry["idle_seconds"]),
+            text.size(entry["memory_bytes"]), entry["runs"], entry["master"], entry["java"],
+            ", ".join(entry["jars"]) or "-", entry["pid"],
         )
-        for told in found
+        for entry in found
     ]  # fmt: skip
     yield text.grid(headings, rows, {4, 8})
 

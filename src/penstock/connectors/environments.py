@@ -143,7 +143,7 @@ def locked(folder: Path, waiting: Callable[[str], None]) -> Generator[None]:
 
 def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
     deadline = time.monotonic() + _LOCK_BOUND
-    told = False
+    announced = False
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,9 +154,9 @@ def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
                     code="connector.install_failed",
                     hint=f"end it, or remove {folder}",
                 ) from None
-        if not told:
+        if not announced:
             waiting(f"waiting: another process builds {folder.name}")
-            told = True
+            announced = True
         time.sleep(0.1)
 
 

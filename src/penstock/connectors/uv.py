@@ -85,10 +85,10 @@ def run_uv(
     the user's, and with only those of our environment variables that lead to the index, beside the
     fixed base of every connector; without it no code of a package runs. Raises :class:`UvFailed`,
     the error of ``role`` (``source.memory``)."""
-    said: list[str] = []
+    lines: list[str] = []
 
     def hear(line: str) -> None:
-        said.append(line)
+        lines.append(line)
         if line and not line.startswith((" ", "warning:", "error:", "hint:")):
             progress(line)
 
@@ -119,16 +119,16 @@ def run_uv(
             code = channel.wait(5.0) if data is not None else None
     if code != 0:
         what = f"no end after {bound:.0f} s" if code is None else f"exit code {code}"
-        raise UvFailed(_words(said) or what)
+        raise UvFailed(_words(lines) or what)
     return out.decode(errors="replace")
 
 
-def _words(said: list[str]) -> str:
+def _words(lines: list[str]) -> str:
     """Returns the messages from the first error on; a warning is a line and its indented lines."""
-    for number, line in enumerate(said):
+    for number, line in enumerate(lines):
         if line.startswith("error:"):
-            return "\n".join(said[number:][-_QUOTED_LINES:])
-    return "\n".join([s for s in said if s.strip()][-_QUOTED_LINES:])
+            return "\n".join(lines[number:][-_QUOTED_LINES:])
+    return "\n".join([s for s in lines if s.strip()][-_QUOTED_LINES:])
 
 
 def our_python() -> Python:

@@ -374,17 +374,17 @@ class Run:
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
         """Returns an error for each stream that the user named and that the source, which reveals
         its streams only while it is read, has sent in no run, though it sent others in this one."""
-        came = {s.id for s in prepared.plan.streams} | prepared.passed
-        if not prepared.plan.open or prepared.served or not came:
+        sent = {s.id for s in prepared.plan.streams} | prepared.passed
+        if not prepared.plan.open or prepared.served or not sent:
             return []
-        known = came | self._store.known_streams(self._pipeline.pipeline)
+        known = sent | self._store.known_streams(self._pipeline.pipeline)
         known |= prepared.rules.earlier.passed_over
         return [
             ConfigError(
                 f"the source did not show the stream {entry.name!r}, which the pipeline names",
                 code="config.unknown_stream",
                 stream=entry.name,
-                hint=hint(entry.name, sorted(map(str, came)), "it showed"),
+                hint=hint(entry.name, sorted(map(str, sent)), "it showed"),
             )
             for entry in self._pipeline.source.streams or ()
             if not entry.is_pattern and not any(map(entry.matches, known))

@@ -94,8 +94,8 @@ class EventLog:
     def _write_newest(self) -> None:
         if self._omitted:
             text = f"{self._omitted} lines were left out here: the log is full"
-            told = LogLine(_now(), "WARN", "penstock", text)
-            self._waiting += msgspec.json.encode(told) + b"\n"
+            notice = LogLine(_now(), "WARN", "penstock", text)
+            self._waiting += msgspec.json.encode(notice) + b"\n"
         for line in self._newest:
             self._waiting += line + b"\n"
         self._newest.clear()

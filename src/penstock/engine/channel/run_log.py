@@ -49,11 +49,11 @@ class RunLog:
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 try:
-                    said = msgspec.json.decode(line, type=LogLine)
+                    entry = msgspec.json.decode(line, type=LogLine)
                 except msgspec.DecodeError:
                     continue  # cut off by a full disk; the lane counts it as lost
                 self._own.take(line)
-                self._observer.log(said.level, said.origin, said.message)
+                self._observer.log(entry.level, entry.origin, entry.message)
         return offset, rest
 
     def write(self, level: str, message: str) -> None:

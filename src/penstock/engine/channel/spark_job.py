@@ -96,11 +96,12 @@ class Submitted:
             return cause
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         raised = [line for line in lines if line.startswith("penstock.errors.")]
-        told = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
+        reason = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
         if raised:
-            told = raised[-1].partition(": ")[2]
+            reason = raised[-1].partition(": ")[2]
         return Defect(
-            f"the process that ran the {what} was lost with its Spark task: {told or repr(cause)}",
+            f"the process that ran the {what} was lost with its Spark task: "
+            f"{reason or repr(cause)}",
             code="lane.lost",
             hint="see the run's spark.log; what was sealed is kept",
         )

@@ -82,7 +82,7 @@ def chained(
     for item in consumed:
         taken.setdefault(item.segment.epoch, Counter())[item.segment.seq] += 1
     found: list[Segment] = []
-    by_epoch = {e: list(its) for e, its in groupby(segments, key=lambda s: s.id.epoch)}
+    by_epoch = {e: list(sealed) for e, sealed in groupby(segments, key=lambda s: s.id.epoch)}
     due = shares or {}
     for epoch in sorted({*by_epoch, *due}):
         counts, known, seq = taken.get(epoch, Counter[int]()), 0, 0
@@ -141,7 +141,10 @@ def decide(
             streams.setdefault(segment.scope.stream, []).append(segment)
         elif segment.scope is not None:
             shared.append(segment)
-    for segment in (*shared, *(s for n, its in streams.items() if n not in blocked for s in its)):
+    for segment in (
+        *shared,
+        *(s for n, ordered in streams.items() if n not in blocked for s in ordered),
+    ):
         _collect(segment, consumed, generations)
     complete, waiting = _generations(generations, blocked | deferred, ended or {})
     whole = [p for p in complete if p.version is None]
@@ -149,9 +152,9 @@ def decide(
     cuts: dict[StreamId | None, list[_Published]] = {}
     for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
         cuts.setdefault(scopes[version.last], []).append(version)
-    for stream, its in streams.items():
+    for stream, ordered in streams.items():
         if stream not in blocked | deferred:
-            live = [s for s in its if not any(x.fills_generation for x in s.slices)]
+            live = [s for s in ordered if not any(x.fills_generation for x in s.slices)]
             groups += _groups(live, consumed, cuts.get(stream, []), ack_per_state)
     waits = patient and any(
         s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
@@ -386,7 +389,7 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
         consumes=tuple((w.segment, stream) for w in (*older, *slices)),
         keys=tuple(key for w in (*older, *slices) for key in _of_waiting(w)),
     )
-    told = [w.slice.refreshed_as for w in slices if w.slice.refreshed_as is not None]
-    refreshed_as = told[-1] if told else None
+    versions = [w.slice.refreshed_as for w in slices if w.slice.refreshed_as is not None]
+    refreshed_as = versions[-1] if versions else None
     segment = slices[-1].segment
     return _Published(group, stream, last.generation, segment, last.version, refreshed_as)

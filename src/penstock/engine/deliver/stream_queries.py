@@ -98,11 +98,11 @@ class Queries:
     def _shape(self, stream: PlannedStream, schema: RowSchema) -> Shape:
         shape, configured = stream.shape, stream.configured
         key = tuple(map(_path, configured.primary_key, shape.primary_key, repeat(schema)))
-        lost = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        missing = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
         gives = ", ".join(f.name for f in schema.fields)
-        if lost:
+        if missing:
             raise ConfigError(
-                f"the primary key {', '.join(lost)} is no typed column of what spark-sql gives",
+                f"the primary key {', '.join(missing)} is no typed column of what spark-sql gives",
                 code=CODE,
                 where=self._queries[-1].where,
                 hint=f"select it, or use append or overwrite; the query gives {gives}",
@@ -196,11 +196,13 @@ def _part(path: Path) -> PartRef:
 
 def _together(failed: Sequence[tuple[StreamId, ConfigError]]) -> ConfigError:
     """Joins the errors of several streams into one, each problem once."""
-    told: dict[str, list[StreamId]] = {}
+    affected: dict[str, list[StreamId]] = {}
     for stream, error in failed:
         for problem in error.problems or [error.message]:
-            told.setdefault(problem, []).append(stream)
-    problems = [f"{problem} (stream {', '.join(map(str, its))})" for problem, its in told.items()]
+            affected.setdefault(problem, []).append(stream)
+    problems = [
+        f"{problem} (stream {', '.join(map(str, ids))})" for problem, ids in affected.items()
+    ]
     first = failed[0][1]
     return ConfigError(
         problems[0]

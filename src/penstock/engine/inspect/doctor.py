@@ -225,14 +225,14 @@ def _disk(home: Home) -> Check:
 def _uv() -> Check:
     path = uv.find_uv()
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Check(
             name="uv", ok=False, detail=f"{path}: {error}", fix="pip install --force-reinstall uv"
         )
-    return Check(name="uv", ok=True, detail=f"{told.stdout.strip()} at {path}")
+    return Check(name="uv", ok=True, detail=f"{answer.stdout.strip()} at {path}")
 
 
 def _connectors(home: Home, mend: bool) -> Check:
@@ -264,22 +264,24 @@ def _mend_environment(path: Path) -> bool:
     """Deletes an environment whose build was interrupted; builds one that was complete before again
     from its lock."""
     try:
-        lost = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
+        marker = msgspec.json.decode((path / "READY").read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):
-        lost = None
+        marker = None
     folder = path.parent
     try:
         with locked(folder, lambda _: None):
             discard(path)
-        if lost is None:
+        if marker is None:
             return True
-        rebuild(msgspec.structs.replace(lost.environment, folder=str(folder.parent.parent)))
+        rebuild(msgspec.structs.replace(marker.environment, folder=str(folder.parent.parent)))
         with locked(folder, lambda _: None):
             for entry in installed_of(folder):
-                if entry.environment.key == lost.environment.key:
+                if entry.environment.key == marker.environment.key:
                     # a lock has neither the user's name of the connector nor the constraints
                     mark_ready(
-                        msgspec.structs.replace(entry, name=lost.name, constraints=lost.constraints)
+                        msgspec.structs.replace(
+                            entry, name=marker.name, constraints=marker.constraints
+                        )
                     )
     except PenstockError:
         return False

@@ -137,17 +137,17 @@ def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
     """Lists the permissions that components of the pipeline ask for and the user has not agreed to;
     no code is run. Raises ``ConfigError``, ``SourceError``."""
     ends: list[tuple[Connector, str]] = [(pipeline.source, SOURCE)]
-    ends += [(told, f"transform:{i}") for i, told in enumerate(pipeline.transforms)]
+    ends += [(section, f"transform:{i}") for i, section in enumerate(pipeline.transforms)]
     ends.append((pipeline.destination, DESTINATION))
     found: list[Wanting] = []
-    for told, place in ends:
-        ref = None if told.use in BUILT_IN else parse_ref(told.use)
+    for section, place in ends:
+        ref = None if section.use in BUILT_IN else parse_ref(section.use)
         if ref is None or ref.kind is not RefKind.component:
             continue
-        settings = component_settings(pipeline, told, place)
+        settings = component_settings(pipeline, section, place)
         launch = component_launch(ref, Path.cwd(), home.connectors, settings)
         role: Role = "destination" if place == DESTINATION else "source"
-        want = wanting(held(launch, role, told.permissions, told.limits), ref.text)
+        want = wanting(held(launch, role, section.permissions, section.limits), ref.text)
         found += [] if want is None else [want]
     return found
 

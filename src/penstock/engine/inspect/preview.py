@@ -105,8 +105,10 @@ class _Rows:
             case Batch():
                 self._batch(event)
             case Error():
-                told = event.raw or None
-                raise SourceError(event.message, code=event.code, hint=event.hint, connector=told)
+                original = event.raw or None
+                raise SourceError(
+                    event.message, code=event.code, hint=event.hint, connector=original
+                )
             case Exited(code=code) if code != 0:
                 raise _ended(code, event.stderr_tail)
             case _:

@@ -202,9 +202,9 @@ class Source(Endpoint[SourceConnector]):
 
 
 class ModelSource(Source):
-    """A source that Spark reads: a query, a table, files. ``open``: gives the run's session once it
-    is asked for; None: there is none (``plan``), and the columns are those that the last run had.
-    ``spark``: the session, once the columns were asked for."""
+    """A source that Spark reads: a query, a table, files. ``open``: returns the run's Spark
+    session; None: there is none (``plan``), and the columns are those of the last run. ``spark``:
+    the session, once :meth:`discover` has opened it."""
 
     def __init__(
         self,
@@ -228,11 +228,12 @@ class ModelSource(Source):
         return StreamId(None, self.model.name)
 
     def needs(self) -> SessionNeeds:
-        """What its query needs of the session. Raises ``ConfigError``."""
+        """Returns what the query requires of the Spark session. Raises ``ConfigError``."""
         return open_table("delta", "/", {}).needs() if self.model.delta else SessionNeeds()
 
     def discover(self, *, refresh: bool = False) -> Catalog:
-        """Its one stream with the columns that Spark gives the query. Raises ``ConfigError``."""
+        """Returns its one stream, with the columns of the query's result. Raises
+        ``ConfigError``."""
         del refresh
         if self.open is None:
             return Catalog((self._remembered(),))
@@ -241,7 +242,8 @@ class ModelSource(Source):
         return Catalog((self._stream({f.source: f.type for f in fields}),))
 
     def _remembered(self) -> Stream:
-        """As the last run had it; a run that never was knows what the user names."""
+        """Returns the stream as the last run had it; before the first run, with the columns that
+        the pipeline file names."""
         schema = self._store.newest_schemas(self._pipeline.pipeline, [self.stream])
         known = schema.get(self.stream)
         types = {f.source: f.type for f in known.fields} if known is not None else {}

@@ -40,9 +40,13 @@ class FeederJobs:
             if planned.id not in schemas and planned.replaces_table:
                 continue
             newest = planned.schema
-            its = schemas.pop(planned.id, {newest.version: newest})
-            found[planned.id] = destination.planned(planned, its, generations.get(planned.id, 0))
-        return found | {s: destination.leftover(s, its, filled[s]) for s, its in schemas.items()}
+            versions = schemas.pop(planned.id, {newest.version: newest})
+            found[planned.id] = destination.planned(
+                planned, versions, generations.get(planned.id, 0)
+            )
+        return found | {
+            s: destination.leftover(s, versions, filled[s]) for s, versions in schemas.items()
+        }
 
     def job(self, number: int, streams: tuple[WriteStream, ...], attempt: int) -> PushJob:
         """Returns the message to a push task's process. ``number``: unique in the run. ``attempt``:

@@ -134,4 +134,4 @@ def reject_quota(pipeline: Pipeline) -> int:
     host."""
     limits = [pipeline.source.limits or Limits()]
     limits += [t.limits for t in pipeline.transforms if t.limits]
-    return max(told.max_dead_letters or MAX_DEAD_LETTERS for told in limits)
+    return max(limit.max_dead_letters or MAX_DEAD_LETTERS for limit in limits)

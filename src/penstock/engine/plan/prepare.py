@@ -81,11 +81,11 @@ class Prepared(msgspec.Struct, kw_only=True):
         lines: dict[str, list[Held]] = {}
         notes: list[str] = []
         for endpoint in self.endpoints():
-            its, said = endpoint.connector.held(endpoint.config)
-            if its:
-                lines[endpoint.role_name] = its
-            said = (*said, *endpoint.connector.built())
-            notes += [f"{endpoint.role_name}: {text}" for text in said]
+            granted, remarks = endpoint.connector.held(endpoint.config)
+            if granted:
+                lines[endpoint.role_name] = granted
+            remarks = (*remarks, *endpoint.connector.built())
+            notes += [f"{endpoint.role_name}: {text}" for text in remarks]
         return lines, notes
 
 
@@ -230,8 +230,8 @@ def _prepared(
         transforms=tuple(transforms),
         queries=queries,
     )
-    said = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
-    notes = (*said, *plan.notes, *outline.notes, *not_held(pipeline))
+    endpoint_notes = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
+    notes = (*endpoint_notes, *plan.notes, *outline.notes, *not_held(pipeline))
     prepared.plan = msgspec.structs.replace(plan, notes=notes)
     _reads(source, plan)
     _fits(destination, plan)

@@ -343,15 +343,15 @@ def plan_stream(
         configured = package.source.configure(stream, wish)
         return _planned(configured, settings, rules, table_name, columns, before, showed)
 
-    said = wish.destination_sync_mode is not None
+    explicit = wish.destination_sync_mode is not None
     try:
         found = with_wish(wish)
     except _KeyLost as e:
-        if said:
+        if explicit:
             raise
         why = e.message
     else:
-        if said or found.shape.mode is not DestinationSyncMode.append_dedup:
+        if explicit or found.shape.mode is not DestinationSyncMode.append_dedup:
             return found
         why = rules.destination.unsupported_reason(found.configured, found.schema)
         if found.chain is not None and not found.chain.one_to_one:
@@ -471,14 +471,14 @@ def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
     fields: list[Field] = []
     for field in schema.fields:
         paths = [path for path in configured.nested if path[0] == field.source]
-        lost = next((path for path in paths if _inside(field.type, path[1:]) is None), None)
-        if lost is not None and not configured.stream.assumed:
+        missing = next((path for path in paths if _inside(field.type, path[1:]) is None), None)
+        if missing is not None and not configured.stream.assumed:
             raise ConfigError(
-                f"columns: {'.'.join(lost)} cannot be kept alone, as the source does not say which "
-                f"fields it lies among ({field.source} is {type_text(field.type)})",
+                f"columns: {'.'.join(missing)} cannot be kept alone, as the source does not say "
+                f"which fields it lies among ({field.source} is {type_text(field.type)})",
                 hint=f"list {field.source}",
             )
-        if paths and lost is None:
+        if paths and missing is None:
             field = replace(field, type=_parts(field.type, [path[1:] for path in paths]))
         fields.append(field)
     return replace(schema, fields=tuple(fields))

@@ -35,23 +35,25 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     permissions: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     problems: list[str] = []
-    ends: list[tuple[str, Connector]] = [("source", pipeline.source)]
-    ends += ((f"transform:{index}", told) for index, told in enumerate(pipeline.transforms))
-    ends.append(("destination", pipeline.destination))
-    for end, told in ends:
-        if isinstance(told, Transform) and told.use in BUILT_IN:
-            if told.use == SQL and told.limits and (bounds := told.limits.configured()):
+    sections: list[tuple[str, Connector]] = [("source", pipeline.source)]
+    sections += (
+        (f"transform:{index}", section) for index, section in enumerate(pipeline.transforms)
+    )
+    sections.append(("destination", pipeline.destination))
+    for end, section in sections:
+        if isinstance(section, Transform) and section.use in BUILT_IN:
+            if section.use == SQL and section.limits and (bounds := section.limits.configured()):
                 limits[end] = bounds
             continue  # see _built_in
-        if told.permissions and (asked := told.permissions.configured()):
+        if section.permissions and (asked := section.permissions.configured()):
             permissions[end] = {name: list(allowed) for name, allowed in asked.items()}
-        network = told.permissions.network if told.permissions else None
+        network = section.permissions.network if section.permissions else None
         if network is not None and network.allow_private is not None:
             permissions.setdefault(end, {})["network.allow_private"] = network.allow_private
-        if told.limits and (bounds := told.limits.configured()):
+        if section.limits and (bounds := section.limits.configured()):
             limits[end] = bounds
-        if _is_process(told.use):
-            problems += [f"{end}.{p}" for p in unenforceable(told.permissions, told.limits)]
+        if _is_process(section.use):
+            problems += [f"{end}.{p}" for p in unenforceable(section.permissions, section.limits)]
     table = parse_ref(pipeline.destination.use).kind is RefKind.table
     fails = pipeline.destination.schema_evolution.nullability_change == "fail"
     if table and fails and _is_process(pipeline.source.use):
@@ -91,18 +93,22 @@ def not_held(pipeline: Pipeline) -> list[str]:
     """Returns a note, for plan and report, for each limit in a version 4 file that is not
     enforced."""
     return [
-        f"transforms[{index}].limits.{key} is not held: {told.use} runs inside Penstock"
-        for index, told in enumerate(pipeline.transforms)
-        if pipeline.dialect != "penstock" and told.use in BUILT_IN
-        for key in _limits_not_held(told)
+        f"transforms[{index}].limits.{key} is not held: {transform.use} runs inside Penstock"
+        for index, transform in enumerate(pipeline.transforms)
+        if pipeline.dialect != "penstock" and transform.use in BUILT_IN
+        for key in _limits_not_held(transform)
     ]
 
 
-def _limits_not_held(told: Transform) -> Iterable[str]:
+def _limits_not_held(transform: Transform) -> Iterable[str]:
     """Returns the transform's limits that are not enforced. ``transform-sql`` enforces its memory
     and time, batch by batch."""
-    held = ("max_memory", "timeout_seconds") if told.use == SQL else ()
-    return [name for name in (told.limits.configured() if told.limits else ()) if name not in held]
+    held = ("max_memory", "timeout_seconds") if transform.use == SQL else ()
+    return [
+        name
+        for name in (transform.limits.configured() if transform.limits else ())
+        if name not in held
+    ]
 
 
 def _is_process(use: str) -> bool:
@@ -148,12 +154,13 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
 def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
     """Returns the keys that apply to tables only, and whether the pipeline sets them for a
     connector."""
-    told, default = pipeline.destination, type(pipeline.destination)(use=pipeline.destination.use)
+    section = pipeline.destination
+    default = type(section)(use=section.use)
     if not isinstance(place, Destination) or pipeline.dialect != "penstock":
         return {}
     return {
         f"destination.{name} on a destination connector": (
-            getattr(told, name) != getattr(default, name)
+            getattr(section, name) != getattr(default, name)
         )
         for name in ("deletes", "schema_evolution", "metadata_columns")
     }

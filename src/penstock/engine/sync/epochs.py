@@ -60,9 +60,9 @@ class Epochs:
             current |= self._shards_again(shards, before, waiting)
             restart |= {s.id for s in shards}
         on_top: list[SavedState] = []
-        for stream, its in resumed.items():
-            current[stream] = its[-1].slice.generation
-            on_top += [w.state for w in its if w.state is not None][-1:]
+        for stream, slices in resumed.items():
+            current[stream] = slices[-1].slice.generation
+            on_top += [w.state for w in slices if w.state is not None][-1:]
         saved = role.without(role.merge(self._progress.states(), sealed), sorted(restart))
         states = tuple(role.merge(role.within(saved, known.keys()), on_top))
         starts: dict[int, LaneStart] = {}
@@ -147,16 +147,16 @@ class Epochs:
         for stream in streams:
             found = waiting.get(stream.id, ())
             newest = max((w.slice.generation for w in found), default=0)
-            its = tuple(w for w in found if w.slice.generation == newest)
+            slices = tuple(w for w in found if w.slice.generation == newest)
             same = all(
                 w.slice.shape.joins_like(stream.shape)
                 and w.slice.schema_version == stream.schema.version
-                for w in its
+                for w in slices
             )
-            same &= not any(_was_reset(w, stream.id, floors) for w in its)
-            known = shared or any(w.state is not None for w in its)
-            if its and same and known and _resumes(stream.configured):
-                resumed[stream.id] = its
+            same &= not any(_was_reset(w, stream.id, floors) for w in slices)
+            known = shared or any(w.state is not None for w in slices)
+            if slices and same and known and _resumes(stream.configured):
+                resumed[stream.id] = slices
             else:
                 anew.append(stream)
         return resumed, anew

@@ -47,8 +47,8 @@ FOLDER = "model"  # in the epoch's
 
 
 class ModelRows:
-    """The submission of a lane that reads a model. Its job comes with the configuration that says
-    where its rows are."""
+    """Submits a lane that reads a model: stages its rows first, and puts their place into the
+    lane's configuration."""
 
     def __init__(
         self, spark: "SparkSession", model: Model, mailbox: Mailbox, submit: Submit
@@ -56,7 +56,8 @@ class ModelRows:
         self._spark, self._model, self._mailbox, self._submit = spark, model, mailbox, submit
 
     def __call__(self, module: str, job: bytes) -> bytes:
-        """``engine.channel.spark_job.Submit``. What the query did wrong is the lane's result."""
+        """Implements ``engine.channel.spark_job.Submit``. A failure of the query is the lane's
+        result."""
         lane = msgspec.json.decode(job, type=LaneJob)
         folder = Path(lane.log_root) / "epochs" / f"{lane.epoch:08d}" / FOLDER
         # It has started, as far as whoever waits for the lane is concerned.

@@ -72,10 +72,10 @@ class OrderFeed:
     def _learn(self, order: Order) -> Iterator[Feed]:
         """Yields the order's new descriptions of streams. A stream that is already described keeps
         its object, which the protocol's role holds, and gets the new schemas."""
-        for told in order.streams:
-            known = self._streams.setdefault(told.id, told)
-            known.schemas.update(told.schemas)
-            yield told
+        for stream in order.streams:
+            described = self._streams.setdefault(stream.id, stream)
+            described.schemas.update(stream.schemas)
+            yield stream
 
     def _segment(self, segment: Segment) -> Iterator[Feed]:
         self._cover.begin(segment.id)

@@ -184,22 +184,22 @@ class LaneEvents:
     def _count(self, what: str, count: int) -> None:
         self._counted[what] = self._counted.get(what, 0) + count
 
-    def _retold(self, told: Schema, sealer: Sealer) -> None:
+    def _retold(self, schema: Schema, sealer: Sealer) -> None:
         """Asks the driver how a stream goes on whose schema the job does not have; records wait
         meanwhile. A stream that is not selected stays out of the lane."""
         ask = Ask(
             number=self._asked + 1,
-            stream=told.stream,
-            json_schema=told.json_schema,
-            primary_key=told.primary_key,
-            cursor_field=told.cursor_field,
-            version=self._versions.get(told.stream),
-            showed=told.showed,
-            fresh=told.stream not in self._shown,
+            stream=schema.stream,
+            json_schema=schema.json_schema,
+            primary_key=schema.primary_key,
+            cursor_field=schema.cursor_field,
+            version=self._versions.get(schema.stream),
+            showed=schema.showed,
+            fresh=schema.stream not in self._shown,
         )
         if self._goes_on(ask, sealer):
-            self.read.setdefault(told.stream, 0)
-            self._bytes.setdefault(told.stream, 0)
+            self.read.setdefault(schema.stream, 0)
+            self._bytes.setdefault(schema.stream, 0)
 
     def _proved(self, batch: Batch, sealer: Sealer) -> None:
         """Asks the driver to change the planned non-null columns where rows contradict them, and
@@ -211,15 +211,15 @@ class LaneEvents:
         known = {f.source for f in job.schema.fields} - keys
         planned = job.schema.required - keys
         columnar = isinstance(bodies, Columns)
-        came = required(bodies.table) & known if columnar else frozenset[str]()
-        wanted = planned & came if stream in self._shown else came
+        non_null = required(bodies.table) & known if columnar else frozenset[str]()
+        wanted = planned & non_null if stream in self._shown else non_null
         if wanted != planned:
             ask = Ask(
                 number=self._asked + 1,
                 stream=stream,
                 version=self._versions.get(stream),
                 required=tuple(sorted(wanted)),
-                lost=tuple(sorted(planned - came)) if columnar else (),
+                lost=tuple(sorted(planned - non_null)) if columnar else (),
             )
             self._goes_on(ask, sealer)
         self._shown.add(stream)
@@ -272,8 +272,8 @@ class LaneEvents:
             sealer.complete(stream)
             return
         lane = job.lane
-        came = event.version == self._versions.get(stream)  # rows of it, in this epoch
-        if came and lane.fills_generation and lane.version == event.version:
+        begun = event.version == self._versions.get(stream)  # rows of it, in this epoch
+        if begun and lane.fills_generation and lane.version == event.version:
             live = msgspec.structs.replace(lane, fills_generation=False, must_say=False)
             sealer.activate(live)
             self._streams.learn(msgspec.structs.replace(job, lane=live))
@@ -292,10 +292,10 @@ class LaneEvents:
 
 def _clock(millis: int) -> str:
     try:
-        told = datetime.fromtimestamp(millis / 1000, UTC)
+        moment = datetime.fromtimestamp(millis / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return f"{millis} ms"
-    return told.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def measured(event: Measured) -> dict[str, Any]:

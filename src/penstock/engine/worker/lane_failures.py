@@ -57,17 +57,17 @@ class Failures:
 
     def settle(self, unfinished: Collection[StreamId]) -> Settled:
         """Returns the decision. ``unfinished``: streams that are not complete."""
-        told = [f.told for f in self._all if f.told is not None]
-        lost = {e.stream for e in told if e.retry is None}
+        events = [f.told for f in self._all if f.told is not None]
+        final = {e.stream for e in events if e.retry is None}
         waits: dict[StreamId, float] = {}
-        for error in told:
+        for error in events:
             stream, wait = error.stream, error.retry
-            if stream is None or wait is None or stream not in unfinished or stream in lost:
+            if stream is None or wait is None or stream not in unfinished or stream in final:
                 continue
             waits[stream] = max(wait, waits.get(stream, 0.0))
-        longest = max((e.retry for e in told if e.retry is not None), default=None)
+        longest = max((e.retry for e in events if e.retry is not None), default=None)
         if longest is not None and not self._ends_all():
-            waits |= {s: longest for s in unfinished if s not in waits and s not in lost}
+            waits |= {s: longest for s in unfinished if s not in waits and s not in final}
         summaries = self._summaries()
         passing = [f for f in self._all if f in summaries or _passes(f, waits)] if waits else []
         return Settled(
@@ -87,22 +87,22 @@ class Failures:
 
     def _summaries(self) -> list[_Failure]:
         streams = False
-        found: list[_Failure] = []
+        summaries: list[_Failure] = []
         for failure in self._all:
-            told = failure.told
-            if told is None:
+            event = failure.told
+            if event is None:
                 continue
-            if told.stream is not None:
+            if event.stream is not None:
                 streams = True
-            elif told.retry is None and failure.own and streams:
-                found.append(failure)
-        return found
+            elif event.retry is None and failure.own and streams:
+                summaries.append(failure)
+        return summaries
 
 
 def _passes(failure: _Failure, waits: Collection[StreamId]) -> bool:
-    told = failure.told
+    event = failure.told
     return (
-        told is not None
-        and told.retry is not None
-        and (told.stream is None or told.stream in waits)
+        event is not None
+        and event.retry is not None
+        and (event.stream is None or event.stream in waits)
     )
