@@ -16,6 +16,9 @@ from penstock.model.segments import SHARED_STATE, Group, SegmentId, Shape
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Reset, Store
 from penstock.state.keys import (
+    PAGE_BYTES,
+    PAGE_KEYS,
+    PATH,
     SHARED,
     Covered,
     DryKeys,
@@ -179,6 +182,141 @@ def test_scopes_owners_and_pipelines_share_no_key(world: World) -> None:
     assert list(world.durable()) == sorted(places)
     states = {s.scope.key: s.blob for s in world.store.states("shop")}
     assert set(states) == {USERS.key, SHARED} and "0" not in states.values()
+
+
+def test_a_key_is_deleted_and_made_again(world: World) -> None:
+    port = world.task(lane_task(1))
+    assert not port.delete(COUNT)
+    port.put(COUNT, "1")
+    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    assert port.delete(COUNT) and not port.delete(COUNT)
+    assert port.get(COUNT) is None and world.durable() == {COUNT: "1"}
+    assert not port.compare_and_swap(COUNT, "1", "2")
+    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    assert world.durable() == {} and port.get(COUNT) is None
+    assert port.compare_and_swap(COUNT, None, "3") and port.get(COUNT) == "3"
+    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    assert world.durable() == {COUNT: "3"}
+
+
+def test_a_deletion_that_is_given_up_brings_the_key_back(world: World) -> None:
+    port = world.task("t", USERS.key)
+    port.put(COUNT, "1")
+    world.commit(Covered("t", USERS.key, port.checkpoint()))
+    assert port.delete(COUNT)
+    port.begin(USERS.key)
+    assert port.get(COUNT) == "1"
+    assert port.delete(COUNT)
+    world.store.end_keys(world.lease, tasks=["t"])
+    assert world.port("x").get(COUNT) == "1" and world.durable() == {COUNT: "1"}
+
+
+def test_a_durable_deletion_still_hides_an_older_write_that_is_covered_later(world: World) -> None:
+    one, two = world.task("one"), world.task("two")
+    one.put(COUNT, "older")
+    assert two.delete(COUNT)
+    world.commit(Covered("two", SHARED, two.checkpoint()))
+    assert one.get(COUNT) is None
+    world.commit(Covered("one", SHARED, one.checkpoint()))
+    assert world.durable() == {} and one.get(COUNT) is None
+
+
+# -- keys that are found by how they begin
+
+
+def path(key: str, owner: str = USERS.key) -> Place:
+    return Place(PATH, owner, key)
+
+
+def listed(port: KeyPort, under: Place) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    while page := port.page_under(under, found[-1][0] if found else None):
+        assert len(page) <= PAGE_KEYS
+        found += page
+    assert [key for key, _ in found] == sorted(key for key, _ in found)
+    assert port.count_under(under) == len(found)
+    return found
+
+
+@pytest.fixture(params=["store", "dry", "memory"])
+def port(request: pytest.FixtureRequest, world: World) -> KeyPort:
+    """Every kind of port; the dry one has some of the keys below it."""
+    if request.param == "memory":
+        return MemoryKeys()
+    return world.task("t") if request.param == "store" else DryKeys(world.task("t"))
+
+
+def test_keys_are_listed_counted_and_deleted_by_how_they_begin(port: KeyPort) -> None:
+    for key in ("a,", "a,b,", "a,c,", "ab,", "A,", "a_,", "%,", "é,", "𝄞,", "\uffff,"):
+        port.put(path(key), key)
+    port.put(path("a,other", ORDERS.key), "o")
+    port.put(Place("stream", USERS.key, "a,"), "s")
+    assert listed(port, path("a,")) == [(key, key) for key in ("a,", "a,b,", "a,c,")]
+    assert listed(port, path("a_")) == [("a_,", "a_,")]
+    assert listed(port, path("%")) == [("%,", "%,")] and not listed(port, path("z"))
+    assert [key for key, _ in listed(port, path(""))][-3:] == ["é,", "\uffff,", "𝄞,"]
+    assert port.count_under(path("")) == 10 and port.count_under(path("a,", "none")) == 0
+    assert port.delete(path("a,c,")) and port.delete_under(path("a,")) == 2
+    assert port.delete_under(path("a,")) == 0 and not listed(port, path("a,"))
+    assert port.get(path("a,b,")) is None and port.count_under(path("")) == 7
+    port.put(path("a,b,"), "again")
+    assert listed(port, path("a,")) == [("a,b,", "again")]
+    assert port.delete_under(path("")) == 8
+    assert listed(port, path("", ORDERS.key)) == [("a,other", "o")]
+    assert port.get(Place("stream", USERS.key, "a,")) == "s"
+
+
+def test_pages_are_bounded_in_keys_and_in_bytes(port: KeyPort) -> None:
+    for number in range(PAGE_KEYS + 7):
+        port.put(path(f"small{number:05}"), str(number))
+    for number in range(4):
+        port.put(path(f"large{number}"), "x" * (PAGE_BYTES * (2 if number == 1 else 1) // 2 + 1))
+    assert len(port.page_under(path("small"))) == PAGE_KEYS
+    assert len(listed(port, path("small"))) == PAGE_KEYS + 7
+    assert [len(value) for _, value in port.page_under(path("large"))] == [PAGE_BYTES // 2 + 1]
+    assert len(listed(port, path("large"))) == 4
+
+
+def test_deleting_by_how_keys_begin_is_of_the_overlay_until_its_checkpoint(world: World) -> None:
+    port = world.task("t")
+    for key in ("a,1", "a,2", "b,1"):
+        port.put(path(key), key)
+    world.commit(Covered("t", SHARED, port.checkpoint()))
+    port.put(path("a,3"), "new")
+    assert port.delete_under(path("a,")) == 3
+    assert listed(port, path("")) == [("b,1", "b,1")] and len(world.durable()) == 3
+    other = world.task("u")
+    other.put(path("a,2"), "back")
+    assert listed(port, path("a,")) == [("a,2", "back")]
+    world.commit(Covered("t", SHARED, port.checkpoint()))
+    assert world.durable() == {path("b,1"): "b,1"} and other.get(path("a,2")) == "back"
+    world.store.end_keys(world.lease)
+    assert listed(world.port("x"), path("")) == [("b,1", "b,1")]
+
+
+def test_a_dry_run_lists_over_what_is_durable(world: World) -> None:
+    below = world.task("t")
+    for number in range(PAGE_KEYS * 2):
+        below.put(path(f"k{number:05}"), str(number))
+    dry = DryKeys(below)
+    dry.put(path("k00000x"), "mine")
+    assert dry.delete(path("k00001"))
+    assert listed(dry, path("k0000"))[:3] == [("k00000", "0"), ("k00000x", "mine"), ("k00002", "2")]
+    assert dry.count_under(path("")) == PAGE_KEYS * 2
+    assert dry.delete_under(path("k")) == PAGE_KEYS * 2 and not listed(dry, path(""))
+    dry.put(path("k99999"), "last")
+    assert listed(dry, path("")) == [("k99999", "last")]
+    assert below.count_under(path("")) == PAGE_KEYS * 2
+
+
+def test_a_reset_of_a_stream_drops_its_paths(world: World) -> None:
+    port = world.task("t", SHARED)
+    port.put(path("a"), "1")
+    port.put(path("a", ORDERS.key), "2")
+    world.commit(Covered("t", SHARED, port.checkpoint()))
+    reset = Reset((USERS,), lambda states: [s for s in states if s.scope.stream != USERS])
+    world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
+    assert world.durable() == {path("a", ORDERS.key): "2"}
 
 
 # -- a run's overlay
@@ -512,6 +650,7 @@ PLACES = [COUNT, OFFSET, Place("instance", "source", "k")]
 STEPS = st.one_of(
     st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
     st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
+    st.tuples(st.just("delete"), TASKS, st.integers(0, 2)),
     st.tuples(st.just("checkpoint"), TASKS, st.just(0)),
     st.tuples(st.just("begin"), TASKS, st.integers(0, 2)),
     st.tuples(st.just("commit"), st.integers(0, 9), st.just(0)),
@@ -522,9 +661,9 @@ STEPS = st.one_of(
 
 
 class Written:
-    """One write as it happened, in a list that forgets nothing."""
+    """One write as it happened, in a list that forgets nothing; None: a deletion."""
 
-    def __init__(self, place: Place, value: str, task: str, scope: str) -> None:
+    def __init__(self, place: Place, value: str | None, task: str, scope: str) -> None:
         self.place, self.value, self.task, self.scope = place, value, task, scope
         self.checkpoint: int | None = None  # place in the list of checkpoints
         self.durable = self.gone = False
@@ -570,6 +709,12 @@ def test_durable_is_what_committed_checkpoints_cover_in_any_order_of_events(
             else:
                 assert ports[which].compare_and_swap(place, newest, value)
             log.append(Written(place, value, names[which], scope[names[which]]))
+        elif what == "delete":
+            place = PLACES[argument]
+            newest = next((w.value for w in reversed(log) if w.place == place and not w.gone), None)
+            assert ports[which].delete(place) == (newest is not None)
+            if newest is not None:
+                log.append(Written(place, None, names[which], scope[names[which]]))
         elif what == "checkpoint":
             keys = Covered(names[which], scope[names[which]], ports[which].checkpoint())
             for w in log:
@@ -604,7 +749,8 @@ def test_durable_is_what_committed_checkpoints_cover_in_any_order_of_events(
             scope[names[which]] = SHARED
             ports[which].close()
             ports[which] = world.task(names[which], lease=lease)
-        durable = {w.place: w.value for w in log if w.durable}
+        last = {w.place: w.value for w in log if w.durable}
+        durable = {place: value for place, value in last.items() if value is not None}
         assert world.store.connector_keys(lease.pipeline) == durable
     for place in PLACES:
         newest = next((w.value for w in reversed(log) if w.place == place and not w.gone), None)

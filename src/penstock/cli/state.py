@@ -211,7 +211,7 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
 
 def _owner(found: dict[str, Any]) -> str:
     """Returns the owner of a connector key; for a stream's key the stream's name."""
-    if found["scope"] != "stream":
+    if found["scope"] not in ("stream", "path"):
         return found["owner"]
     namespace, name = json.loads(found["owner"])
     return str(StreamId(namespace, name))

@@ -8,7 +8,7 @@ when a checkpoint is committed (``engine``).
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -17,11 +17,20 @@ from penstock.errors import StateError
 
 SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
 
+PATH = "path"
+"""The scope of a stream's keys that are also listed, counted and deleted by how they begin. Such a
+key has at most :data:`LONGEST_PATH` bytes, since an index holds it."""
+
+LONGEST_PATH = 1024
+PAGE_BYTES = 1 << 20  # of values in one page of a list; a larger value is a page of its own
+PAGE_KEYS = 1000
+
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Identifies a connector key in its pipeline. ``scope``: ``pipeline``, ``stream`` or
-    ``instance``. ``owner``, by scope: empty; the source's stream (``StreamId.key``), whatever a
-    destination calls it; the role and position of the connector (``transform:1``)."""
+    """Identifies a connector key in its pipeline. ``scope``: ``pipeline``, ``stream``, ``instance``
+    or :data:`PATH`. ``owner``, by scope: empty; the source's stream (``StreamId.key``), whatever a
+    destination calls it, also for :data:`PATH`; the role and position of the connector
+    (``transform:1``)."""
 
     scope: str
     owner: str
@@ -97,6 +106,25 @@ class KeyPort(Protocol):
         whether it was."""
         ...
 
+    def delete(self, place: Place) -> bool:
+        """Deletes a key; returns whether there was one."""
+        ...
+
+    def delete_under(self, under: Place) -> int:
+        """Deletes every key of the scope :data:`PATH` that has the owner of ``under`` and begins
+        with its key; returns how many there were."""
+        ...
+
+    def count_under(self, under: Place) -> int:
+        """Returns how many keys :meth:`delete_under` would delete."""
+        ...
+
+    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+        """Returns the first of those keys, beyond ``after``, with their values, in the order of
+        their code points; none: there are no more. At most :data:`PAGE_KEYS` and about
+        :data:`PAGE_BYTES`."""
+        ...
+
     def begin(self, scope: str) -> None:
         """Begins a stream, or another attempt at it: states of ``scope`` (of :func:`covers`) cover
         what is written from now on. Drops what was written since the last checkpoint. The scope
@@ -122,32 +150,77 @@ class MemoryKeys:
     durable, so :meth:`checkpoint` returns 0."""
 
     def __init__(self) -> None:
-        self._written: dict[Place, str] = {}
-        self._since: dict[Place, str | None] = {}  # before the last checkpoint; None: not written
-        self._lock = threading.Lock()
+        self._written: dict[Place, str | None] = {}  # None: deleted
+        # before the last checkpoint; an empty tuple: not written
+        self._since: dict[Place, tuple[()] | tuple[str | None]] = {}
+        self._lock = threading.RLock()
 
     def get(self, place: Place) -> str | None:
         with self._lock:
-            return self._get(place)
+            return self._written[place] if place in self._written else self._durable(place)
 
     def put(self, place: Place, value: str) -> None:
         with self._lock:
-            self._put(place, value)
+            self._write(place, value)
 
     def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
         with self._lock:
-            if self._get(place) != expected:
+            if self.get(place) != expected:
                 return False
-            self._put(place, new)
+            self._write(place, new)
             return True
+
+    def delete(self, place: Place) -> bool:
+        with self._lock:
+            if self.get(place) is None:
+                return False
+            self._write(place, None)
+            return True
+
+    def delete_under(self, under: Place) -> int:
+        with self._lock:
+            keys = [key for page in self._pages(under) for key, _ in page]
+            for key in keys:
+                self._write(Place(under.scope, under.owner, key), None)
+            return len(keys)
+
+    def count_under(self, under: Place) -> int:
+        with self._lock:
+            return sum(len(page) for page in self._pages(under))
+
+    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+        with self._lock:
+            while True:
+                durable = self._durable_page(under, after)
+                last = durable[-1][0] if durable else None
+                found: dict[str, str | None] = dict(durable)
+                for place, value in self._written.items():
+                    key = place.key
+                    if (
+                        (place.scope, place.owner) == (under.scope, under.owner)
+                        and key.startswith(under.key)
+                        and (after is None or key > after)
+                        and (last is None or key <= last)
+                    ):
+                        found[key] = value
+                there = [(key, value) for key, value in sorted(found.items()) if value is not None]
+                if there or last is None:
+                    break
+                after = last  # every key of that page is deleted
+        size = 0
+        for number, (_, value) in enumerate(there):
+            size += len(value)
+            if number and (number == PAGE_KEYS or size > PAGE_BYTES):
+                return there[:number]
+        return there
 
     def begin(self, scope: str) -> None:
         with self._lock:
             for place, before in self._since.items():
-                if before is None:
-                    del self._written[place]
+                if before:
+                    self._written[place] = before[0]
                 else:
-                    self._written[place] = before
+                    del self._written[place]
             self._since.clear()
 
     def checkpoint(self) -> int:
@@ -158,12 +231,24 @@ class MemoryKeys:
     def close(self) -> None:
         """No-op: there is no connection."""
 
-    def _get(self, place: Place) -> str | None:
-        return self._written.get(place)
+    def _pages(self, under: Place) -> Iterator[list[tuple[str, str]]]:
+        after: str | None = None
+        while page := self.page_under(under, after):
+            yield page
+            after = page[-1][0]
 
-    def _put(self, place: Place, value: str) -> None:
-        self._since.setdefault(place, self._written.get(place))
+    def _write(self, place: Place, value: str | None) -> None:
+        before = (self._written[place],) if place in self._written else ()
+        self._since.setdefault(place, before)
         self._written[place] = value
+
+    def _durable(self, place: Place) -> str | None:
+        del place
+        return None
+
+    def _durable_page(self, under: Place, after: str | None) -> list[tuple[str, str]]:
+        del under, after
+        return []
 
 
 class DryKeys(MemoryKeys):
@@ -177,5 +262,8 @@ class DryKeys(MemoryKeys):
     def close(self) -> None:
         self._base.close()
 
-    def _get(self, place: Place) -> str | None:
-        return self._written[place] if place in self._written else self._base.get(place)
+    def _durable(self, place: Place) -> str | None:
+        return self._base.get(place)
+
+    def _durable_page(self, under: Place, after: str | None) -> list[tuple[str, str]]:
+        return self._base.page_under(under, after)

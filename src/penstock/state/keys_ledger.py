@@ -1,12 +1,13 @@
 """Reads and writes connector keys in SQL: which task may write, which versions become durable.
 
 A key has several versions: the durable one (no task), and those that tasks wrote and no committed
-checkpoint covers yet; the newest counts. Every store uses these functions, in tasks and in the
-driver, over one small interface (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because
-tasks write keys beside a connector, where SQLAlchemy may not be imported: it would cost every
-lane's start more than all other imports. ``Sql`` is implemented by ``task_keys`` (a task's own
-connection), ``database.PlainSql`` (the driver's transactions) and ``keys_memory``. Not here: leases
-(``sql``), when a checkpoint is committed (``ledger``).
+checkpoint covers yet; the newest counts. A version may say that the key is deleted; it stays until
+it hides no older one. Every store uses these functions, in tasks and in the driver, over one small
+interface (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because tasks write keys beside a
+connector, where SQLAlchemy may not be imported: it would cost every lane's start more than all
+other imports. ``Sql`` is implemented by ``task_keys`` (a task's own connection),
+``database.PlainSql`` (the driver's transactions) and ``keys_memory``. Not here: leases (``sql``),
+when a checkpoint is committed (``ledger``).
 """
 
 import hashlib
@@ -16,19 +17,40 @@ from typing import Any, Protocol
 
 from penstock.model.catalog import StreamId
 from penstock.state.database_url import chunks
-from penstock.state.keys import Covered, Place, bounds_of, keys_closed, scope_of
+from penstock.state.keys import (
+    PAGE_BYTES,
+    PAGE_KEYS,
+    Covered,
+    Place,
+    bounds_of,
+    keys_closed,
+    scope_of,
+)
 
 Values = tuple[Any, ...]
 
 _DURABLE = ""  # stands for the task in the durable version of a key
+_NEXT = b"\0"  # of keys in order: what follows a key
+_OF_TASK = " AND task || '' = ?"  # slots are few, a task's keys many: its index is no use
 _INSERT = (
     "INSERT INTO penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, "
-    "mark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "mark, gone) "
 )
 _BETTER_IS_DURABLE = (
     " AND EXISTS (SELECT 1 FROM penstock_keys AS better WHERE better.pipeline = "
     "penstock_keys.pipeline AND better.slot = penstock_keys.slot AND better.task = ? "
     "AND better.version > penstock_keys.version)"
+)
+_HIDES_NOTHING = (
+    " AND gone = 1 AND NOT EXISTS (SELECT 1 FROM penstock_keys AS older WHERE older.pipeline = "
+    "penstock_keys.pipeline AND older.slot = penstock_keys.slot "
+    "AND older.version < penstock_keys.version)"
+)
+_UNDER = "pipeline = ? AND scope = 'path' AND owner = ? AND key >= ? AND key < ?"
+_THERE = (  # the scope is no parameter, so that the index of paths is used
+    f"FROM penstock_keys AS k WHERE {_UNDER} AND gone = 0 AND NOT EXISTS (SELECT 1 FROM "
+    "penstock_keys AS newer WHERE newer.pipeline = k.pipeline AND newer.slot = k.slot "
+    "AND newer.version > k.version)"
 )
 
 
@@ -55,13 +77,46 @@ def slot_of(place: Place) -> str:
 
 
 def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
-    """Returns the newest version number of a key and its value; (0, None) where there is none."""
+    """Returns the newest version number of a key (0: it has none) and its value; None: there is no
+    such key."""
     found = sql.rows(
-        "SELECT version, value FROM penstock_keys WHERE pipeline = ? AND slot = ? "
+        "SELECT version, value, gone FROM penstock_keys WHERE pipeline = ? AND slot = ? "
         "ORDER BY version DESC LIMIT 1",
         (pipeline, slot_of(place)),
     )
-    return (found[0][0], bytes(found[0][1]).decode()) if found else (0, None)
+    if not found:
+        return 0, None
+    version, value, gone = found[0]
+    return version, None if gone else bytes(value).decode()
+
+
+def count_under(sql: Sql, pipeline: str, under: Place) -> int:
+    """Returns what ``KeyPort.count_under`` does."""
+    return int(sql.rows(f"SELECT count(*) {_THERE}", (pipeline, *_range(under)))[0][0])
+
+
+def page_under(sql: Sql, pipeline: str, under: Place, after: str | None) -> list[tuple[str, str]]:
+    """Returns what ``KeyPort.page_under`` does. Sizes are read first, so that no
+    more values are held than a page has."""
+    owner, low, high = _range(under)
+    if after is not None:
+        low = after.encode() + _NEXT
+    sizes = sql.rows(
+        f"SELECT key, length(value) {_THERE} ORDER BY key LIMIT ?",
+        (pipeline, owner, low, high, PAGE_KEYS),
+    )
+    if not sizes:
+        return []
+    size, last = 0, bytes(sizes[0][0])
+    for key, length in sizes:
+        size += length
+        if size > PAGE_BYTES:
+            break
+        last = bytes(key)
+    page = (pipeline, owner, low, last + _NEXT)
+    rows = sql.rows(f"SELECT key, value {_THERE} ORDER BY key", page)
+    found = [(bytes(key).decode(), bytes(value).decode()) for key, value in rows]
+    return found or page_under(sql, pipeline, under, last.decode())  # deleted meanwhile
 
 
 def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
@@ -83,17 +138,41 @@ def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
 
 
 def put(
-    sql: Sql, pipeline: str, place: Place, version: int, value: str, stamp: tuple[str, str, int]
+    sql: Sql,
+    pipeline: str,
+    place: Place,
+    version: int,
+    value: str | None,
+    stamp: tuple[str, str, int],
 ) -> None:
-    """Writes a version of a key. ``stamp``: task, scope (``keys.covers``), mark. Versions of one
-    task and mark replace each other, so that a key written in a loop stays small."""
+    """Writes a version of a key; ``value`` None: that it is deleted. ``stamp``: task, scope
+    (``keys.covers``), mark. Versions of one task and mark replace each other, so that a key written
+    in a loop stays small."""
     slot, (task, _, mark) = slot_of(place), stamp
     sql.execute(
-        "DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ? AND task = ? AND mark = ?",
+        f"DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ?{_OF_TASK} AND mark + 0 = ?",
         (pipeline, slot, task, mark),
     )
     names = (place.scope, place.owner.encode(), place.key.encode())
-    sql.execute(_INSERT, (pipeline, slot, version, *names, value.encode(), *stamp))
+    sql.execute(
+        f"{_INSERT}VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (pipeline, slot, version, *names, (value or "").encode(), *stamp, int(value is None)),
+    )
+
+
+def delete_under(sql: Sql, pipeline: str, under: Place, stamp: tuple[str, str, int]) -> None:
+    """Deletes every key that ``page_under`` finds. ``stamp``: as in :func:`put`. The caller
+    excludes writers of such keys."""
+    task, covers, mark = stamp
+    span = (pipeline, *_range(under))
+    sql.execute(
+        f"{_INSERT}SELECT pipeline, slot, version + 1, scope, owner, key, ?, ?, ?, ?, 1 {_THERE}",
+        (b"", task, covers, mark, *span),
+    )
+    sql.execute(
+        f"DELETE FROM penstock_keys WHERE {_UNDER} AND task = ? AND mark = ? AND gone = 0",
+        (*span, task, mark),
+    )
 
 
 def discard(sql: Sql, pipeline: str, task: str, mark: int) -> None:
@@ -147,7 +226,8 @@ def promote(sql: Sql, pipeline: str, covered: Iterable[Covered]) -> None:
             )
     for which, slots in _among("slot", touched):
         values = (_DURABLE, *slots, _DURABLE)
-        _drop(sql, pipeline, f" AND task = ?{which}{_BETTER_IS_DURABLE}", values)
+        _drop(sql, pipeline, f"{_OF_TASK}{which}{_BETTER_IS_DURABLE}", values)
+        _drop(sql, pipeline, f"{_OF_TASK}{which}{_HIDES_NOTHING}", values[:-1])
 
 
 def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
@@ -158,7 +238,7 @@ def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
         return
     given = {stream.key for stream in streams}
     for which, owners in _among("owner", [key.encode() for key in given]):
-        _drop(sql, pipeline, f" AND scope = 'stream'{which}", owners)
+        _drop(sql, pipeline, f" AND scope IN ('stream', 'path'){which}", owners)
     written = {covers for _, covers in _written(sql, pipeline)}
     for which, covers in _among("covers", [text for text in written if scope_of(text) in given]):
         _drop(sql, pipeline, which, covers)
@@ -167,7 +247,8 @@ def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
 def durable(sql: Sql, pipeline: str) -> dict[Place, str]:
     """Returns the durable keys and their values, sorted by key."""
     columns = "SELECT scope, owner, key, value FROM penstock_keys"
-    rows = sql.rows(f"{columns} WHERE pipeline = ? AND task = ?", (pipeline, _DURABLE))
+    where = "WHERE pipeline = ? AND task = ? AND gone = 0"
+    rows = sql.rows(f"{columns} {where}", (pipeline, _DURABLE))
     texts = ([scope, *(bytes(raw).decode() for raw in rest)] for scope, *rest in rows)
     return dict(sorted((Place(scope, owner, key), value) for scope, owner, key, value in texts))
 
@@ -176,6 +257,12 @@ def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> l
     """Returns (task, scope as of ``keys.covers``) of the versions that are not durable."""
     distinct = "SELECT DISTINCT task, covers FROM penstock_keys WHERE pipeline = ? AND task <> ?"
     return sql.rows(f"{distinct}{which}", (pipeline, _DURABLE, *values))
+
+
+def _range(under: Place) -> tuple[bytes, bytes, bytes]:
+    """Owner, first key, and the first that is beyond: a byte of UTF-8 is never 0xff."""
+    low = under.key.encode()
+    return under.owner.encode(), low, low[:-1] + bytes([low[-1] + 1]) if low else b"\xff"
 
 
 def _drop(sql: Sql, pipeline: str, which: str, values: Values) -> None:

@@ -10,7 +10,7 @@ from penstock.state.task_keys import Link
 
 _TABLES = (
     "penstock_key_tasks (pipeline, task, marks, PRIMARY KEY (pipeline, task))",
-    "penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, mark, "
+    "penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, mark, gone, "
     "PRIMARY KEY (pipeline, slot, version))",
 )
 
@@ -27,8 +27,8 @@ class MemoryLink(Link):
             self.execute(f"CREATE TABLE {table}", ())
 
     @contextmanager
-    def writing(self, place: Place) -> Generator[None]:
-        del place  # the lock excludes every writer, not only those of this key
+    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
+        del place, under  # the lock excludes every writer, not only those of this key
         with self._lock:
             yield
 

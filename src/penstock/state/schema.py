@@ -162,6 +162,7 @@ KEYS = _table(  # versions of a key: the durable one, and those that tasks wrote
     _text("task"),  # the task that wrote it; empty: durable
     _text("covers"),  # scope of the states whose checkpoints cover it (``keys.covers``)
     _int("mark"),  # number of the first checkpoint that covers it
+    _int("gone"),  # 1: this version says that the key is deleted
 )
 
 _OWNED = "pipeline TEXT NOT NULL REFERENCES penstock_pipelines (name)"
@@ -243,12 +244,21 @@ def _shares_of_epochs(conn: Connection) -> None:
     conn.exec_driver_sql("ALTER TABLE penstock_epochs ADD COLUMN shares BIGINT")
 
 
+def _keys_by_path(conn: Connection) -> None:
+    conn.exec_driver_sql("ALTER TABLE penstock_keys ADD COLUMN gone BIGINT NOT NULL DEFAULT 0")
+    # of other scopes a key may be too long to index
+    conn.exec_driver_sql(
+        "CREATE INDEX penstock_keys_path ON penstock_keys (pipeline, key) WHERE scope = 'path'"
+    )
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _first,
     _second,
     _third,
     _numbers_of_tables,
     _shares_of_epochs,
+    _keys_by_path,
 ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.state import database_url, keys_ledger
-from penstock.state.keys import SHARED, DryKeys, KeyPort, Place
+from penstock.state.keys import PATH, SHARED, DryKeys, KeyPort, Place
 from penstock.state.keys_ledger import Values
 
 _QUIET_SECONDS = 30.0
@@ -58,8 +58,9 @@ class Link:
         connections."""
         return True
 
-    def writing(self, place: Place) -> AbstractContextManager[None]:
-        """Opens a write transaction that excludes other writers of this key."""
+    def writing(self, place: Place, *, under: bool = False) -> AbstractContextManager[None]:
+        """Opens a write transaction that excludes other writers of this key; ``under``: of
+        every key of its scope and owner."""
         raise NotImplementedError
 
     def rows(self, sql: str, values: Values, *, share: bool = False) -> list[Any]:
@@ -108,6 +109,29 @@ class StoreKeys:
     def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
         return self._write(place, new, lambda found: found == expected)
 
+    def delete(self, place: Place) -> bool:
+        return self._write(place, None, lambda found: found is not None)
+
+    def delete_under(self, under: Place) -> int:
+        with self._linked() as link:
+            with link.writing(under, under=True):
+                count = keys_ledger.count_under(link, self._pipeline, under)
+                if not count:
+                    return 0
+                mark = keys_ledger.mark_for(link, self._pipeline, self._task, self._mark)
+                stamp = (self._task, self._scope, mark)
+                keys_ledger.delete_under(link, self._pipeline, under, stamp)
+            self._mark = mark
+        return count
+
+    def count_under(self, under: Place) -> int:
+        with self._linked() as link:
+            return keys_ledger.count_under(link, self._pipeline, under)
+
+    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+        with self._linked() as link:
+            return keys_ledger.page_under(link, self._pipeline, under, after)
+
     def begin(self, scope: str) -> None:
         given_up = self._mark
         if given_up is not None:
@@ -126,7 +150,7 @@ class StoreKeys:
         with self._lock:
             self._drop()
 
-    def _write(self, place: Place, value: str, agrees: Callable[[str | None], bool]) -> bool:
+    def _write(self, place: Place, value: str | None, agrees: Callable[[str | None], bool]) -> bool:
         with self._linked() as link:
             with link.writing(place):
                 version, found = keys_ledger.newest(link, self._pipeline, place)
@@ -175,8 +199,8 @@ class _Sqlite(Link):
             self._conn.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
-    def writing(self, place: Place) -> Generator[None]:
-        del place  # the transaction excludes every writer, not only those of this key
+    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
+        del place, under  # the transaction excludes every writer, not only those of this key
         with self._errors():
             self._conn.execute("BEGIN IMMEDIATE")
             try:
@@ -221,11 +245,21 @@ class _Postgres(Link):
         return True
 
     @contextmanager
-    def writing(self, place: Place) -> Generator[None]:
+    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
         with self._errors(), self._conn.transaction():
-            number = int(keys_ledger.slot_of(place)[:16], 16) - (1 << 63)
-            self.execute("SELECT pg_advisory_xact_lock(?)", (number,))
+            if place.scope == PATH:  # what is deleted by how keys begin waits for writers of a key
+                kind = "" if under else "_shared"
+                every = _lock_number(keys_ledger.slot_of(Place(PATH, place.owner, "")), 16)
+                self.execute(f"SELECT pg_advisory_xact_lock{kind}(?)", (every,))
+            if not under:
+                number = _lock_number(keys_ledger.slot_of(place), 0)
+                self.execute("SELECT pg_advisory_xact_lock(?)", (number,))
             yield
 
     def _native(self, sql: str, share: bool) -> str:
         return database_url.postgres_sql(sql, share=share)
+
+
+def _lock_number(slot: str, at: int) -> int:
+    """Sixteen digits of it, as the number of an advisory lock."""
+    return int(slot[at : at + 16], 16) - (1 << 63)
