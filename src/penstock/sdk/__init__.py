@@ -1,0 +1,32 @@
+"""Writes connectors in Python: classes for destinations and enrichments, which know no protocol.
+
+::
+
+    class Contacts(StreamWriter):
+        name = "contacts"
+        def write(self, rows): ...
+
+    run(Connector(streams=[Contacts]))
+
+The public names are those listed here, and ``penstock.sdk.testing`` for tests of a connector. Light
+to import: msgspec and the standard library. Not here: Penstock's own roles, which host connectors
+(``protocols``). The protocols that a connector speaks are in modules of their own (``syncmaven``).
+"""
+
+from penstock.sdk.connector import Connector, Enricher, Halt, StreamWriter, Sync
+from penstock.sdk.process import run
+from penstock.sdk.rate_limit import Backoff, RateLimitError
+from penstock.sdk.store import KeyValueStore, StoreError
+
+__all__ = [
+    "Backoff",
+    "Connector",
+    "Enricher",
+    "Halt",
+    "KeyValueStore",
+    "RateLimitError",
+    "StoreError",
+    "StreamWriter",
+    "Sync",
+    "run",
+]

@@ -1,0 +1,116 @@
+"""Defines what the author of a connector writes: streams that take rows, an enrichment, and the
+connector that has them.
+
+Not here: batches and counters (``batches``), wire messages (``syncmaven``), its process
+(``process``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from penstock.sdk.rate_limit import Backoff
+from penstock.sdk.store import KeyValueStore
+
+TypeOrSchema = type | dict[str, Any] | None
+"""A TypedDict, dataclass or msgspec Struct; or a JSON Schema of draft 7; None: any object."""
+
+
+class Halt(Exception):
+    """Ends the sync from anywhere in a connector. ``ok``: it ends early and nothing is wrong."""
+
+    def __init__(self, message: str, *, ok: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.ok = message, ok
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What one sync of a stream, or of an enrichment, is given. ``credentials`` and ``options``:
+    of the declared types. ``full_refresh``: every row is sent again. ``store``: kept between runs;
+    its keys are this sync's."""
+
+    credentials: Any
+    options: Any
+    sync_id: str
+    full_refresh: bool
+    store: KeyValueStore
+
+
+class StreamWriter:
+    """One stream of a destination: a class per stream, an object per sync.
+
+    ``name``: as it is listed. ``row``, ``options``: their types. Rows of a declared type come as
+    that type, others as dicts; a row that does not fit is counted as failed. ``batch_size``: at
+    most so many rows are given to :meth:`write` at once. ``self.sync``: see :class:`Sync`.
+    """
+
+    name: ClassVar[str]
+    row: ClassVar[TypeOrSchema] = None
+    options: ClassVar[TypeOrSchema] = None
+    batch_size: ClassVar[int] = 1
+
+    def __init__(self, sync: Sync) -> None:
+        self.sync = sync
+        self._failures: list[str] = []
+        self._skipped: list[str] = []
+
+    def open(self) -> None:
+        """Called before the first row. An exception halts the sync."""
+
+    def write(self, rows: list[Any]) -> None:
+        """Takes rows. All of them count as written unless :meth:`reject` or :meth:`skip` named
+        them. ``RateLimitError``: the same rows come again after a while, so raise it before any is
+        written. ``Halt`` ends the sync; after any other exception all rows of the call count as
+        failed."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called after the last row: flush what :meth:`write` kept back. An exception halts the
+        sync."""
+
+    def reject(self, row: Any, reason: str) -> None:
+        """Counts a row as failed; the reason is logged, the row is not."""
+        del row
+        self._failures.append(reason)
+
+    def skip(self, row: Any, reason: str) -> None:
+        """Counts a row as left out on purpose."""
+        del row
+        self._skipped.append(reason)
+
+    def take_counts(self) -> tuple[list[str], list[str]]:
+        """Reasons of rows that were rejected and skipped since the last call."""
+        told = (self._failures, self._skipped)
+        self._failures, self._skipped = [], []
+        return told
+
+
+class Enricher:
+    """An enrichment: an object per sync. ``row``, ``options``: as in :class:`StreamWriter`."""
+
+    row: ClassVar[TypeOrSchema] = None
+    options: ClassVar[TypeOrSchema] = None
+
+    def __init__(self, sync: Sync) -> None:
+        self.sync = sync
+
+    def open(self) -> None:
+        """Called before the first row. An exception halts the sync."""
+
+    def enrich(self, row: Any) -> Any:
+        """Returns one row, or a list of rows; ``[]`` drops the row. ``RateLimitError``: the row
+        comes again after a while. Any other exception halts the sync: return the row unchanged
+        where it should go on without."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connector:
+    """A connector, with the roles that it has something for. The first stream is the default."""
+
+    description: str = ""
+    credentials: TypeOrSchema = None
+    streams: Sequence[type[StreamWriter]] = ()
+    enrichment: type[Enricher] | None = None
+    rate_limit: Backoff = field(default_factory=Backoff)

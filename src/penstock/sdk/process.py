@@ -1,0 +1,114 @@
+"""Runs a connector as a process: lines on stdin and stdout, logs as messages, a quiet end.
+
+Stdout belongs to the protocol: what the connector prints, and what it writes to stderr by Python,
+becomes log messages, since a host may read stderr never and block the connector with it.
+"""
+
+import io
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, NoReturn
+
+import msgspec
+
+from penstock.sdk.connector import Connector
+from penstock.sdk.store import KeyValueStore, MemoryStore, RpcStore, SyncStore
+from penstock.sdk.syncmaven import Message, Speaker
+
+_LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"))
+
+
+def run(connector: Connector) -> NoReturn:
+    """Serves the host until its input ends or it sends SIGTERM, and exits."""
+    for each in (signal.SIGTERM, signal.SIGINT):  # how a host says goodbye
+        signal.signal(each, _quit)
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # a child that prints must not speak to the host
+
+    def send(message: Message) -> None:
+        out.write(msgspec.json.encode(message) + b"\n")
+
+    try:
+        finished = converse(connector, sys.stdin.buffer, send, host_store(os.environ))
+        sys.exit(0 if finished else 1)
+    except BrokenPipeError:
+        os._exit(1)  # the host is gone
+
+
+def _quit(number: int, frame: Any) -> NoReturn:
+    os._exit(0)
+
+
+def converse(
+    connector: Connector,
+    lines: Iterable[bytes],
+    send: Callable[[Message], None],
+    store_of: Callable[[str], KeyValueStore],
+) -> bool:
+    """Takes lines to their end; False: they ended inside a stream."""
+    speaker = Speaker(connector, send, store_of)
+    with logging_to(send):
+        for line in lines:
+            speaker.take(line)
+        if speaker.in_stream:
+            logging.getLogger("penstock.sdk").error("the host's input ended before end-stream")
+    return not speaker.in_stream
+
+
+def host_store(environment: Any) -> Callable[[str], KeyValueStore]:
+    if environment.get("RPC_URL"):
+        return lambda sync_id: RpcStore(environment, sync_id)
+    memory = MemoryStore()
+    return lambda sync_id: SyncStore(memory, sync_id)
+
+
+@contextmanager
+def logging_to(send: Callable[[Message], None]) -> Generator[None]:
+    """Sends what is logged and printed inside as log messages."""
+
+    def say(level: str, text: str) -> None:
+        send({"type": "log", "payload": {"level": level, "message": text}})
+
+    handler = _Handler(say)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [handler]
+    root.setLevel(min(level, logging.INFO) or logging.INFO)
+    try:
+        with redirect_stdout(_Lines(say, "info")), redirect_stderr(_Lines(say, "warn")):
+            yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, say: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        named = next((name for level, name in _LEVELS if record.levelno >= level), "debug")
+        self._say(named, self.format(record))
+
+
+class _Lines(io.TextIOBase):
+    """A text file whose lines are logged."""
+
+    def __init__(self, say: Callable[[str, str], None], level: str) -> None:
+        super().__init__()
+        self._say, self._level, self._rest = say, level, ""
+
+    def write(self, text: str, /) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line.strip():
+                self._say(self._level, line)
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
