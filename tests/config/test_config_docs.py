@@ -82,6 +82,7 @@ TABLES = {
     "EnvironmentPermissions": "….permissions.env.",
     "FilesystemPermissions": "….permissions.fs.",
     "Limits": "….limits.",
+    "ContainerSettings": "….container.",
     "Destination": "destination.",
     "SchemaEvolution": "destination.schema_evolution.",
     "StateSettings": "state.",

@@ -107,9 +107,9 @@ def test_full_file() -> None:
     pipeline = parse_pipeline(FULL, {}, name="o.yml")
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
-        "limits, install, assume_manifest, namespace, prefix, acks, activate_version, "
+        "limits, container, install, assume_manifest, namespace, prefix, acks, activate_version, "
         "attempts, backoff, stream, options, write_mode, primary_key, schema_evolution, deletes, "
-        "metadata_columns, on_data_error",
+        "metadata_columns, and 1 more",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

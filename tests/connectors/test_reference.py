@@ -86,6 +86,22 @@ def test_text_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "name", "version"),
+    [
+        ("airbyte/source-faker:7.2.1", "airbyte/source-faker", "7.2.1"),
+        ("source-faker", "source-faker", None),
+        ("registry.corp:5000/team/tap_x:1", "registry.corp:5000/team/tap_x", "1"),
+        ("localhost/x@sha256:" + "0" * 64, "localhost/x", "sha256:" + "0" * 64),
+        ("a/b:1@sha256:" + "f" * 64, "a/b", "1"),
+    ],
+)
+def test_images_of_any_registry(image: str, name: str, version: str | None) -> None:
+    ref = parse_ref(f"singer:docker:{image}")
+    assert (ref.kind, ref.protocol, ref.target) == (RefKind.image, "singer", image)
+    assert (ref.name, ref.version) == (name, version)
+
+
+@pytest.mark.parametrize(
     ("text", "code", "hint"),
     [
         ("", "connector.reference", "PROTOCOL:NAME"),
@@ -102,7 +118,9 @@ def test_text_is_kept() -> None:
         ("airbyte:stub.py", "connector.reference", "airbyte:./stub.py"),
         ("./stub.py", "connector.reference", "airbyte:"),
         ("airbyte:python 'x", "connector.reference", "quote"),
-        ("airbyte:docker:airbyte/source-faker:7", "connector.docker_later", "package"),
+        ("airbyte:docker:", "connector.reference", "airbyte:docker:IMAGE"),
+        ("airbyte:docker:Source:7:8", "connector.reference", "airbyte:docker:IMAGE"),
+        ("airbyte:docker:-x", "connector.reference", "airbyte:docker:IMAGE"),
         ("syncmaven:x", "connector.reference", "known: airbyte, singer, rapidbyte, spark"),
         ("iceberg:cat.ns", "connector.reference", "known: airbyte, singer, rapidbyte, spark"),
         ("postgres://u:p@h/db", "connector.reference", "known: airbyte"),

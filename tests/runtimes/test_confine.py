@@ -66,7 +66,7 @@ def test_a_list_of_hosts_and_folders_are_refused_with_what_to_do_instead() -> No
         "permissions.network.allowed_hosts",
         "permissions.fs.allowed_preopens",
     ]
-    assert all("use a WebAssembly connector (containers: not yet)" in p for p in problems)
+    assert all("use a container image (PROTOCOL:docker:IMAGE)" in p for p in problems)
     with pytest.raises(ConfigError) as caught:
         confinement(said, None)
     assert caught.value.code == "config.unsupported"

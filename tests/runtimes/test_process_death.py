@@ -224,9 +224,9 @@ def test_leftover_that_still_writes_is_heard_to_the_end() -> None:
 def test_stop_drains_who_flushes_on_sigterm() -> None:
     """A connector that writes megabytes when told to stop is not blocked by its full pipe."""
     code = (
-        "import signal, sys, time\n"
+        "import os, signal, sys, time\n"
         "def end(*_):\n    sys.stdout.write('x' * 8_000_000); sys.stdout.flush(); sys.exit(5)\n"
-        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(300)\n"
+        "signal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\ntime.sleep(300)\n"
     )
     with ProcessRuntime([sys.executable, "-S", "-c", code]).open([], Timeouts(stop=20)) as channel:
         assert channel.read(20) == b"ready\n"

@@ -26,6 +26,7 @@ from penstock.model.type_words import FORMS, MEANT, WORDS, UnknownType, parse_ty
 from penstock.model.variables import withheld
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CAPABILITY = re.compile(r"[A-Z][A-Z_]+")
 _STREAM_INFO = mi.type_info(pipeline.StreamOptions)
 _FLUSH_BYTES = (1 << 20, 32 << 20)
 
@@ -300,6 +301,7 @@ LITERALS: dict[str, Literal] = {
         node, path, lambda n, p: _variable(reader, n, p)
     ),
     "folders": _texts("a folder", bool),
+    "capabilities": _texts("a capability such as CHOWN", _CAPABILITY.fullmatch),
     "requirements": _texts("a requirement such as pydantic<2", bool),
     "mode": _mode_word(modes.mode, "a mode", keep_word=True),
     "sync_mode": _mode_word(modes.sync_mode, "a sync mode", keep_word=False),

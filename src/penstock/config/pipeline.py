@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from penstock.config.sections import (
+    ContainerSettings,
     Install,
     Limits,
     LoadBounds,
@@ -30,6 +31,7 @@ from penstock.model.rejected import MaxRejected
 from penstock.model.types import DataType
 
 __all__ = [
+    "ContainerSettings",
     "Destination",
     "Install",
     "Limits",
@@ -50,8 +52,8 @@ __all__ = [
 ]
 
 USE = (
-    "`PROTOCOL:NAME[@VERSION]`, `PROTOCOL:./executable`, a table (`parquet`, `delta`), or a name "
-    "that a Rapidbyte file uses; not yet: `PROTOCOL:docker:IMAGE`"
+    "`PROTOCOL:NAME[@VERSION]`, `PROTOCOL:./executable`, `PROTOCOL:docker:IMAGE`, a table "
+    "(`parquet`, `delta`), or a name that a Rapidbyte file uses"
 )
 
 
@@ -161,6 +163,9 @@ class Connector(Section, frozen=True, kw_only=True):
     limits: Annotated[
         Limits | None, key("How much it may use.", null="give a limit, or remove the key")
     ] = None
+    container: Annotated[ContainerSettings, key("How it runs where it is a container image.")] = (
+        ContainerSettings()
+    )
     install: Annotated[Install, key("How its environment is made.")] = Install()
     assume_manifest: Annotated[
         dict[str, Any] | None,

@@ -54,8 +54,9 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ``source`` and ``destination``: the nouns for its connectors in messages. ``sources``,
     ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
     a package of exactly its name, with any prefix. ``known``: well-known packages, ``images``:
-    connectors that exist as container images only, each with an alternative; both for suggestions
-    only, other names run too. ``components``: its connectors are WebAssembly components, which have
+    connectors that exist as container images only, each with an alternative, in the
+    ``image_folder`` of the public registry; all for suggestions only, other names run too.
+    ``components``: its connectors are WebAssembly components, which have
     no protocol prefix and are found by ``find`` (name, environment, home folder; raises
     ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named
     behind the protocol's name; no process runs. ``catalog_file``: a source takes
@@ -73,6 +74,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     own_names: bool = False
     known: tuple[str, ...] = ()
     images: Mapping[str, str | None] = {}
+    image_folder: str = ""
     components: bool = False
     queries: bool = False
     find: Callable[[str, Mapping[str, str], Path], Path] | None = None

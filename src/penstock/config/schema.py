@@ -57,6 +57,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
     "hosts": _TEXTS,
     "variable_names": _TEXTS,
     "folders": _TEXTS,
+    "capabilities": _TEXTS,
     "requirements": _TEXTS,
     "mode": {"enum": list(modes.WORDS)},
     "sync_mode": {"enum": list(modes.SYNC_WORDS)},

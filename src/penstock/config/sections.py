@@ -116,6 +116,38 @@ class Install(Section, frozen=True, kw_only=True):
     ] = ()
 
 
+class ContainerSettings(Section, frozen=True, kw_only=True):
+    """How a connector runs where it is a container image."""
+
+    pull: Annotated[
+        Literal["missing", "always", "never"],
+        key("When its image is pulled: where it is not on the machine, each time, or never."),
+    ] = "missing"
+    network: Annotated[
+        str | None,
+        key(
+            "The engine's network that it joins, as `docker network ls` shows it. Default: the "
+            "engine's own.",
+            literal="name",
+            examples=["host", "databases"],
+        ),
+    ] = None
+    read_only: Annotated[
+        bool, key("Its image's files cannot be changed; `/tmp` can, and is in memory.")
+    ] = False
+    capabilities: Annotated[
+        tuple[str, ...],
+        key(
+            "Linux capabilities that it has. Without any, root inside is no more than a user.",
+            literal="capabilities",
+            examples=[["CHOWN", "SETUID", "SETGID"]],
+        ),
+    ] = ()
+    max_processes: Annotated[
+        int, key("Processes and threads that it may have.", literal="positive_int")
+    ] = 4096
+
+
 class Permissions(Section, frozen=True, kw_only=True):
     """What a connector may reach. A pipeline can only narrow what a connector asks for."""
 

@@ -22,7 +22,7 @@ from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
 from penstock.protocols.contract import Connection, EventSink, Held, ProtocolPackage
-from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.contract import ConnectionStats, Image, Timeouts
 from penstock.runtimes.env import given_secrets, secrets_of
 from penstock.runtimes.masking import Masker, changed_texts
 
@@ -136,6 +136,11 @@ class Connector:
             lock = component.digest[:12]
             version, path = self._component_version(), component.path
             return {"connector": self.ref.text, "version": version, "path": path, "lock": lock}
+        image = self._launch.image
+        if image is not None:
+            lock = image.id.removeprefix("sha256:")[:12]
+            version, path = self.ref.version, image.reference
+            return {"connector": self.ref.text, "version": version, "path": path, "lock": lock}
         if self._entry is None:
             path = self._launch.command[0]
             return {"connector": self.ref.text, "version": None, "path": path, "lock": None}
@@ -149,6 +154,11 @@ class Connector:
         """Returns what is needed to run it. Raises ``ConfigError`` (``connector.consent``)."""
         self._consented()
         return self._launch
+
+    @property
+    def image(self) -> Image | None:
+        """The image of which it runs as a container, where it does."""
+        return self._launch.image
 
     def asks(self) -> list[Held]:
         """Returns the permissions that its manifest asks for; none of its code runs."""

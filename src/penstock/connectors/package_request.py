@@ -70,8 +70,8 @@ def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
     spec = specs()[protocol]
     if name in spec.images:
         instead = spec.images[name]
-        other = f"{instead} does the same as a package" if instead else "no package of it is known"
-        return f"it exists as a container image only, which is not supported yet; {other}"
+        image = f"it exists as a container image: {protocol}:docker:{spec.image_folder}{name}"
+        return f"{image}; {instead} does the same as a package" if instead else image
     close = get_close_matches(name, [*installed, *spec.known, *spec.images], 1, cutoff=0.75)
     return f"did you mean {protocol}:{close[0]} ?" if close and close[0] != name else None
 

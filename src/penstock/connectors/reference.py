@@ -22,10 +22,15 @@ _WASM = ".wasm"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]*")
 _PATH_STARTS = ("./", "../", "/", "~/")
 _URL = re.compile(r"(?:git\+(?:https?|ssh|file)|https?|file)://\S+")
+_IMAGE = "docker:"
+_IMAGE_NAME = re.compile(
+    r"(?P<name>(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
 _USER = re.compile(r"://[^/\s]*@")
 _FORMS = (
-    "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:'command with arguments', "
-    "spark:'SELECT ...', parquet:PATH or delta:PATH"
+    "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:docker:IMAGE, "
+    "PROTOCOL:'command with arguments', spark:'SELECT ...', parquet:PATH or delta:PATH"
 )
 
 
@@ -36,6 +41,7 @@ class RefKind(StrEnum):
     component = "component"  # command: one .wasm file; or name: such a file is looked up
     path = "path"  # command: one executable
     command = "command"  # command: words, run without a shell
+    image = "image"  # target: a container image; name, version: without and only its tag
     table = "table"  # format, target
     query = "query"  # target: what Spark reads: a SELECT, a table, a file
 
@@ -57,8 +63,7 @@ class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_ref(text: str) -> ConnectorRef:
-    """Parses a reference. Raises ``ConfigError`` (``connector.reference``,
-    ``connector.docker_later``) with a did-you-mean."""
+    """Parses a reference. Raises ``ConfigError`` (``connector.reference``) with a did-you-mean."""
     text = text.strip()
     head, colon, rest = text.partition(":")
     if not text:
@@ -115,13 +120,8 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
     protocol = spec.name
     if not rest:
         raise _wrong(text, "names no connector", f"write {protocol}:NAME, as in the package index")
-    if rest.startswith("docker:"):
-        raise _wrong(
-            text,
-            "is a container image, which this version does not run yet",
-            f"use the connector's package ({protocol}:NAME) or a local executable",
-            code="connector.docker_later",
-        )
+    if rest.startswith(_IMAGE):
+        return _image(text, protocol, rest.removeprefix(_IMAGE).strip())
     if _URL.fullmatch(rest):
         return _of_url(text, protocol, rest)
     words = _words(text, rest)
@@ -133,6 +133,25 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
     if word.startswith(_PATH_STARTS) or word in (".", ".."):
         return ConnectorRef(kind=RefKind.path, text=text, protocol=protocol, command=(word,))
     return _package(text, spec, word)
+
+
+def _image(text: str, protocol: str, image: str) -> ConnectorRef:
+    """An image as the engine's command line names it, with a tag or a digest."""
+    match = _IMAGE_NAME.fullmatch(image)
+    if match is None:
+        raise _wrong(
+            text,
+            f"has no valid image name ({image!r})" if image else "names no image",
+            f"write {protocol}:{_IMAGE}IMAGE[:TAG], as in airbyte/source-faker:7.2.1",
+        )
+    return ConnectorRef(
+        kind=RefKind.image,
+        text=text,
+        protocol=protocol,
+        name=match["name"],
+        version=match["tag"] or match["digest"],
+        target=image,
+    )
 
 
 def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
@@ -227,8 +246,7 @@ def _no_protocol(text: str) -> ConfigError:
     if text.startswith(_PATH_STARTS) or (" " in text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text!r} ?")
     if "/" in text:
-        name = text.rpartition("/")[2]
-        return _wrong(text, "looks like an image", f"did you mean {first}:{name} ?")
+        return _wrong(text, "looks like an image", f"did you mean {first}:{_IMAGE}{text} ?")
     if _named(text):
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text} ?")
     if text in specs():
@@ -254,7 +272,10 @@ def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
     close = difflib.get_close_matches(head.lower(), known, 1)
     if close:
         hint = f"did you mean {close[0]}:{rest} ?"
-    elif "/" in head or _named(head):
+    elif "/" in head:
+        package = f"{_named(head) or known[0]}:{head.rpartition('/')[2]}@{rest}"
+        hint = f"did you mean {_named(head) or known[0]}:{_IMAGE}{text}, or {package} ?"
+    elif _named(head):
         name = head.rpartition("/")[2]
         hint = f"did you mean {_named(head) or known[0]}:{name}@{rest} ?"
     else:
@@ -262,8 +283,8 @@ def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
     return _wrong(text, f"begins with an unknown protocol or table format, {head!r}", hint)
 
 
-def _wrong(text: str, what: str, hint: str, *, code: str = "connector.reference") -> ConfigError:
+def _wrong(text: str, what: str, hint: str) -> ConfigError:
     """Returns the error for a reference; the user in a URL, which may have a password, is
     masked."""
     hidden, advice = (_USER.sub("://****@", said) for said in (text, hint))
-    return ConfigError(f"connector {hidden!r} {what}", code=code, hint=advice)
+    return ConfigError(f"connector {hidden!r} {what}", code="connector.reference", hint=advice)

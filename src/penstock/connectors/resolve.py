@@ -12,10 +12,11 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec.structs import replace
 
 from penstock.config.protocol_spec import spec_of
-from penstock.config.sections import Limits, Permissions
+from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
 from penstock.connectors.declarative import manifest_launch, manifests_of, wanted_for
+from penstock.connectors.images import image_launch
 from penstock.connectors.install import ensure
 from penstock.connectors.launch import Launch
 from penstock.connectors.package_request import Wanted
@@ -38,7 +39,7 @@ class How(TypedDict, total=False):
     start from and local commands run in (default: the current one). ``extra_secrets``: see
     ``Connector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
     ``Component``. ``builds``: packages without a wheel may be built, under ``permissions`` and
-    ``limits`` too (default: yes)."""
+    ``limits`` too (default: yes). ``container``: how an image runs."""
 
     log: EventSink
     progress: Progress
@@ -51,6 +52,7 @@ class How(TypedDict, total=False):
     limits: Limits | None
     settings: Mapping[str, Any]
     builds: bool
+    container: ContainerSettings
 
 
 def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]) -> C:
@@ -65,10 +67,19 @@ def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unp
     here = (how.get("base") or Path.cwd()).absolute()
     env_keys, constraints = how.get("env_keys", ()), how.get("constraints", ())
     permissions, limits = how.get("permissions"), how.get("limits")
-    builds = how.get("builds", True)
+    builds, upgrade = how.get("builds", True), how.get("upgrade", False)
     files = manifests_of(ref) if role == "source" else None
     entry = None
-    if ref.kind is RefKind.component:
+    if ref.kind is RefKind.image:
+        launch = image_launch(
+            ref,
+            role,
+            env_keys,
+            how.get("container", ContainerSettings()),
+            how.get("progress", quiet),
+            upgrade=upgrade,
+        )
+    elif ref.kind is RefKind.component:
         launch = component_launch(ref, here, connectors, how.get("settings", {}))
     elif ref.kind is RefKind.query:
         launch = Launch(protocol=protocol.name, command=(ref.target or "",))
@@ -83,7 +94,6 @@ def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unp
             limits=limits,
             role=role,
         )
-        upgrade = how.get("upgrade", False)
         entry = ensure(asked, connectors, how.get("progress", quiet), upgrade=upgrade)
         launch = installed_launch(protocol, entry, here, env_keys)
         if files is not None:

@@ -20,7 +20,7 @@ _INTERPRETER = re.compile(
 )
 _CODE = ("-c", "-m")  # options of interpreters that say what is run
 _VERSION = re.compile(r"[-_@.]?v?[0-9]+(?:\.[0-9]+)*(?:[-+.][0-9A-Za-z]+)*$")
-_SHOWN_KINDS = (RefKind.package, RefKind.component, RefKind.path)
+_SHOWN_KINDS = (RefKind.package, RefKind.component, RefKind.path, RefKind.image)
 
 
 def lasting(ref: ConnectorRef, here: Path) -> str:

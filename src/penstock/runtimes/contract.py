@@ -2,18 +2,18 @@
 and what talking to it took.
 
 Neighbours: ``protocols/*`` drive a :class:`ByteChannel`, and nobody above them has one;
-``runtimes.process`` and its twin ``runtimes.memory`` implement it, ``runtimes.metered`` measures
-either. A component has no such channel: its contract is ``runtimes.wasm.contract``. Every wait
-takes a bound.
+``runtimes.process``, ``runtimes.container`` and their twin ``runtimes.memory`` implement it,
+``runtimes.metered`` measures any. A component has no such channel: its contract is
+``runtimes.wasm.contract``. Every wait takes a bound.
 """
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
-from penstock.config.sections import Limits, Permissions
+from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.errors import Role
 
 
@@ -54,11 +54,31 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     agreements: str | None = None
 
 
+PullPolicy = Literal["missing", "always", "never"]
+"""When an image is pulled: where it is not on the machine; before each use; never."""
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """A container image as data, as it was looked up. ``id``: of its content; ``digest``: what its
+    registry calls that, if it came from one. ``entrypoint``, ``command``: what it starts, the
+    latter where no arguments are given. ``user``: the number of its user, if that is known.
+    ``shell``: it has a ``/bin/sh``."""
+
+    reference: str
+    id: str
+    digest: str | None = None
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: int | None = None
+    shell: bool = False
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What a connector is started with on this host. ``env``: settings that are no secret.
     ``env_keys``: variables handed on from the environment of whoever starts it. ``permissions``,
     ``limits``: what the user says that it may reach and use. ``component``: it is a WebAssembly
-    component, and ``command`` is empty. ``role``: whose failures those of starting it are."""
+    component, ``image``: a container of it, run as ``container`` says; ``command`` is empty then.
+    ``role``: whose failures those of starting it are."""
 
     role: Role = "source"
     command: tuple[str, ...] = ()
@@ -68,6 +88,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     permissions: Permissions | None = None
     limits: Limits | None = None
     component: Component | None = None
+    image: Image | None = None
+    container: ContainerSettings = ContainerSettings()
 
 
 class ConnectionStats(msgspec.Struct):

@@ -19,7 +19,7 @@ from penstock.errors import ConfigError, PenstockError, Role, error_class
 ENCLOSURE = str(Path(__file__).with_name("linux_sandbox.py"))
 """The script that probes for namespaces, and confines."""
 _PROBE_SECONDS = 60.0
-_INSTEAD = "use a WebAssembly connector (containers: not yet)"
+_INSTEAD = "use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly connector"
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from pathlib import Path
 from penstock.errors import ConnectorError
 from penstock.files import write_new
 from penstock.runtimes.contract import Argument, PrivateFile
+from penstock.runtimes.owner import is_dead, this_owner
 
 _PREFIX = "penstock-private"
 _SHM = Path("/dev/shm")
@@ -24,20 +25,24 @@ _CONTENT_BOUND = 64 << 20
 
 class PrivateFolder:
     """Arguments with their files written; ``path`` None: there are none. ``remove`` may be called
-    any number of times."""
+    any number of times. A subclass lays its files out otherwise (``_needed``, ``_write``)."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.path: Path | None = None
         self.arguments: list[str] = []
         self._files: dict[str, Path] = {}
-        if not any(isinstance(a, PrivateFile) for a in arguments):
+        if not self._needed(arguments):
             self.arguments = [a for a in arguments if isinstance(a, str)]
             return
         failure: OSError | None = None
         for base in _bases():
             _sweep(base)
             try:
-                return self._write(base, arguments)
+                # One prefix per owner; mkdtemp creates it 0700 and never follows what was there.
+                made = tempfile.mkdtemp(prefix=f"{_PREFIX}-{this_owner()}-", dir=base)
+                self.path = Path(made)
+                self.arguments = self._write(self.path, arguments)
+                return
             except OSError as e:
                 self.remove()
                 failure = e
@@ -47,20 +52,25 @@ class PrivateFolder:
             hint="make room in the temporary directory, or point TMPDIR to one that has some",
         )
 
-    def _write(self, base: Path, arguments: Sequence[Argument]) -> None:
-        # One prefix per owner; mkdtemp creates it 0700 and never follows what was there.
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{_owner()}-", dir=base))
+    def _needed(self, arguments: Sequence[Argument]) -> bool:
+        return any(isinstance(a, PrivateFile) for a in arguments)
+
+    def _write(self, folder: Path, arguments: Sequence[Argument]) -> list[str]:
+        """Every file, into ``folder``; gives the arguments that name them."""
         written: list[str] = []
         for number, argument in enumerate(arguments):
             if isinstance(argument, str):
                 written.append(argument)
-                continue
-            # The number keeps two arguments of one name apart; the name is only for readers.
-            path = self.path / f"{number}-{os.path.basename(argument.name)}"
-            write_new(path, argument.content)
-            self._files.setdefault(argument.name, path)
-            written.append(str(path))
-        self.arguments = written
+            else:
+                written.append(str(self._put(folder, number, argument)))
+        return written
+
+    def _put(self, folder: Path, number: int, file: PrivateFile) -> Path:
+        # The number keeps two arguments of one name apart; the name is only for readers.
+        path = folder / f"{number}-{os.path.basename(file.name)}"
+        write_new(path, file.content)
+        self._files.setdefault(file.name, path)
+        return path
 
     def content(self, name: str) -> bytes | None:
         """Returns the content of the file of the argument ``name`` (of the first one, where two
@@ -102,32 +112,6 @@ def _in_memory() -> bool:
     )
 
 
-def _owner() -> str:
-    """boot, process namespace, pid, start time: enough to know later whether this process lives.
-    Zeros where the system does not tell."""
-    return "-".join((*_world(), str(os.getpid()), _started(os.getpid()) or "0"))
-
-
-@cache
-def _world() -> tuple[str, str]:
-    """This boot, and the namespace in which a pid means something: containers may share a temporary
-    directory, and a pid of one says nothing in another."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-        namespace = "".join(c for c in os.readlink("/proc/self/ns/pid") if c.isdigit())
-    except OSError:
-        return ("0", "0")
-    return (boot, namespace)
-
-
-def _started(pid: int) -> str | None:
-    """Start time in clock ticks; None where there is no such process, or no ``/proc``."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return None
-
-
 def _sweep(base: Path) -> None:
     """Remove this user's folders whose owner is dead."""
     try:
@@ -137,28 +121,11 @@ def _sweep(base: Path) -> None:
     for entry in entries:
         try:
             ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if ours and entry.is_dir(follow_symlinks=False) and _is_dead(entry.name):
+            if ours and entry.is_dir(follow_symlinks=False) and is_dead(_owner_of(entry.name)):
                 shutil.rmtree(entry.path, ignore_errors=True)
         except OSError:
             continue
 
 
-def _is_dead(name: str) -> bool:
-    parts = name.removeprefix(f"{_PREFIX}-").split("-")
-    if len(parts) != 5 or not parts[2].isdigit():
-        return False
-    boot, namespace, pid, started, _ = parts
-    here = _world()
-    if boot != here[0]:
-        return boot != "0" and here[0] != "0"
-    if namespace != here[1]:
-        return False
-    if started != "0":
-        return _started(int(pid)) != started
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+def _owner_of(name: str) -> str:
+    return name.removeprefix(f"{_PREFIX}-").rpartition("-")[0]

@@ -118,6 +118,7 @@ class ProcessRuntime:
                         os.fsencode(folder.path or ""),
                         held.no_network,
                         held.max_memory or 0,
+                        [],
                     ),
                     feed=feed,
                 )
@@ -131,7 +132,8 @@ class ProcessChannel:
     """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread,
     ``write`` to one, which may be another; the rest may be called from any. Once it was
     killed for its memory ``read`` raises its role's error (``source.memory``) in place of the end
-    of stdout, and so does ``wait``."""
+    of stdout, and so does ``wait``. ``linger``: seconds of silence after which stdout ends though
+    something that outlived the connector holds it open."""
 
     def __init__(
         self,
@@ -142,8 +144,10 @@ class ProcessChannel:
         *,
         max_memory: int | None = None,
         role: Role = "source",
+        linger: float = _LINGER,
     ) -> None:
         self._folder = folder
+        self._linger = linger
         self._role: Role = role
         self._max_memory, self._used = max_memory, 0
         self._timeouts = timeouts
@@ -165,19 +169,31 @@ class ProcessChannel:
 
     # -- start
 
-    def start(self, order: Order, *, feed: bool = False) -> None:
+    def start(
+        self,
+        order: Order,
+        *,
+        feed: bool = False,
+        stdout: int = -1,
+        stdin: InputPipe | None = None,
+    ) -> None:
+        """``stdout``, ``stdin``: ends of pipes that stand for the process's own, and are this
+        channel's from now on; what it prints on its own stdout then joins its stderr."""
         theirs: list[int] = []
         stderr_out = -1
-        stdin = subprocess.DEVNULL
+        self._stdout, self._input = stdout, stdin
+        child_in = subprocess.DEVNULL
         try:
             if feed:
-                stdin, ours = os.pipe()
-                theirs.append(stdin)
+                child_in, ours = os.pipe()
+                theirs.append(child_in)
                 self._input = InputPipe(ours)
-            self._stdout, stdout = os.pipe()
-            theirs.append(stdout)
             stderr_out, stderr_in = os.pipe()
             theirs.append(stderr_in)
+            child_out = stderr_in
+            if stdout < 0:
+                self._stdout, child_out = os.pipe()
+                theirs.append(child_out)
             orders, self._lifeline = os.pipe()
             theirs.append(orders)
             self._status, status = os.pipe()
@@ -188,8 +204,8 @@ class ProcessChannel:
             os.set_blocking(self._status, False)
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", spawn.SUPERVISOR, str(orders), str(status)],
-                stdin=stdin,
-                stdout=stdout,
+                stdin=child_in,
+                stdout=child_out,
                 stderr=stderr_in,
                 pass_fds=(orders, status),
                 start_new_session=True,
@@ -240,7 +256,7 @@ class ProcessChannel:
         while not self._eof:
             before = time.monotonic()
             left = max(deadline - before, 0.0)
-            bound = left if self._code is None else min(left, max(_LINGER - self._idle, 0.0))
+            bound = left if self._code is None else min(left, max(self._linger - self._idle, 0.0))
             ready = {fd for fd, _ in poll.poll(bound * 1000)}
             if self._stdout in ready:
                 self._idle = 0.0
@@ -255,7 +271,7 @@ class ProcessChannel:
                 poll.unregister(self._status)
             elif self._code is not None:
                 self._idle += time.monotonic() - before
-                if self._idle >= _LINGER:
+                if self._idle >= self._linger:
                     self._end_tree(discard=False)
                     continue
             if time.monotonic() >= deadline:

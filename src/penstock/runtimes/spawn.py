@@ -111,7 +111,7 @@ def _explained(refused: Refused, order: Order) -> ConnectorError:
             f"{os.strerror(refused.number).lower()}",
             code="connector.start_failed",
             hint="permissions.network.allowed_hosts: [] holds a process only where it may have one:"
-            " use a WebAssembly connector (containers: not yet)",
+            " use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly connector",
         )
     if refused.step == "cwd":
         return ConnectorError(

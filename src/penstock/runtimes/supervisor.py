@@ -41,10 +41,11 @@ PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.5  # seconds between looks at our parent's pid, in case the lifeline was inherited
 ORPHAN_GRACE = 0.5  # seconds between SIGTERM and SIGKILL when the owner is dead
 KILL_BOUND = 5.0  # seconds spent on killing what does not die
-Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes, bool, int]
+LAST_BOUND = 30.0  # seconds for the command that follows the owner's death
+Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes, bool, int, list[bytes]]
 """Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL,
 private folder to remove should the owner die (empty: none), without a network, bytes of memory (0:
-no bound)."""
+no bound), command to run once should the owner die (its first word a path; empty: none)."""
 
 if LINUX:
     import ctypes
@@ -77,7 +78,7 @@ def enclosure() -> "ModuleType":
 
 def become(order: Order, owner: int, told: int, gate: int) -> None:
     """The connector's side of the fork: never returns. It begins when ``gate`` is closed."""
-    file, argv, env, cwd, _, _, no_network, _ = order
+    file, argv, env, cwd, _, _, no_network, _, _ = order
     step = b"start"
     try:
         os.read(gate, 1)
@@ -267,17 +268,28 @@ class Supervisor:
         if not self.empty or not LINUX:
             self.wait_empty(KILL_BOUND, signal.SIGKILL)
 
-    def orphaned(self, grace: float, private: bytes) -> None:
-        self.end(min(grace, ORPHAN_GRACE))
-        if private:
+    def orphaned(self, order: Order) -> None:
+        self.end(min(order[4], ORPHAN_GRACE))
+        if order[8]:
+            self.run_last(order[8], order[2])
+        for folder, _, names in os.walk(order[5], topdown=False) if order[5] else ():
             try:
-                for name in os.listdir(private):
-                    os.unlink(os.path.join(private, name))
-                os.rmdir(private)
+                for name in names:
+                    os.unlink(os.path.join(folder, name))
+                os.rmdir(folder)
             except OSError:
                 pass
 
-    def serve(self, grace: float, private: bytes) -> None:
+    def run_last(self, command: list[bytes], env: dict[bytes, bytes]) -> None:
+        """What a signal does not reach (a container) is ended by its own engine."""
+        self.empty = False
+        try:
+            os.posix_spawn(command[0], command, env)
+        except OSError:
+            return
+        self.wait_empty(LAST_BOUND, 0)
+
+    def serve(self, order: Order) -> None:
         """Until the owner asks for the end or is dead."""
         poll = select.poll()
         poll.register(self.lifeline, select.POLLIN)
@@ -286,14 +298,14 @@ class Supervisor:
             for fd, _ in poll.poll(TICK * 1000):
                 if fd == self.wakeup:
                     if signal.SIGTERM in os.read(self.wakeup, 4096):
-                        return self.end(grace)
+                        return self.end(order[4])
                     self.reap()
                 elif os.read(self.lifeline, 1):
-                    return self.end(grace)
+                    return self.end(order[4])
                 else:
-                    return self.orphaned(grace, private)
+                    return self.orphaned(order)
             if os.getppid() != self.owner:
-                return self.orphaned(grace, private)
+                return self.orphaned(order)
             if time.monotonic() >= self.look_at:
                 self.look()
             if self.exceeded and not self.empty:
@@ -331,7 +343,7 @@ def main() -> None:
     supervisor = Supervisor(lifeline, status, pid, woken, memory)
     supervisor.tell(b"S %d\n" % pid)
     supervisor.reap()
-    supervisor.serve(order[4], order[5])
+    supervisor.serve(order)
     if memory is not None:
         memory.remove()
 

@@ -31,7 +31,9 @@ from penstock.connectors.environments import (
 )
 from penstock.connectors.install import rebuild
 from penstock.engine.specs.observer import counted
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, ConnectorError, PenstockError
+from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.orphans import orphans, remove_orphans
 from penstock.spark.class_archive import archive_path, trusted
 from penstock.spark.jars import FOLDER_VARIABLE, find_jars
 from penstock.spark.java import JavaHome, find_java
@@ -68,6 +70,7 @@ def examine(home: Home, *, mend: bool = False) -> list[Check]:
         ("disk", lambda: _disk(home)),
         ("uv", _uv),
         ("connectors", lambda: _connectors(home, mend)),
+        ("containers", lambda: _containers(mend)),
         ("state", lambda: _state(home)),
     ]
     return [_guarded(name, step) for name, step in steps]
@@ -252,6 +255,44 @@ def _connectors(home: Home, mend: bool) -> Check:
         detail=detail,
         fix="penstock doctor --fix builds them again" if left else None,
         mended=bool(mended),
+    )
+
+
+def _containers(mend: bool) -> Check:
+    """The engine that runs images, and what killed runs left in it. None is needed by those who run
+    no images."""
+    try:
+        engine = find_engine()
+    except ConnectorError as error:
+        return Check(
+            name="containers",
+            ok=True,
+            detail=f"{error.message}; only images (PROTOCOL:docker:IMAGE) need one",
+            fix=error.hint,
+        )
+    left = remove_orphans(engine) if mend else orphans(engine)
+    lacking = [
+        what
+        for what, can in (
+            ("memory", engine.limits_memory),
+            ("the number of processes", engine.limits_processes),
+        )
+        if not can
+    ]
+    detail = f"{engine.kind} {engine.version} at {engine.command}"
+    if left:
+        what = "removed" if mend else "left by killed runs"
+        detail += f"; {what}: {counted(len(left), 'container')}"
+    if lacking:
+        detail += f"; its kernel does not bound {' and '.join(lacking)} of a container"
+    return Check(
+        name="containers",
+        ok=True,
+        detail=detail,
+        fix="penstock doctor --fix removes them, as the next run of an image does"
+        if left and not mend
+        else None,
+        mended=mend and bool(left),
     )
 
 

@@ -114,12 +114,26 @@ def plan_pipeline(
             answer["notes"].append(
                 f"its streams are as the source gave them at {asked}; --refresh asks it anew"
             )
-        if any(e.connector.protocol.manifest is None for e in prepared.endpoints()):
-            answer["notes"].append(
-                "a connector that runs as a process can read what its user can read; WebAssembly "
-                "isolates (containers: not yet)"
-            )
+        answer["notes"] += _isolation(*prepared.endpoints())
         return answer
+
+
+def _isolation(*ends: Endpoint[Any]) -> list[str]:
+    """What keeps each connector that is no component from what is not its own."""
+    images = [e.connector.image for e in ends]
+    notes = [
+        "a connector that runs as a process can read what its user can read; containers "
+        "(PROTOCOL:docker:IMAGE) and WebAssembly isolate"
+        for e, image in zip(ends, images, strict=True)
+        if image is None and e.connector.protocol.manifest is None
+    ]
+    notes += [
+        f"{e.role_name} runs as a container of {image.reference}: without capabilities, and of this"
+        " machine's files it sees those alone that permissions.fs.allowed_preopens names"
+        for e, image in zip(ends, images, strict=True)
+        if image is not None
+    ]
+    return list(dict.fromkeys(notes))
 
 
 def _asks(*ends: Any) -> dict[str, Any]:

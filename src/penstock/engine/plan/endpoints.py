@@ -294,6 +294,7 @@ class Destination(Endpoint[DestinationConnector]):
             limits=section.limits,
             settings=component_settings(pipeline, section, DESTINATION),
             builds=section.install.builds,
+            container=section.container,
             constraints=section.install.constraints,
         )
         self.connector.changed(self.user_config, self.config)
@@ -408,6 +409,7 @@ def source_of(
             limits=pipeline.source.limits,
             settings=component_settings(pipeline, pipeline.source, SOURCE),
             builds=pipeline.source.install.builds,
+            container=pipeline.source.container,
             constraints=pipeline.source.install.constraints,
         )
 

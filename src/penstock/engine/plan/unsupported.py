@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.config.pipeline import Connector, Pipeline, Transform
-from penstock.connectors.reference import RefKind, parse_ref
+from penstock.config.sections import ContainerSettings
+from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.engine.plan.endpoints import Destination
 from penstock.errors import ConfigError
-from penstock.runtimes.limits import unenforceable
+from penstock.runtimes import limits as process_limits
+from penstock.runtimes.container import holding
 from penstock.spark.session import choose_master, is_cluster, is_remote
 from penstock.tables.contract import TableFormat
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
@@ -52,11 +54,10 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
             permissions.setdefault(end, {})["network.allow_private"] = network.allow_private
         if section.limits and (bounds := section.limits.configured()):
             limits[end] = bounds
-        if _is_process(section.use):
-            problems += [f"{end}.{p}" for p in unenforceable(section.permissions, section.limits)]
+        problems += [f"{end}.{p}" for p in _not_held(section)]
     table = parse_ref(pipeline.destination.use).kind is RefKind.table
     fails = pipeline.destination.schema_evolution.nullability_change == "fail"
-    if table and fails and _is_process(pipeline.source.use):
+    if table and fails and _speaks_lines(pipeline.source.use) is not None:
         problems.append(
             "destination.schema_evolution.nullability_change: fail cannot be carried out: the "
             "source's records are JSON, which does not say which columns may be null"
@@ -111,14 +112,25 @@ def _limits_not_held(transform: Transform) -> Iterable[str]:
     ]
 
 
-def _is_process(use: str) -> bool:
-    """Whether the reference is a connector that runs as a process; a reference that cannot be
-    parsed is refused elsewhere."""
+def _not_held(told: Connector) -> list[str]:
+    """What a process, or a container, of this machine cannot be held to."""
+    ref = _speaks_lines(told.use)
+    if ref is None:
+        return []
+    if ref.kind is RefKind.image:
+        return holding.unenforceable(told.permissions, told.limits, told.container)
+    return process_limits.unenforceable(told.permissions, told.limits)
+
+
+def _speaks_lines(use: str) -> ConnectorRef | None:
+    """A connector that runs as a process or a container; None for any other, and for a reference
+    that cannot be parsed, which is refused elsewhere."""
     try:
         ref = parse_ref(use)
     except ConfigError:
-        return False
-    return ref.protocol is not None and ref.kind not in (RefKind.component, RefKind.query)
+        return None
+    stranger = ref.protocol is None or ref.kind in (RefKind.component, RefKind.query)
+    return None if stranger else ref
 
 
 def _is_query(use: str) -> bool:
@@ -188,6 +200,13 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             f"{where}.assume_manifest on a connector that is no component": (
                 told.assume_manifest is not None
                 and parse_ref(told.use).kind is not RefKind.component
+            )
+            for where, told in _connectors(pipeline)
+        },
+        **{
+            f"{where}.container on a connector that is no container image": (
+                told.container != ContainerSettings()
+                and parse_ref(told.use).kind is not RefKind.image
             )
             for where, told in _connectors(pipeline)
         },

@@ -49,6 +49,7 @@ SPEC = ProtocolSpec(
     destinations=("destination-",),
     known=_KNOWN,
     images=_IMAGES,
+    image_folder="airbyte/",
     manifests=ManifestFiles(
         endings=(".yaml", ".yml"),
         package="airbyte-cdk",

@@ -1,4 +1,4 @@
-"""Connects to a connector that is a process and speaks by lines: runs it, measured.
+"""Connects to a connector that speaks by lines, a process or a container: runs it, measured.
 
 Not here: what is said (``read``, ``write``, ``protocols/*``) and who may hear it
 (``protocols.contract.Connection``).
@@ -21,5 +21,13 @@ def connect_lines(
     stderr: Callable[[str], None] | None,
 ) -> Connection:
     """``ProtocolPackage.connect`` of a protocol of lines."""
-    process = ProcessRuntime.of(launch, secrets, stderr)
-    return Connection(protocol, launch.role, MeteredRuntime(process, stats), secrets)
+    runtime = _runtime(launch, secrets, stderr)
+    return Connection(protocol, launch.role, MeteredRuntime(runtime, stats), secrets)
+
+
+def _runtime(launch: Start, secrets: Masker, stderr: Callable[[str], None] | None) -> Runtime:
+    if launch.image is None:
+        return ProcessRuntime.of(launch, secrets, stderr)
+    from penstock.runtimes.container.runtime import ContainerRuntime
+
+    return ContainerRuntime.of(launch, launch.image, secrets, stderr)

@@ -1,0 +1,57 @@
+"""The words that create a container: what holds for every one, and what this one is held to.
+
+Secrets are in files (``mounted_files``), never among these words. Not here: what can be held at all
+(``holding``), running them (``runtime``).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.runtimes.container.engine import Engine
+from penstock.runtimes.container.holding import Holding
+from penstock.runtimes.container.mounted_files import MountedFiles
+from penstock.runtimes.container.orphans import named
+from penstock.runtimes.contract import Image
+
+_SHELL = "/bin/sh"
+_FIXED = (
+    "-i",
+    "--init",
+    "--pull=never",  # a pull is a step of its own, with its own time
+    "--log-driver=none",  # else the engine writes all of stdout to its disk
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+)
+
+
+# podman gives this machine a name by itself
+_HOST = ["--add-host=host.docker.internal:host-gateway"]
+
+
+def created(
+    engine: Engine,
+    name: str,
+    image: Image,
+    arguments: Sequence[str],
+    files: MountedFiles,
+    held: Holding,
+    env: Mapping[str, str],
+    *,
+    feed: bool,
+) -> list[str]:
+    """The words after the engine's name. ``env``: settings that are no secret. Needs an image that
+    starts anything."""
+    host = [] if engine.kind == "podman" or held.no_network else _HOST
+    words = ["create", *_FIXED, *host, *named(name), *held.options(), *files.mounts()]
+    words += [w for k, v in env.items() for w in ("--env", f"{k}={v}")]
+    command = program(image, arguments)
+    script = files.script(feed=feed)
+    if script is not None:
+        return [*words, "--entrypoint", _SHELL, image.id, "-c", script, "sh", *command]
+    if image.entrypoint:
+        return [*words, image.id, *command[len(image.entrypoint) :]]
+    return [*words, image.id, *command]
+
+
+def program(image: Image, arguments: Sequence[str]) -> list[str]:
+    """What runs in a container of it: arguments take the place of the image's own."""
+    return [*image.entrypoint, *(arguments or image.command)]

@@ -1,0 +1,116 @@
+"""What a container can be held to of what the user says that a connector may reach and use.
+
+Whatever cannot be enforced is refused before anything starts (L10). Not here: the same of a process
+(``runtimes.limits``); the time it may take (``Timeouts.total``).
+"""
+
+import os
+
+import msgspec
+
+from penstock.config.sections import ContainerSettings, Limits, Permissions
+from penstock.errors import ConfigError
+from penstock.runtimes.container.engine import Engine
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """``no_network``: nothing but a loopback of its own. ``max_memory``: bytes of the whole
+    container. ``container``: what the user says of it beside. ``folders``: (path, read-only)
+    each, mounted at the same place. ``env_keys``: the only variables of ours that it is given;
+    None: as usual."""
+
+    no_network: bool = False
+    max_memory: int | None = None
+    container: ContainerSettings = ContainerSettings()
+    folders: tuple[tuple[str, bool], ...] = ()
+    env_keys: tuple[str, ...] | None = None
+
+    def options(self) -> list[str]:
+        """Of ``create``."""
+        words = [f"--pids-limit={self.container.max_processes}"]
+        words += [f"--cap-add={name}" for name in self.container.capabilities]
+        if self.container.read_only:
+            words += ["--read-only", "--tmpfs=/tmp:rw,mode=1777"]
+        if self.no_network:
+            words.append("--network=none")
+        elif self.container.network is not None:
+            words.append(f"--network={self.container.network}")
+        if self.max_memory is not None:
+            words += [f"--memory={self.max_memory}", f"--memory-swap={self.max_memory}"]
+        for path, read_only in self.folders:
+            end = ",readonly" if read_only else ""
+            words += ["--mount", f"type=bind,src={path},dst={path}{end}"]
+        return words
+
+
+def holding(
+    permissions: Permissions | None,
+    limits: Limits | None,
+    container: ContainerSettings,
+    engine: Engine,
+) -> Holding:
+    """Raises ``ConfigError`` (``config.unsupported``) with all that cannot be enforced here."""
+    problems = unenforceable(permissions, limits, container)
+    if limits and limits.max_memory is not None and not engine.limits_memory:
+        problems.append(
+            "limits.max_memory cannot be enforced on a container: this machine's kernel does not "
+            f"let {engine.kind} bound memory"
+        )
+    if not engine.limits_processes:
+        problems.append(
+            "the number of a container's processes cannot be bounded: this machine's kernel does "
+            f"not let {engine.kind} do so"
+        )
+    if problems:
+        raise ConfigError(
+            "a container of this machine cannot be held to what the connector is allowed",
+            code="config.unsupported",
+            problems=problems,
+            hint="what cannot be enforced is refused, never ignored: remove it from the file",
+        )
+    asked = permissions.configured() if permissions else {}
+    return Holding(
+        no_network="network.allowed_hosts" in asked,
+        max_memory=limits.max_memory if limits else None,
+        container=container,
+        folders=tuple(_folder(f) for f in asked.get("fs.allowed_preopens", ())),
+        env_keys=asked.get("env.allowed_vars"),
+    )
+
+
+def unenforceable(
+    permissions: Permissions | None, limits: Limits | None, container: ContainerSettings
+) -> list[str]:
+    """Why no container can be held to them, each a sentence that begins with the key; no engine is
+    asked."""
+    asked = permissions.configured() if permissions else {}
+    reasons: dict[str, str] = {}
+    if asked.get("network.allowed_hosts"):
+        reasons["permissions.network.allowed_hosts"] = (
+            "it can be kept from the whole network ([]), not held to some hosts; use [], a "
+            "WebAssembly connector, or a network of the machine that lets through only these"
+        )
+    if asked.get("network.allowed_hosts") == () and container.network is not None:
+        reasons["permissions.network.allowed_hosts"] = (
+            f"container.network puts it on the network {container.network}; remove one of the two"
+        )
+    network = permissions.network if permissions else None
+    if network is not None and network.allow_private is False:
+        reasons["permissions.network.allow_private"] = "what it connects to is not seen"
+    for folder in asked.get("fs.allowed_preopens", ()):
+        path, _ = _folder(folder)
+        if not os.path.isabs(path) or "," in path:
+            reasons["permissions.fs.allowed_preopens"] = (
+                f"{path} is not the full path of a folder, without commas"
+            )
+    if limits and limits.max_keys is not None:
+        reasons["limits.max_keys"] = "it is of components alone"
+    return [
+        f"{key} cannot be enforced on a connector that runs as a container: {why}"
+        for key, why in reasons.items()
+    ]
+
+
+def _folder(text: str) -> tuple[str, bool]:
+    path = text.removesuffix(":ro")
+    return path, path != text

@@ -1,0 +1,137 @@
+"""The files of one container: its arguments, the variables that it is given by name, and the named
+pipes that stand for its stdin and stdout.
+
+They lie in a private folder of this machine (``private_files``: in memory, mode 0700), of which
+three folders are mounted: ``files`` and ``pipes`` to be read, ``kept`` with the files that the
+connector may change. What is in them belongs to the image's user where we may give it away, and to
+nobody else; where we may not, it is open to whoever is inside, and only the private folder keeps
+others of this machine from it.
+
+Why pipes: what a container prints on its own stdout goes through the engine, at a tenth of the
+speed of a pipe; and what is written to its own stdin counts as read once the engine has it.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock.files import write_new
+from penstock.runtimes.contract import Argument, PrivateFile
+from penstock.runtimes.pipes import InputPipe, grow
+from penstock.runtimes.private_files import PrivateFolder
+
+INSIDE = "/penstock"
+"""Where the folders are mounted."""
+_FILES, _KEPT, _PIPES = "files", "kept", "pipes"
+_VARIABLES = "variables"
+_SHELL_READY = b"\n"
+
+
+class MountedFiles(PrivateFolder):
+    """``user``: the number, outside, of who runs inside; None: not known. ``variables``: given by
+    name, their values secret, so that they stand in a file and not in what the engine tells of a
+    container. ``pipes``: with named pipes."""
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        *,
+        user: int | None,
+        variables: Mapping[str, str],
+        pipes: bool,
+    ) -> None:
+        self._user = user
+        self._variables = variables
+        self.has_pipes = pipes
+        super().__init__(arguments)
+
+    def _needed(self, arguments: Sequence[Argument]) -> bool:
+        return self.has_pipes or bool(self._variables) or super()._needed(arguments)
+
+    def _write(self, folder: Path, arguments: Sequence[Argument]) -> list[str]:
+        for name in (_FILES, _KEPT, _PIPES):
+            (folder / name).mkdir(mode=0o700)
+        written: list[str] = []
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, PrivateFile):
+                where = _KEPT if argument.writable else _FILES
+                path = self._put(folder / where, number, argument)
+                written.append(f"{INSIDE}/{where}/{path.name}")
+            else:
+                written.append(argument)
+        if self._variables:
+            lines = (f"export {k}={shlex.quote(v)}\n" for k, v in self._variables.items())
+            write_new(folder / _FILES / _VARIABLES, "".join(lines).encode())
+        if self.has_pipes:
+            for name in ("in", "out"):
+                os.mkfifo(folder / _PIPES / name, 0o600)
+        for name in (_FILES, _KEPT, _PIPES):
+            self._give(folder / name)
+        return written
+
+    def _give(self, folder: Path) -> None:
+        """To the container's user alone, or to whoever is inside."""
+        places = [folder, *folder.iterdir()]
+        ours = self._user == os.geteuid()
+        for place in places:
+            if ours or (os.geteuid() == 0 and self._user is not None):
+                os.chown(place, self._user or 0, -1)
+            else:
+                place.chmod(0o777 if place is folder else 0o666)
+
+    def mounts(self) -> list[str]:
+        """The options of ``create`` that mount what there is."""
+        if self.path is None:
+            return []
+        found: list[str] = []
+        for name in (_FILES, _KEPT, _PIPES):
+            if any((self.path / name).iterdir()):
+                read_only = "" if name == _KEPT else ",readonly"
+                place = f"type=bind,src={self.path / name},dst={INSIDE}/{name}{read_only}"
+                found += ["--mount", place]
+        return found
+
+    def script(self, *, feed: bool) -> str | None:
+        """What a shell does before it becomes the connector (its arguments): None: nothing is to be
+        done. Its first byte of stdout says that both pipes are open and the command is there."""
+        if self.path is None or not (self.has_pipes or self._variables):
+            return None
+        steps = [f". {INSIDE}/{_FILES}/{_VARIABLES}"] if self._variables else []
+        if self.has_pipes:
+            stdin = f"{INSIDE}/{_PIPES}/in" if feed else "/dev/null"
+            steps += [
+                f"exec 0<{stdin} 1>{INSIDE}/{_PIPES}/out",
+                'command -v "$1" >/dev/null || { echo "$1: not found" >&2; exit 127; }',
+                "echo",
+            ]
+        return "; ".join([*steps, 'exec "$@"'])
+
+
+class Pipes:
+    """Our ends of a container's pipes. Until the container has opened its own, ours are held open
+    on both sides: a pipe that nobody reads would break at the first write, and one whose writer has
+    gone would make the container wait for ever. One thread reads, one writes."""
+
+    def __init__(self, folder: Path, *, feed: bool) -> None:
+        self.stdout = os.open(folder / _PIPES / "out", os.O_RDONLY | os.O_NONBLOCK)
+        grow(self.stdout)
+        self._reading = -1
+        self.stdin: InputPipe | None = None
+        if feed:
+            path = folder / _PIPES / "in"
+            self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            self.stdin = InputPipe(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        self.opened = False
+
+    def first(self, block: bytes) -> bytes:
+        """The first block of stdout without what the shell said; both ends are open now."""
+        self.opened = True
+        self.release()
+        return block.removeprefix(_SHELL_READY)
+
+    def release(self) -> None:
+        """Give up the end that the container now has. Idempotent."""
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1

@@ -1,0 +1,59 @@
+"""Names this process so that a later one can tell whether it still lives, and remove what a killed
+one left behind.
+
+Neighbours: ``private_files`` names folders so, ``container`` its containers.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+
+def this_owner() -> str:
+    """Boot, process namespace, pid, start time, with hyphens between. Zeros where the system does
+    not tell."""
+    return "-".join((*_world(), str(os.getpid()), _started(os.getpid()) or "0"))
+
+
+@cache
+def _world() -> tuple[str, str]:
+    """This boot, and the namespace in which a pid means something: containers may share a temporary
+    directory, and a pid of one says nothing in another."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+        namespace = "".join(c for c in os.readlink("/proc/self/ns/pid") if c.isdigit())
+    except OSError:
+        return ("0", "0")
+    return (boot, namespace)
+
+
+def _started(pid: int) -> str | None:
+    """Start time in clock ticks; None where no such process lives, or there is no ``/proc``."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the process that :func:`this_owner` named is certainly gone; False where that cannot
+    be known (another namespace, no such name)."""
+    parts = owner.split("-")
+    if len(parts) != 4 or not parts[2].isdigit():
+        return False
+    boot, namespace, pid, started = parts
+    here = _world()
+    if boot != here[0]:
+        return boot != "0" and here[0] != "0"
+    if namespace != here[1]:
+        return False
+    if started != "0":
+        return _started(int(pid)) != started
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,112 @@
+"""A Docker engine that has the images of the tests, each of this machine's Python: a real connector
+and the stubs. Neighbours: ``engine_daemon`` starts it, ``image_maker`` writes archives."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from engine_daemon import docker_engine
+from image_maker import (
+    Made,
+    compiled_layer,
+    files_layer,
+    packages_layer,
+    python_layer,
+    shell_layer,
+    write_archive,
+)
+
+from penstock.connectors.uv import find_uv
+
+_IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+STUBS = Path(__file__).parents[1] / "stubs"
+FAKER = "airbyte-source-faker==7.2.1"
+_FAKER_RUNS = "from source_faker.run import run; run()"
+
+
+@contextmanager
+def engine_with_images() -> Generator[str]:
+    """``DOCKER_HOST`` of an engine that has every image of :func:`_images`, set for this process
+    too; PENSTOCK_TEST_ENGINE names one that stays for the next session."""
+    lasting = os.environ.get("PENSTOCK_TEST_ENGINE")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-docker-")))
+        # Ten thousand small files: in memory, for a disk may take half a minute to forget them.
+        packages = Path(stack.enter_context(TemporaryDirectory(dir=_IN_MEMORY)))
+        began = time.monotonic()
+        host = lasting or stack.enter_context(docker_engine(folder / "engine"))
+        before = os.environ.get("DOCKER_HOST")
+        os.environ["DOCKER_HOST"] = host
+        if not lasting or not _has_images():
+            started = time.monotonic()
+            archive = folder / "images.tar"
+            write_archive(archive, _images(packages))
+            made = time.monotonic()
+            subprocess.run(["docker", "load", "-q", "-i", str(archive)], check=True)
+            archive.unlink()
+            took = (started - began, made - started, time.monotonic() - made)
+            print("engine {:.1f} s, images {:.1f} s, load {:.1f} s".format(*took))
+        try:
+            yield host
+        finally:
+            os.environ.pop("DOCKER_HOST")
+            if before is not None:
+                os.environ["DOCKER_HOST"] = before
+
+
+def _has_images() -> bool:
+    asked = ["docker", "image", "inspect", "test/source-faker:7.2.1", "test/user-shell:1"]
+    return subprocess.run(asked, capture_output=True).returncode == 0
+
+
+def _images(folder: Path) -> list[Made]:
+    subprocess.run(
+        [
+            find_uv(),
+            "pip",
+            "install",
+            "-q",
+            "--target",
+            str(folder),
+            "--python",
+            sys.executable,
+            FAKER,
+        ],
+        check=True,
+    )
+    python, shell = python_layer(), shell_layer()
+    stubs = files_layer({f"/stubs/{f.name}": f for f in sorted(STUBS.glob("*.py"))})
+    packages = packages_layer(folder)
+    compiled = compiled_layer(folder, _FAKER_RUNS.partition(";")[0])
+    base = (python, shell, stubs)
+
+    def stub(name: str, **more: str) -> Made:
+        return Made(
+            f"test/{name.replace('_', '-')}:1", base, ("python3", f"/stubs/{name}.py"), **more
+        )
+
+    return [
+        Made(
+            "test/source-faker:7.2.1", (*base, packages, compiled), ("python3", "-c", _FAKER_RUNS)
+        ),
+        stub("stub_source"),
+        stub("stub_destination"),
+        stub("stub_tap", user="airbyte"),
+        Made(
+            "test/stub-target:1",
+            base,
+            ("python3", "/stubs/stub_target.py", '{"ack": "end", "save": "/tmp/saved"}'),
+            user="1000:1000",
+        ),
+        Made("test/plain:1", base),
+        Made("test/shell:1", base, ("sh", "-c")),
+        Made("test/user-shell:1", base, ("sh", "-c"), user="airbyte"),
+        Made("test/no-shell:1", (python, stubs), ("python3", "/stubs/stub_source.py")),
+        Made("test/wrong:1", base, ("/no/such/program",)),
+        Made("test/not-executable:1", base, ("/etc/passwd",)),
+    ]

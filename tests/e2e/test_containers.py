@@ -1,0 +1,509 @@
+"""Connectors as containers of a real engine: bytes, exit codes, files and ends, then whole runs.
+
+One file, so that one worker starts one engine.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from container_images import engine_with_images
+from engine_daemon import missing
+from pipelines import Heard, Site
+
+from penstock.config.load import load_pipeline
+from penstock.config.sections import (
+    ContainerSettings,
+    EnvironmentPermissions,
+    FilesystemPermissions,
+    Limits,
+    NetworkPermissions,
+    Permissions,
+)
+from penstock.engine.inspect.plan_check import plan_pipeline
+from penstock.errors import ConfigError, PenstockError, SourceError
+from penstock.model.catalog import Stream, StreamId, SyncMode
+from penstock.model.events import Control, Exited
+from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.singer.package import PACKAGE as SINGER
+from penstock.runtimes.container import orphans
+from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.image import known_image
+from penstock.runtimes.container.runtime import ContainerChannel, ContainerRuntime
+from penstock.runtimes.contract import Argument, Image, PrivateFile, Start, Timeouts
+from penstock.runtimes.masking import Masker
+
+pytestmark = [pytest.mark.network, pytest.mark.usefixtures("engine"), pytest.mark.timeout(900)]
+
+SHELL, PLAIN, BARE = "test/shell:1", "test/plain:1", "test/no-shell:1"
+
+
+def image(name: str, **changes: Any) -> Image:
+    return msgspec.structs.replace(known_image(find_engine(), name, "never"), **changes)
+
+
+def runtime(name: str, *, shell: bool = True, **start: Any) -> ContainerRuntime:
+    """``shell``: the image's is used, where it has one; else all goes through the engine."""
+    found = image(name)
+    found = msgspec.structs.replace(found, shell=found.shell and shell)
+    return ContainerRuntime.of(Start(image=found, **start), found, Masker())
+
+
+def everything(channel: ContainerChannel) -> bytes:
+    out = bytearray()
+    while data := channel.read(30):
+        out += data
+    return bytes(out)
+
+
+def ran(name: str, *arguments: Argument, **options: Any) -> tuple[bytes, int | None, str]:
+    """(stdout, exit code, stderr)."""
+    with runtime(name, **options).open(arguments, Timeouts(stop=1)) as channel:
+        out = everything(channel)
+        return out, channel.wait(10), channel.stderr_tail()
+
+
+def containers() -> list[str]:
+    listed = subprocess.run(
+        ["docker", "ps", "-a", "--filter", f"label={orphans.LABEL}", "--format", "{{.Names}}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()
+
+
+def private_folders(pid: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"penstock-private-*-*-{pid}-*"))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    reason = None if os.environ.get("PENSTOCK_TEST_ENGINE") else missing()
+    if reason is not None:
+        if os.environ.get("PENSTOCK_REQUIRE_ENGINE") == "1":
+            pytest.fail(f"PENSTOCK_REQUIRE_ENGINE=1, yet {reason}")
+        pytest.skip(reason)
+    with engine_with_images() as host:
+        yield host
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Any:
+    """L11: whatever a test does, no container of it is there afterwards."""
+    yield
+    assert containers() == []
+
+
+# -- one run
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_stdout_stderr_and_the_exit_code_come_apart(shell: bool) -> None:
+    said = "echo out; echo err >&2; exit 3"
+    assert ran(SHELL, said, shell=shell) == (b"out\n", 3, "err")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("exit 255", 255), ("kill -9 $$", -9)]
+)
+def test_exit_codes_and_signals_come_through(command: str, code: int) -> None:
+    assert ran(SHELL, command)[1] == code
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_what_is_fed_is_read_and_an_unfed_stdin_is_at_its_end(shell: bool) -> None:
+    with runtime(SHELL, shell=shell).open(["cat"], Timeouts(), feed=True) as channel:
+        data = os.urandom(3_000_000)
+        feeding = threading.Thread(target=feed, args=(channel, data))
+        feeding.start()
+        assert everything(channel) == data
+        feeding.join()
+        assert channel.wait(10) == 0
+    assert ran(SHELL, "cat; echo end", shell=shell)[0] == b"end\n"
+
+
+def feed(channel: ContainerChannel, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[channel.write(view, 5) :]
+    channel.end_input()
+
+
+def test_an_input_that_ends_before_the_container_begins_is_an_empty_one() -> None:
+    with runtime(SHELL).open(["cat; echo end"], Timeouts(), feed=True) as channel:
+        channel.end_input()
+        assert everything(channel) == b"end\n"
+
+
+def test_drained_means_read_by_the_connector_itself() -> None:
+    """Not by the engine: a destination must have taken all before its input is ended."""
+    command = "head -c 3 >/dev/null; echo ready; sleep 2; cat >/dev/null; echo all"
+    with runtime(SHELL).open([command], Timeouts(), feed=True) as channel:
+        channel.write(b"x" * 100_000, 5)
+        assert channel.read(20) == b"ready\n"
+        assert not channel.drained(0.3)
+        assert channel.drained(20)
+        channel.end_input()
+        assert everything(channel) == b"all\n"
+
+
+@pytest.mark.parametrize("shell", [True, False])
+def test_large_output_arrives_whole_and_who_does_not_read_holds_it_back(shell: bool) -> None:
+    code = "head -c 60000000 /dev/zero; echo done >&2"
+    with runtime(SHELL, shell=shell).open([code], Timeouts()) as channel:
+        time.sleep(2)
+        assert channel.stderr_tail() == ""  # it is not through with writing
+        assert len(everything(channel)) == 60_000_000
+        assert (channel.wait(10), channel.stderr_tail()) == (0, "done")
+
+
+def test_nothing_said_is_none_and_not_the_end() -> None:
+    with runtime(SHELL).open(["sleep 30"], Timeouts(stop=1)) as channel:
+        assert channel.read(3) is None
+        assert channel.wait(0.1) is None
+
+
+def test_a_program_deaf_to_sigterm_is_killed_after_its_time() -> None:
+    deaf = "trap '' TERM; echo ready; while :; do sleep 1; done"
+    channel = runtime(SHELL).open([deaf], Timeouts(stop=1))
+    assert channel.read(20) == b"ready\n"
+    began = time.monotonic()
+    channel.close()
+    assert 1 <= time.monotonic() - began < 15
+    assert containers() == []
+
+
+def test_a_program_that_hears_sigterm_ends_by_itself() -> None:
+    polite = "trap 'echo bye >&2; exit 42' TERM; echo ready; while :; do sleep 0.1; done"
+    with runtime(SHELL).open([polite], Timeouts(stop=20)) as channel:
+        assert channel.read(20) == b"ready\n"
+        channel.stop()
+        assert channel.wait(0) == 42
+        assert channel.stderr_tail() == "bye"
+
+
+# -- files (L10)
+
+
+@pytest.mark.parametrize("user", ["test/shell:1", "test/user-shell:1"])
+def test_l10_arguments_are_files_that_the_images_user_alone_can_read(user: str) -> None:
+    """Also where the image's user is nobody of this machine's; nothing is left afterwards."""
+    argument = PrivateFile("config.json", b"SECRET")
+    with runtime(user).open(['cat "$1"; ls -l "$1"', "sh", argument], Timeouts()) as channel:
+        (folder,) = private_folders(os.getpid())
+        assert folder.stat().st_mode & 0o077 == 0
+        inside = image(user).user
+        for path in folder.rglob("*"):
+            assert (path.stat().st_uid, path.stat().st_mode & 0o077) == (inside, 0), path
+        out = everything(channel).decode()
+        asked = subprocess.run(["docker", "inspect", channel.name], capture_output=True, text=True)
+        assert "SECRET" not in asked.stdout
+        assert channel.private("config.json") == b"SECRET"
+    assert out.startswith("SECRET-rw-------")
+    assert not folder.exists()
+
+
+def test_l10_only_what_the_connector_may_change_can_be_changed() -> None:
+    kept = PrivateFile("kept.json", b"old", writable=True)
+    command = 'echo x > "$1"; echo new > "$2"'
+    arguments: list[Argument] = [command, "sh", PrivateFile("fixed.json", b"old"), kept]
+    with runtime("test/user-shell:1").open(arguments, Timeouts()) as channel:
+        everything(channel)
+        channel.wait(10)
+        assert channel.private("fixed.json") == b"old"
+        assert channel.private("kept.json") == b"new\n"
+        assert "Read-only file system" in channel.stderr_tail()
+
+
+# -- what cannot run
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("test/wrong:1", "source.not_found", "/no/such/program"),
+        ("test/not-executable:1", "source.not_executable", "/etc/passwd"),
+    ],
+)
+def test_an_image_without_its_command_says_what_is_missing(
+    name: str, code: str, words: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        ran(name, "spec")
+    assert caught.value.code in (code, code.replace("source.", "connector."))
+    assert words in caught.value.message
+
+
+def test_an_image_that_starts_nothing_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(SourceError, match="no entry point"):
+        ran(PLAIN)
+
+
+def test_an_image_that_is_not_there_says_how_to_get_it() -> None:
+    with pytest.raises(PenstockError) as caught:
+        known_image(find_engine(), "test/none:1", "never")
+    assert caught.value.code == "connector.image_missing"
+    assert "docker pull test/none:1" in str(caught.value.hint)
+
+
+# -- ends (L11)
+
+_OWNER = """
+import sys
+from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.image import known_image
+from penstock.runtimes.container.runtime import ContainerRuntime
+from penstock.runtimes.contract import PrivateFile, Start, Timeouts
+from penstock.runtimes.masking import Masker
+image = known_image(find_engine(), "test/shell:1", "never")
+runtime = ContainerRuntime.of(Start(image=image), image, Masker())
+channel = runtime.open([sys.argv[1], "sh", PrivateFile("c", b"x")], Timeouts())
+print(channel.read(60).decode()[:5], flush=True)
+sys.stdin.read()
+"""
+
+
+def owner(command: str) -> "subprocess.Popen[bytes]":
+    """A process that holds a container which has begun."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def gone_within(seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if containers() == []:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("command", ["echo ready; sleep 300", "echo ready; yes"])
+def test_l11_the_container_of_a_killed_owner_goes_with_it(command: str) -> None:
+    """Whether it sleeps or writes; its private files go too."""
+    process = owner(command)
+    assert len(containers()) == len(private_folders(process.pid)) == 1
+    process.kill()
+    process.wait()
+    assert gone_within(40)
+    time.sleep(1)
+    assert private_folders(process.pid) == []
+
+
+def test_l11_what_outlived_owner_and_supervisor_is_removed_by_the_next_start() -> None:
+    process = owner("trap '' TERM; echo ready; sleep 300")
+    (name,) = containers()
+    below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in [process.pid, *map(int, below)]:
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(1)
+    assert containers() == [name]
+    assert orphans.remove_orphans(find_engine()) == [name]
+
+
+def test_l11_the_containers_of_a_living_owner_stay() -> None:
+    process = owner("echo ready; sleep 300")
+    (name,) = containers()
+    assert orphans.remove_orphans(find_engine()) == []
+    assert containers() == [name]
+    process.kill()
+    process.wait()
+    assert gone_within(40)
+
+
+# -- what it is held to (L10)
+
+
+def held(command: str, **start: Any) -> tuple[bytes, int | None, str]:
+    return ran(SHELL, command, **start)
+
+
+def test_l10_nothing_is_granted_by_itself() -> None:
+    """No capabilities and none to gain, no variable of ours, a bound on processes."""
+    os.environ["NOT_FOR_IT"] = "leak"
+    command = (
+        "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; env;"
+        " cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null"
+    )
+    out = held(command)[0].decode()
+    del os.environ["NOT_FOR_IT"]
+    lines = out.replace("\t", " ").splitlines()
+    assert {"CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1"} <= {*lines}
+    assert "4096" in lines
+    assert "leak" not in out
+
+
+def test_l10_no_hosts_are_no_network() -> None:
+    nowhere = Permissions(network=NetworkPermissions(allowed_hosts=()))
+    assert held("ls /sys/class/net", permissions=nowhere)[0] == b"lo\n"
+    assert b"eth0" in held("ls /sys/class/net")[0]
+
+
+def test_l10_a_variable_that_is_allowed_comes_and_the_engine_does_not_tell_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "it's a 'secret'")
+    monkeypatch.setenv("OTHER", "leak")
+    named = Permissions(env=EnvironmentPermissions(allowed_vars=("MY_TOKEN", "UNSET")))
+    command = 'echo "$MY_TOKEN" >&2; echo "$MY_TOKEN"; echo "$OTHER"; sleep 1'
+    with runtime(SHELL, permissions=named).open([command], Timeouts()) as channel:
+        asked = subprocess.run(["docker", "inspect", channel.name], capture_output=True, text=True)
+        assert "MY_TOKEN" not in asked.stdout.replace(json.dumps(command)[1:-1], "")
+        assert "secret" not in asked.stdout
+        assert everything(channel) == b"it's a 'secret'\n\n"
+        assert channel.stderr_tail() == "****"
+    with pytest.raises(ConfigError, match="no shell"):
+        runtime(BARE, permissions=named)
+
+
+def test_l10_only_the_folders_that_are_named_are_there(tmp_path: Path) -> None:
+    for name in ("open", "read", "shut"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    named = (f"{tmp_path}/open", f"{tmp_path}/read:ro")
+    permissions = Permissions(fs=FilesystemPermissions(allowed_preopens=named))
+    command = f"cd {tmp_path}; cat */file; echo new > open/new; echo new > read/new"
+    out, _, err = held(command, permissions=permissions)
+    assert out == b"openread"
+    assert (tmp_path / "open" / "new").read_text() == "new\n"
+    assert "Read-only file system" in err
+
+
+def test_l10_more_memory_than_its_limit_ends_it_and_says_so() -> None:
+    """The memory of all that runs inside, also where its first process lives on."""
+    for command in ("tail -c 300m /dev/zero", "(tail -c 300m /dev/zero); exit 3"):
+        with pytest.raises(SourceError) as caught:
+            held(command, limits=Limits(max_memory=64 << 20))
+        assert caught.value.code == "source.memory"
+        assert "64.0 MB" in caught.value.message
+    assert held("exit 3", limits=Limits(max_memory=64 << 20))[1] == 3
+
+
+def test_l10_what_is_asked_for_a_container_is_done() -> None:
+    """Capabilities that are granted, files that cannot be changed, a bound on processes."""
+    asked = ContainerSettings(read_only=True, capabilities=("CHOWN",), max_processes=40)
+    command = (
+        "grep CapEff /proc/self/status; touch /x; touch /tmp/x && ls /tmp;"
+        " cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null"
+    )
+    out, _, err = held(command, container=asked)
+    assert out.decode().replace("\t", " ").splitlines() == ["CapEff: 0000000000000001", "x", "40"]
+    assert "Read-only file system" in err
+    nowhere = Permissions(network=NetworkPermissions(allowed_hosts=()))
+    with pytest.raises(ConfigError) as caught:
+        held("true", container=ContainerSettings(network="host"), permissions=nowhere)
+    assert "remove one of the two" in caught.value.problems[0]
+
+
+def test_l10_what_cannot_be_held_is_refused() -> None:
+    said = Permissions(
+        network=NetworkPermissions(allowed_hosts=("db.internal",), allow_private=False),
+        fs=FilesystemPermissions(allowed_preopens=("data",)),
+    )
+    with pytest.raises(ConfigError) as caught:
+        runtime(SHELL, permissions=said, limits=Limits(max_keys=1))
+    keys = [p.split(" cannot be enforced")[0] for p in caught.value.problems]
+    assert keys == [
+        "permissions.network.allowed_hosts",
+        "permissions.network.allow_private",
+        "permissions.fs.allowed_preopens",
+        "limits.max_keys",
+    ]
+
+
+# -- a Singer tap's configuration, which it may change
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_token_that_a_tap_rotates_in_a_container_is_read_back(fails: bool) -> None:
+    """Also where it fails after that, and as another user than ours."""
+    stream = Stream(id=StreamId(None, "s0"), json_schema={}, sync_modes=(SyncMode.full_refresh,))
+    config = {"scenario": "write_back", "refresh_token": "old", "records": 20, "streams": 1}
+    if fails:
+        config["crash_after"] = 15
+    request = ReadRequest(
+        config=config, streams=(SINGER.source.configure(stream, StreamWish()),), open=True
+    )
+    events = list(SINGER.source.read(runtime("test/stub-tap:1"), request))
+    told = [e.config["refresh_token"] for e in events if isinstance(e, Control)]
+    assert told and told[-1] not in ("old", None)
+    assert [e.code for e in events if isinstance(e, Exited)] == [int(fails)]
+
+
+# -- whole runs
+
+FAKER = "airbyte:docker:test/source-faker:7.2.1"
+FAKER_CONFIG = {"count": 20, "seed": 1, "always_updated": False, "parallelism": 1}
+
+
+@pytest.mark.spark
+def test_a_real_source_is_planned_and_run_as_a_container(site: Callable[..., Site]) -> None:
+    here = site()
+    pipeline = load_pipeline(here.write(use=FAKER, config=FAKER_CONFIG), env={})
+    plan = plan_pipeline(pipeline, here.home, observer=Heard())
+    assert plan["problems"] == []
+    assert {s["name"] for s in plan["streams"]} == {"products", "purchases", "users"}
+    assert any("source runs as a container of test/source-faker:7.2.1" in n for n in plan["notes"])
+    done = here.run(use=FAKER, config=FAKER_CONFIG)
+    assert (done.status, done.guarantee) == ("succeeded", "exactly-once"), done.error
+    assert len(here.rows("users", "id")) == 20
+    assert here.saved().keys() == {"products", "purchases", "users"}
+
+
+@pytest.mark.spark
+def test_a_source_that_dies_keeps_what_was_sealed_and_goes_on(site: Callable[..., Site]) -> None:
+    """L2, L5: the same as of a process."""
+    here = site()
+    use = "airbyte:docker:test/stub-source:1"
+    broken = {"records": 100, "streams": 1, "state_every": 25, "crash_after": 60}
+    failed = here.run(use=use, config=broken)
+    assert failed.status == "failed"
+    assert len(here.rows("s0")) >= 50
+    done = here.run(use=use, config={"records": 100, "streams": 1, "state_every": 25})
+    assert done.status == "succeeded", done.error
+    assert sorted({row["seq"] for row in here.rows("s0")}) == list(range(1, 101))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("airbyte:docker:test/stub-source:1", "airbyte:docker:test/stub-destination:1"),
+        ("singer:docker:test/stub-tap:1", "singer:docker:test/stub-target:1"),
+    ],
+)
+def test_images_at_both_ends(
+    site: Callable[..., Site], source: str, destination: str, tmp_path: Path
+) -> None:
+    """A destination's writes go to a folder that it is given, as the image's user."""
+    place = tmp_path / "written"
+    place.mkdir()
+    place.chmod(0o777)
+    folders = {"allowed_preopens": [str(place)]}
+    here = site()
+    done = here.run(
+        use=source,
+        config={"records": 30, "streams": 1},
+        destination={
+            "use": destination,
+            "config": {"sink": str(place / "sink.jsonl")},
+            "permissions": {"fs": folders, "network": {"allowed_hosts": []}},
+        },
+    )
+    assert done.status == "succeeded", done.error
+    assert done.report.streams[0].committed == 30
