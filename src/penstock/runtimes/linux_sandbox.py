@@ -196,6 +196,7 @@ class _Group:
             self._optional("memory.oom.group", 1)
 
     def take(self, pid: int) -> bool:
+        """Puts a process into the group; returns False where the kernel refuses."""
         try:
             self._write("cgroup.procs", pid)
         except OSError:

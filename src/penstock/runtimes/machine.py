@@ -14,11 +14,11 @@ def memory_bytes() -> int:
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _LIMITS:
         try:
-            told = Path(path).read_text().strip()
+            limit = Path(path).read_text().strip()
         except OSError:
             continue
-        if told.isdigit():
-            most = min(most, int(told))
+        if limit.isdigit():
+            most = min(most, int(limit))
     return most
 
 

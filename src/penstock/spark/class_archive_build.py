@@ -82,8 +82,8 @@ def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
     cache = _cache(cache_dir)
     path = _path(needs, cache)
     _refuse_unsafe(path)
-    with tempfile.TemporaryFile() as told:
-        process = _started(needs, cache, told)
+    with tempfile.TemporaryFile() as errors:
+        process = _started(needs, cache, errors)
         try:
             process.wait(2 * MAKE_SECONDS + 30)
         finally:
@@ -91,8 +91,8 @@ def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
             process.wait()
             if process.stdin is not None:  # it would end when this ends
                 process.stdin.close()
-        told.seek(0)
-        said = told.read().decode(errors="replace").strip()[-500:]
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip()[-500:]
     if process.returncode or not trusted(path):
         raise _impossible(said or "it ended early")
     return path

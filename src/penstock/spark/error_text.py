@@ -88,18 +88,18 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
 def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
     """Makes the error of a JVM whose gateway did not get ready, from what it printed. ``waited``:
     the seconds waited for a JVM that still runs; None: it ended."""
-    lost = _UNRESOLVED.findall(log_tail)
-    if lost or "unresolved dependency" in log_tail:
-        names = ", ".join(dict.fromkeys(":".join(parts) for parts in lost)) or "a jar"
-        reason = " (a certificate of the way there is not trusted)" if "PKIX" in log_tail else ""
+    unresolved = _UNRESOLVED.findall(log_tail)
+    if unresolved or "unresolved dependency" in log_tail:
+        names = ", ".join(dict.fromkeys(":".join(parts) for parts in unresolved)) or "a jar"
+        reason = " (the server's certificate is not trusted)" if "PKIX" in log_tail else ""
         return DestinationError(
             f"Spark could not fetch {names} from Maven{reason}",
             code="spark.jars_unresolved",
             where=log,
             hint=_JARS_HINT,
         )
-    last = [line.strip() for line in log_tail.splitlines() if line.strip()]
-    said = next((line for line in last if "Exception" in line or "Error" in line), "")
+    lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
+    said = next((line for line in lines if "Exception" in line or "Error" in line), "")
     what = "ended before it was ready" if waited is None else f"was not ready after {waited:.0f} s"
     return ConfigError(
         f"Spark's Java process {what}: {said or 'it said nothing'}"[:600],

@@ -41,10 +41,10 @@ def find_jars(
     named = environ.get(FOLDER_VARIABLE)
     if named and packages:
         folder = Path(named).expanduser().resolve()
-        lost = [file_name(p) for p in packages if not (folder / file_name(p)).is_file()]
-        if lost:
+        absent = [file_name(p) for p in packages if not (folder / file_name(p)).is_file()]
+        if absent:
             raise ConfigError(
-                f"{FOLDER_VARIABLE} names {folder}, which lacks {', '.join(lost)}",
+                f"{FOLDER_VARIABLE} names {folder}, which lacks {', '.join(absent)}",
                 code="spark.jars_missing",
                 hint=f"put the files there, or unset {FOLDER_VARIABLE} to let Spark fetch them",
             )

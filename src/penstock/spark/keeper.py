@@ -66,10 +66,10 @@ def hear(peer: socket.socket) -> dict[str, Any] | None:
             return None
         line += piece
     try:
-        told = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def same_user(peer: socket.socket) -> bool:
@@ -77,8 +77,8 @@ def same_user(peer: socket.socket) -> bool:
     (macOS), so that only the folder's mode protects."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
-    told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", told)[1] == os.geteuid()
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", credentials)[1] == os.geteuid()
 
 
 def lock(folder: Path) -> int | None:
@@ -180,18 +180,18 @@ class Keeper:
         """Sends the gateway's address to the run that has the lease, once the gateway is ready."""
         if self._lease is None or self._ready is None:
             return
-        told = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
-        with suppress(OSError):  # its end is seen by the next step
-            say(self._lease, {"lease": told})
+        grant = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
+        with suppress(OSError):  # the next step sees that the connection has ended
+            say(self._lease, {"lease": grant})
 
     def _hear_lease(self, lease: socket.socket) -> None:
-        told = None
+        message = None
         with suppress(OSError):
-            told = hear(lease)
+            message = hear(lease)
         lease.close()
         self._lease, self._since = None, time.monotonic()
         self._runs += 1
-        if told is None or not told.get("release"):
+        if message is None or not message.get("release"):
             self._leaving = True
             self._java.kill()
         else:

@@ -1,9 +1,8 @@
-"""Reads a model with Spark: a query, a table or files, as one stream of rows.
+"""Reads a model with Spark, that is a query, a table or files, as the rows of one stream.
 
-Analyses it, which runs nothing, and writes its rows into a folder. Spark's words about a query
-become ours, in one line. Not here: what a reference means and which queries are refused
-(``transforms.spark_model``), when rows are written (``engine.sync.model_rows``). Neighbours:
-``query`` has the words, ``types`` the types.
+Analyses the model, which runs nothing, and writes its rows into a folder as Parquet. Not here: what
+a reference means and which queries are refused (``transforms.spark_model``), when rows are written
+(``engine.sync.model_rows``), Spark's messages in one line (``query``), types (``types``).
 """
 
 import datetime
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import types as T
 
 CURSOR = "cursor"
-"""The parameter of a query that is read in increments."""
+"""The name of the parameter of a query that is read incrementally."""
 
 _QUERY_CODE, _FAILED = "source.query", "source.query_failed"
 _BIND = "spark.sql.legacy.parameterSubstitution.constantsOnly"
-"""Parameters are bound after parsing: a parser that an extension brings (Delta's) loses those that
-Spark 4.1 would put into the text before."""
+"""The setting that binds parameters after parsing: the parser of an extension (Delta's) loses those
+that Spark 4.1 puts into the text before parsing."""
 _AS_TEXT = ("time(", "interval")
 _AS_JSON = ("map<", "variant")
 _INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void")
@@ -37,9 +36,10 @@ _MOST_TEXT = 300
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """``name``: of its stream. ``query``: one SELECT; or, where it is None, ``format`` and ``path``
-    of files that Spark reads with ``options``. ``cursor``: the query has the parameter
-    :data:`CURSOR`. ``delta``: it reads Delta tables. ``where``: its place in the pipeline file."""
+    """Describes a model. ``name``: of its stream. ``query``: one SELECT; or, where it is None,
+    ``format`` and ``path`` of files that Spark reads with ``options``. ``cursor``: the query has
+    the parameter :data:`CURSOR`. ``delta``: it reads Delta tables. ``where``: its position in the
+    pipeline file, for errors."""
 
     name: str
     query: str | None = None
@@ -52,8 +52,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def frame(spark: "SparkSession", model: Model, cursor: Any = None) -> "DataFrame":
-    """The model's rows, not run yet. ``cursor``: a Python value that is bound, never written into
-    the query; None: NULL. Raises ``ConfigError`` (``source.query``) in Spark's words."""
+    """Returns the model's rows as a DataFrame, which runs nothing. ``cursor``: a Python value that
+    is bound, never written into the query; None: NULL. Raises ``ConfigError`` (``source.query``)
+    with Spark's message."""
     from pyspark.errors import PySparkException
 
     silence()
@@ -72,8 +73,9 @@ def frame(spark: "SparkSession", model: Model, cursor: Any = None) -> "DataFrame
 
 
 def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
-    """The columns of a model's rows with the types that they get; ``nullable`` as Spark says.
-    Raises ``ConfigError`` (``source.query``)."""
+    """Returns the columns of a model's rows, with the types of the stream; ``nullable`` as in
+    Spark's schema. Raises ``ConfigError`` (``source.query``) for duplicate names and for types that
+    no table has."""
     fields = rows.schema.fields
     names = [f.name.lower() for f in fields]
     problems = [
@@ -95,7 +97,8 @@ def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
 
 
 def by_position(rows: "DataFrame") -> "list[Column]":
-    """The model's columns as ``c0``, ``c1``, ..., in types that Parquet and our types have."""
+    """Returns the model's columns as ``c0``, ``c1``, ..., with maps and variants as JSON text, and
+    times, intervals and void as text, which Parquet lacks."""
     from pyspark.sql import functions as F
 
     found: list[Column] = []
@@ -110,8 +113,9 @@ def by_position(rows: "DataFrame") -> "list[Column]":
 
 
 def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
-    """Run it and write its rows into a new folder as Parquet; gives the files that have rows, in
-    order. Raises ``SourceError`` (``source.query_failed``) where the query fails on the rows."""
+    """Runs the model and writes its rows to ``folder`` as Parquet; returns the files that Spark
+    wrote, sorted. Raises ``SourceError`` (``source.query_failed``) where the query fails on the
+    rows."""
     from pyspark.errors import PySparkException
 
     try:
@@ -122,7 +126,7 @@ def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
 
 
 def failed(failure: Exception, model: Model) -> SourceError:
-    """A model that failed on its rows."""
+    """Makes the error of a model whose query failed on its rows, or whose rows filled the disk."""
     if DISK_FULL in str(failure):
         return SourceError(
             "the disk is full: the rows of the query could not be written",
@@ -141,8 +145,9 @@ def failed(failure: Exception, model: Model) -> SourceError:
 
 
 def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str | None:
-    """The highest value of a column of staged rows, as the state keeps it: as Spark writes it,
-    instants in UTC. None: no row has one. Raises ``SourceError``."""
+    """Returns the highest value of a column of staged rows as the text that the state keeps:
+    Spark's text of the value, timestamps in UTC. None where no row has a value. Raises
+    ``SourceError``."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -159,8 +164,9 @@ def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str
 
 
 def cursor_value(text: str, kind: DataType) -> Any:
-    """What :func:`highest` gave, as the Python value that is bound for a column of ``kind``: times
-    as instants, for the session's zone is UTC. Raises ``ValueError``."""
+    """Converts the text of :func:`highest` to the Python value that is bound for a column of
+    ``kind``; a timestamp without a zone counts as UTC, the session's zone. Raises
+    ``ValueError``."""
     made: Mapping[Kind, Any] = {
         Kind.integer: int,
         Kind.number: float,
@@ -178,7 +184,8 @@ def _instant(text: str) -> datetime.datetime:
 
 
 def _type_of(kind: "T.DataType") -> DataType:
-    """As :func:`penstock.spark.types.data_type`, but maps and variants are JSON."""
+    """Converts a Spark type as :func:`penstock.spark.types.data_type` does, but maps and variants
+    to JSON."""
     from pyspark.sql import types as T
 
     if kind.simpleString().startswith(_AS_JSON):

@@ -219,6 +219,7 @@ def _columns(
 
 
 def unfit(kind: "T.DataType") -> bool:
+    """Whether no table has the type, also inside an array or struct."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):
@@ -259,7 +260,7 @@ def _fault(problems: Sequence[str], query: Query, given: RowSchema) -> ConfigErr
 
 
 def _failed(failure: Exception, query: Query) -> DestinationError:
-    """Of queries that failed on rows; quotes no value."""
+    """Makes the error of a query that failed on rows; quotes no value of them."""
     text = " ".join(query.text.split())
     shown = text if len(text) <= _MOST_QUERY else text[: _MOST_QUERY - 3] + "..."
     words = _VALUE.sub("'...'", spark_words(failure, query.text))
@@ -273,8 +274,8 @@ def _failed(failure: Exception, query: Query) -> DestinationError:
 
 
 def spark_words(failure: Exception, text: str) -> str:
-    """Spark's own words, in one line, with the place in the query ``text`` (without what stands
-    around it)."""
+    """Shortens Spark's message about a query to one line, with line and position in ``text``, the
+    query as the user wrote it."""
     said = summary(failure, limit=2000)
     line = next((x.strip() for x in said.splitlines() if x.strip()), type(failure).__name__)
     line = _SQL_STATE.sub("", _CONDITION.sub("", line))
@@ -287,7 +288,7 @@ def spark_words(failure: Exception, text: str) -> str:
 
 
 def silence() -> None:
-    """Keeps PySpark from printing what it raises."""
+    """Keeps PySpark from printing the exceptions of queries that it raises."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -114,10 +114,10 @@ class Lease:
                 if self._connection is None:
                     return self._code
                 if select.select([self._connection], [], [], 0.02 if seconds else 0)[0]:
-                    told = None
+                    message = None
                     with suppress(OSError):
-                        told = hear(self._connection)
-                    code = (told or {}).get("died")
+                        message = hear(self._connection)
+                    code = (message or {}).get("died")
                     self._close(code if isinstance(code, int) else -signal.SIGKILL)
                     return self._code
             if deadline is not None and time.monotonic() >= deadline:
@@ -280,9 +280,9 @@ def _granted(
                 connection.close()
                 return None
         connection.settimeout(_ANSWER_SECONDS)
-        told = (hear(connection) or {}).get("lease")
-        if isinstance(told, dict):
-            return Lease(connection, told, (folder / LOG).open("rb"), first=first)
+        grant = (hear(connection) or {}).get("lease")
+        if isinstance(grant, dict):
+            return Lease(connection, grant, (folder / LOG).open("rb"), first=first)
         connection.close()
     except BaseException:
         connection.close()
@@ -315,8 +315,8 @@ def _connect(folder: Path) -> socket.socket | None:
 def _make_room(root: Path, beside: Path) -> None:
     """Ends the JVMs that are idle longest, so that few hold memory beside a new one."""
     kept = _OTHERS_KEPT if available_bytes() >= _ROOM_FOR_TWO else 0
-    others = [(f, told) for f, told in _all(root) if f != beside]
-    idle = [(told["seconds"], f) for f, told in others if told.get("state") == "idle"]
+    others = [(f, state) for f, state in _all(root) if f != beside]
+    idle = [(state["seconds"], f) for f, state in others if state.get("state") == "idle"]
     for _, folder in sorted(idle, reverse=True)[: max(0, len(others) - kept)]:
         _ask(folder, "stop")
 
@@ -326,27 +326,27 @@ def _make_room(root: Path, beside: Path) -> None:
 
 def status(root: Path) -> list[dict[str, Any]]:
     """Returns each keeper's description of its JVM (``penstock spark status``)."""
-    return [told for _, told in _all(root)]
+    return [description for _, description in _all(root)]
 
 
 def stop(root: Path, seconds: float = 15.0) -> list[dict[str, Any]]:
     """Ends the idle JVMs, and waits for their end at most ``seconds``; a JVM that a run has (its
     ``state`` is ``busy``) is ended after that run. Returns each keeper's description."""
-    found = [(f, _ask(f, "stop")) for f, _ in _all(root)]
+    answers = [(f, _ask(f, "stop")) for f, _ in _all(root)]
     deadline = time.monotonic() + seconds
-    for folder, told in found:
-        while told and told.get("state") == "idle" and folder.exists():
+    for folder, answer in answers:
+        while answer and answer.get("state") == "idle" and folder.exists():
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    return [told for _, told in found if told]
+    return [answer for _, answer in answers if answer]
 
 
 def _all(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     with suppress(OSError):
         for folder in sorted(p for p in root.iterdir() if p.is_dir()):
-            if told := _ask(folder, "status"):
-                yield folder, told
+            if answer := _ask(folder, "status"):
+                yield folder, answer
 
 
 def _ask(folder: Path, what: str) -> dict[str, Any] | None:

@@ -56,6 +56,7 @@ class WarmJvm(Jvm):
         return SparkSession(self._context, first.newSession())
 
     def said(self) -> str:
+        """Returns the end of what Java printed, of the open file."""
         return end_of(self.process.log)
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:

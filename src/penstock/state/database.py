@@ -76,6 +76,7 @@ class Database:
         return float(conn.scalar(text("SELECT extract(epoch FROM clock_timestamp())")) or 0)
 
     def close(self) -> None:
+        """Closes all connections."""
         self._engine.dispose()
 
     @contextmanager

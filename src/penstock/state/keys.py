@@ -18,8 +18,8 @@ from penstock.errors import StateError
 SHARED = "*"  # ``StateScope.key`` of a state that is not one stream's
 
 PATH = "path"
-"""The scope of a stream's keys that are also listed, counted and deleted by how they begin. Such a
-key has at most :data:`LONGEST_PATH` bytes, since an index holds it."""
+"""The scope of a stream's keys that are also listed, counted and deleted by prefix. Such a key has
+at most :data:`LONGEST_PATH` bytes, since an index holds it."""
 
 LONGEST_PATH = 1024
 PAGE_BYTES = 1 << 20  # of values in one page of a list; a larger value is a page of its own
@@ -120,9 +120,9 @@ class KeyPort(Protocol):
         ...
 
     def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
-        """Returns the first of those keys, beyond ``after``, with their values, in the order of
-        their code points; none: there are no more. At most :data:`PAGE_KEYS` and about
-        :data:`PAGE_BYTES`."""
+        """Returns a page of the keys that :meth:`delete_under` would delete, with their values:
+        those after the key ``after``, in the order of their code points, at most
+        :data:`PAGE_KEYS` and about :data:`PAGE_BYTES`. An empty page: there are no more."""
         ...
 
     def begin(self, scope: str) -> None:

@@ -91,13 +91,13 @@ def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
 
 
 def count_under(sql: Sql, pipeline: str, under: Place) -> int:
-    """Returns what ``KeyPort.count_under`` does."""
+    """Counts the keys under a path; see ``KeyPort.count_under``."""
     return int(sql.rows(f"SELECT count(*) {_THERE}", (pipeline, *_range(under)))[0][0])
 
 
 def page_under(sql: Sql, pipeline: str, under: Place, after: str | None) -> list[tuple[str, str]]:
-    """Returns what ``KeyPort.page_under`` does. Sizes are read first, so that no
-    more values are held than a page has."""
+    """Returns a page of the keys under a path; see ``KeyPort.page_under``. Reads sizes first, so
+    that no more values are in memory than a page has."""
     owner, low, high = _range(under)
     if after is not None:
         low = after.encode() + _NEXT
@@ -260,7 +260,8 @@ def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> l
 
 
 def _range(under: Place) -> tuple[bytes, bytes, bytes]:
-    """Owner, first key, and the first that is beyond: a byte of UTF-8 is never 0xff."""
+    """Returns the owner, the first key, and the end of the range of keys that begin with a path's
+    (exclusive): a byte of UTF-8 is never 0xff."""
     low = under.key.encode()
     return under.owner.encode(), low, low[:-1] + bytes([low[-1] + 1]) if low else b"\xff"
 

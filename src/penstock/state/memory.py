@@ -158,9 +158,9 @@ class MemoryStore:
     ) -> None:
         with self._step("close_epochs", bool(last)):
             p, _ = self._held(lease)
-            told = {e: n for e, n in (shares or {}).items() if e in last and e not in p.closed}
+            fresh = {e: n for e, n in (shares or {}).items() if e in last and e not in p.closed}
             p.closed = last | p.closed
-            p.shares |= told
+            p.shares |= fresh
 
     def closed_epochs(self, pipeline: str) -> dict[int, int]:
         return dict(self._read(pipeline).closed)
@@ -422,10 +422,10 @@ class MemoryStore:
         return {stream: known[stream][-1] for stream in streams if known.get(stream)}
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        told = SourceOf(protocol, reference)
-        with self._step("remember_source", self._read(lease.pipeline).source != told):
+        source = SourceOf(protocol, reference)
+        with self._step("remember_source", self._read(lease.pipeline).source != source):
             p, _ = self._held(lease)
-            p.source = told
+            p.source = source
 
     def source_of(self, pipeline: str) -> SourceOf | None:
         return self._read(pipeline).source

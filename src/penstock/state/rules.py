@@ -210,7 +210,7 @@ def state_changes(old: Sequence[SavedState], new: Sequence[SavedState]) -> State
             hint="give each stream one state",
         )
     return StateChanges(
-        written=[place for key, place in after.items() if before.get(key) != place],
+        written=[placed for key, placed in after.items() if before.get(key) != placed],
         saved=[s for key, (_, s) in after.items() if key not in before or before[key][1] != s],
         gone=[s.scope for key, (_, s) in before.items() if key not in after],
     )

@@ -261,5 +261,5 @@ class _Postgres(Link):
 
 
 def _lock_number(slot: str, at: int) -> int:
-    """Sixteen digits of it, as the number of an advisory lock."""
+    """Converts sixteen hexadecimal digits of a slot to the number of an advisory lock."""
     return int(slot[at : at + 16], 16) - (1 << 63)

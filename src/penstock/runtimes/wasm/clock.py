@@ -34,10 +34,12 @@ class _Clocked:
 
     @property
     def here(self) -> bool:
+        """Whether this process made the engine, rather than a parent that it was forked from."""
         return self._pid == os.getpid()
 
     @contextmanager
     def ticking(self) -> Generator[None]:
+        """Advances the engine's epoch every :data:`TICK` seconds inside."""
         with self._lock:
             self._users += 1
             self._wanted.set()

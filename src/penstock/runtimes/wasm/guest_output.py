@@ -23,6 +23,7 @@ class Stderr:
         self._kept = 0
 
     def write(self, data: bytes) -> None:
+        """Takes bytes that the guest printed; raises nothing."""
         with contextlib.suppress(Exception):
             self._take(self._splitter.feed(data))
 

@@ -52,6 +52,7 @@ class _Times(NamedTuple):
     waiting_since: float | None = None
 
     def elapsed(self) -> float:
+        """Returns the seconds of the current call so far, without its waits; 0 between calls."""
         if self.since is None:
             return 0.0
         until = time.monotonic() if self.waiting_since is None else self.waiting_since
@@ -109,6 +110,7 @@ class Instance:
             return self._guarded(lambda: found(self._store, *arguments))
 
     def exports(self, interface: str, function: str) -> bool:
+        """Whether the component exports a function."""
         with contextlib.suppress(Trap):
             self._function(interface, function)
             return True
