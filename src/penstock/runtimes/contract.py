@@ -1,10 +1,10 @@
-"""The contract of a runtime that speaks bytes (stdin, stdout, stderr), what one is started with,
-and what talking to it took.
+"""Defines the interface of a runtime that speaks bytes (stdin, stdout, stderr), what a connector is
+started with, and the statistics of a connection.
 
-Neighbours: ``protocols/*`` drive a :class:`ByteChannel`, and nobody above them has one;
-``runtimes.process``, ``runtimes.container`` and their twin ``runtimes.memory`` implement it,
-``runtimes.metered`` measures any. A component has no such channel: its contract is
-``runtimes.wasm.contract``. Every wait takes a bound.
+``protocols/*`` use a :class:`ByteChannel`; no layer above them has one. ``runtimes.process``,
+``runtimes.container`` and, for tests, ``runtimes.memory`` implement it; ``runtimes.metered``
+measures any. Every wait takes a timeout (L11). Not here: components, which have no such channel
+(``runtimes.wasm.contract``).
 """
 
 from collections.abc import Sequence
@@ -59,10 +59,10 @@ PullPolicy = Literal["missing", "always", "never"]
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A container image as data, as it was looked up. ``id``: of its content; ``digest``: what its
-    registry calls that, if it came from one. ``entrypoint``, ``command``: what it starts, the
-    latter where no arguments are given. ``user``: the number of its user, if that is known.
-    ``shell``: it has a ``/bin/sh``."""
+    """Describes a container image. ``id``: the engine's id of its content; ``digest``: its
+    registry's, if it came from one. ``entrypoint``: what it starts, with ``command`` as arguments
+    where none are given. ``user``: the number of its user; None: unknown. ``shell``: it has a
+    ``/bin/sh``."""
 
     reference: str
     id: str
@@ -74,11 +74,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connector is started with on this host. ``env``: settings that are no secret.
-    ``env_keys``: variables handed on from the environment of whoever starts it. ``permissions``,
-    ``limits``: what the user says that it may reach and use. ``component``: it is a WebAssembly
-    component, ``image``: a container of it, run as ``container`` says; ``command`` is empty then.
-    ``role``: whose failures those of starting it are."""
+    """Holds what a connector is started with on this host. ``env``: variables that hold no secret.
+    ``env_keys``: names of variables to pass on from this process's environment. ``permissions``,
+    ``limits``: the user's. ``component``: the connector is a WebAssembly component; ``image``: it
+    is a container of this image, run as ``container`` says; ``command`` is empty then. ``role``:
+    the role whose error class is raised."""
 
     role: Role = "source"
     command: tuple[str, ...] = ()

@@ -10,15 +10,15 @@ from pathlib import Path
 
 
 def this_owner() -> str:
-    """Boot, process namespace, pid, start time, with hyphens between. Zeros where the system does
-    not tell."""
+    """Returns this process's boot, process namespace, pid and start time, joined by hyphens; zeros
+    where the system does not tell."""
     return "-".join((*_world(), str(os.getpid()), _started(os.getpid()) or "0"))
 
 
 @cache
 def _world() -> tuple[str, str]:
-    """This boot, and the namespace in which a pid means something: containers may share a temporary
-    directory, and a pid of one says nothing in another."""
+    """Returns the ids of this boot and of the process-id namespace: containers may share a
+    temporary directory, and a process id of one is another process's in another."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
         namespace = "".join(c for c in os.readlink("/proc/self/ns/pid") if c.isdigit())
@@ -28,7 +28,8 @@ def _world() -> tuple[str, str]:
 
 
 def _started(pid: int) -> str | None:
-    """Start time in clock ticks; None where no such process lives, or there is no ``/proc``."""
+    """Returns a process's start time in clock ticks; None where no such process lives, or there is
+    no ``/proc``."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return None if fields[0] in (b"Z", b"X") else fields[19].decode()

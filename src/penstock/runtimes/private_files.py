@@ -24,8 +24,9 @@ _CONTENT_BOUND = 64 << 20
 
 
 class PrivateFolder:
-    """Arguments with their files written; ``path`` None: there are none. ``remove`` may be called
-    any number of times. A subclass lays its files out otherwise (``_needed``, ``_write``)."""
+    """Writes the files of arguments to a new private folder. ``arguments``: as text, with the
+    files' paths; ``path``: the folder; None: no file is needed. A subclass may lay its files out
+    otherwise (``_needed``, ``_write``). Raises ``ConnectorError``."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.path: Path | None = None
@@ -56,7 +57,7 @@ class PrivateFolder:
         return any(isinstance(a, PrivateFile) for a in arguments)
 
     def _write(self, folder: Path, arguments: Sequence[Argument]) -> list[str]:
-        """Every file, into ``folder``; gives the arguments that name them."""
+        """Writes every file into ``folder``; returns the arguments, with the files' paths."""
         written: list[str] = []
         for number, argument in enumerate(arguments):
             if isinstance(argument, str):
@@ -90,6 +91,7 @@ class PrivateFolder:
         return content if len(content) <= _CONTENT_BOUND else None
 
     def remove(self) -> None:
+        """Removes the folder. Idempotent."""
         if self.path is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             if not self.path.exists():
@@ -113,7 +115,7 @@ def _in_memory() -> bool:
 
 
 def _sweep(base: Path) -> None:
-    """Remove this user's folders whose owner is dead."""
+    """Removes this user's folders whose owner is dead."""
     try:
         entries = [e for e in os.scandir(base) if e.name.startswith(f"{_PREFIX}-")]
     except OSError:

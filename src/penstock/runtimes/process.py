@@ -129,11 +129,11 @@ class ProcessRuntime:
 
 
 class ProcessChannel:
-    """One run (``runtimes.contract.ByteChannel``). ``read`` and ``wait`` belong to one thread,
-    ``write`` to one, which may be another; the rest may be called from any. Once it was
-    killed for its memory ``read`` raises its role's error (``source.memory``) in place of the end
-    of stdout, and so does ``wait``. ``linger``: seconds of silence after which stdout ends though
-    something that outlived the connector holds it open."""
+    """Drives one run of a process (``runtimes.contract.ByteChannel``). One thread may call ``read``
+    and ``wait``, one ``write``; any may call the rest. Where the process was killed for its memory,
+    ``read`` raises the role's error (``source.memory``) in place of the end of stdout, and so does
+    ``wait``. ``linger``: seconds of silence after which stdout ends although a process that
+    outlived the connector holds it open."""
 
     def __init__(
         self,
@@ -177,8 +177,9 @@ class ProcessChannel:
         stdout: int = -1,
         stdin: InputPipe | None = None,
     ) -> None:
-        """``stdout``, ``stdin``: ends of pipes that stand for the process's own, and are this
-        channel's from now on; what it prints on its own stdout then joins its stderr."""
+        """Starts a supervisor and has it start the program of ``order``. Raises ``ConnectorError``.
+        ``stdout``, ``stdin``: ends of pipes to use in place of the process's own, which this
+        channel closes; with ``stdout`` the process's own stdout joins its stderr."""
         theirs: list[int] = []
         stderr_out = -1
         self._stdout, self._input = stdout, stdin

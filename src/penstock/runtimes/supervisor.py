@@ -77,7 +77,8 @@ def enclosure() -> "ModuleType":
 
 
 def become(order: Order, owner: int, told: int, gate: int) -> None:
-    """The connector's side of the fork: never returns. It begins when ``gate`` is closed."""
+    """Runs the connector's program in the forked child; never returns. Begins when the other end of
+    the pipe ``gate`` is closed; writes a failure (errno, step) to the pipe ``told``."""
     file, argv, env, cwd, _, _, no_network, _, _ = order
     step = b"start"
     try:
@@ -269,6 +270,8 @@ class Supervisor:
             self.wait_empty(KILL_BOUND, signal.SIGKILL)
 
     def orphaned(self, order: Order) -> None:
+        """Cleans up for an owner that is dead: ends the tree, runs the order's last command, and
+        removes its private folder."""
         self.end(min(order[4], ORPHAN_GRACE))
         if order[8]:
             self.run_last(order[8], order[2])
@@ -281,7 +284,8 @@ class Supervisor:
                 pass
 
     def run_last(self, command: list[bytes], env: dict[bytes, bytes]) -> None:
-        """What a signal does not reach (a container) is ended by its own engine."""
+        """Runs the command by which an engine ends a container, which no signal reaches; waits at
+        most :data:`LAST_BOUND` seconds."""
         self.empty = False
         try:
             os.posix_spawn(command[0], command, env)
@@ -290,7 +294,7 @@ class Supervisor:
         self.wait_empty(LAST_BOUND, 0)
 
     def serve(self, order: Order) -> None:
-        """Until the owner asks for the end or is dead."""
+        """Watches until the owner asks for the end or is dead, then ends the tree."""
         poll = select.poll()
         poll.register(self.lifeline, select.POLLIN)
         poll.register(self.wakeup, select.POLLIN)
