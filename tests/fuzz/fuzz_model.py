@@ -209,6 +209,7 @@ class _Play:
         self.dropped = False
         self.adopting = False  # since the last load: by the user, or by a reset
         self.recreating = False
+        self.copy_recreates = False
         self.goes_on = False  # the last run did not end well
         self.anew = False  # tables were made anew, or dropped, since the state was exported
 
@@ -220,10 +221,12 @@ class _Play:
             match move.kind:
                 case "copy":
                     self.copy = self.world.home.copied()
+                    self.copy_recreates = self.recreating
                 case "restore":
                     if self.copy is not None:
                         self.world.home, self.copy = self.copy, self.copy.copied()
                         self.restored = True
+                        self.recreating = self.copy_recreates
                 case "reset":
                     if reset(self.world, self._called(move.stream)) is None:
                         self.told_again = self.adopting = True
@@ -294,10 +297,10 @@ class _Play:
         self.told_again |= bool(move.streams) and not habits.keeps  # it forgets the others
         notes = [] if outcome.report is None else outcome.report.notes
         self.told_again |= any("read from the start" in n for n in notes)  # now, or next time
+        told = outcome.report is not None and outcome.report.guarantee != "exactly-once"
+        self.at_least_once |= told
         self._judge(at, move, habits, outcome, before)
-        if outcome.report is not None:
-            self.at_least_once |= outcome.report.guarantee != "exactly-once"
-            self.at_least_once |= outcome.code != 0
+        self.at_least_once |= outcome.report is not None and outcome.code != 0
         self.goes_on = not outcome.good
         if outcome.good:
             self.used = move.other
@@ -345,7 +348,7 @@ class _Play:
             if outcome.good and not move.bad:
                 missing = now - set(here) - self.rejected
                 # a table that is gone is noticed by the next load of it
-                asleep = self.dropped and not self._read(outcome, name)
+                asleep = self.dropped and not self._written(outcome, name)
                 if missing and not self.forgiven and not asleep:
                     raise wrong("lost", f"{name} lacks {sorted(missing)}")
                 self._shape(name, here, now, wrong)
@@ -383,10 +386,10 @@ class _Play:
             if read and rejected == read and not lenient:
                 raise wrong("bad", f"all {read} records were rejected, and the run succeeded")
 
-    def _read(self, outcome: Outcome, name: str) -> int:
+    def _written(self, outcome: Outcome, name: str) -> int:
         assert outcome.report is not None
         called = self._called(name)
-        return sum(s.read for s in outcome.report.streams if s.name == called)
+        return sum(s.written for s in outcome.report.streams if s.name == called)
 
     def _went_on(self, outcome: Outcome, name: str) -> bool:
         """The run failed, but not for this stream's rejects: they went with rows that were taken,
