@@ -6,17 +6,15 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from connector_sites import Push
-from pipelines import Ran, Site
+from model_sites import ModelSite
+from pipelines import Site
 
 from penstock.errors import ConfigError
-from penstock.protocols import load as load_protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,26 +23,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 MakeSite = Callable[..., Site]
 UTC = datetime.UTC
-
-
-class ModelSite(Site):
-    """A pipeline from a query of Spark SQL."""
-
-    def __init__(self, folder: Path, format: str = "parquet") -> None:
-        super().__init__(folder, format)
-        self.users = folder / "users.parquet"
-
-    def give(self, *rows: dict[str, Any]) -> None:
-        """What the query ``{users}`` reads from now on."""
-        pq.write_table(pa.Table.from_pylist(list(rows)), self.users)
-
-    def read(self, query: str, **parts: Any) -> Ran:
-        text = query.replace("{users}", f"parquet.`{self.users}`")
-        return self.run(use=f"spark:{text}", **parts)
-
-    def described(self) -> dict[str, Any]:
-        with self.store() as store:
-            return load_protocol("spark").state.describe(store.states("e2e"))
 
 
 @pytest.fixture

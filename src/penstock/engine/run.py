@@ -258,6 +258,7 @@ class Run:
         pulse.check()
         if isinstance(source, ModelSource):
             needs = destination.needs()
+            source.snapshots = _log_folder(self._home, self._pipeline) / "snapshots"
             source.open = lambda own: self._open_session(stack, needs.also(own), 1, pulse)
         own = destination.install_seconds if isinstance(destination, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + own, 3)

@@ -26,6 +26,7 @@ from penstock.engine.plan.replan import Planner
 from penstock.engine.run_monitor import RunMonitor
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
+from penstock.engine.sync.model_diff import ModelDiff
 from penstock.engine.sync.model_rows import ModelRows
 from penstock.engine.sync.sync import Sync
 from penstock.spark.session import choose_master, is_cluster
@@ -80,7 +81,10 @@ class Assembly:
         """The submission of lanes: the rows of a model are staged before its lane begins."""
         source = self._prepared.source
         if isinstance(source, ModelSource) and source.spark is not None:
-            return ModelRows(source.spark, source.model, self._mailbox, submit)
+            home = source.snapshots or self._mailbox.log_root / "snapshots"
+            empty = bool(source.config.get("allow_empty"))
+            diff = ModelDiff(source.spark, source.model, home, allow_empty=empty)
+            return ModelRows(source.spark, source.model, diff, self._mailbox, submit)
         return submit
 
     def _save_source(self, new: NewConfig) -> None:

@@ -55,12 +55,25 @@ class StreamId(msgspec.Struct, frozen=True):
 FieldPath = tuple[str, ...]
 
 
+class Change(StrEnum):
+    """What became of a row since its stream's rows were sent. ``null_key``, ``duplicate_key``: it
+    cannot be told from others, and is refused."""
+
+    added = "added"
+    changed = "changed"
+    removed = "removed"
+    same = "same"
+    null_key = "null_key"
+    duplicate_key = "duplicate_key"
+
+
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as discovered. ``raw``: the source's own object, unknown fields included.
     ``selected`` False: the catalog leaves the stream out unless the user names it.
     ``record_name``: the stream's name in its records, where that differs from its own.
     ``assumed``: the source listed no streams and the pipeline file named this one: its schema is a
-    guess until rows arrive."""
+    guess until rows arrive. ``compared``: its rows can be compared with those that were sent
+    before, so that new, changed and removed ones are told apart."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -73,6 +86,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     selected: bool = True
     record_name: str | None = None
     assumed: bool = False
+    compared: bool = False
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -94,7 +108,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     properties of which only a part is selected. ``replaces``: the stream's rows replace all older
     ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
     ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
-    source is passed its state but no sync mode, and chooses itself how to read."""
+    source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
+    are compared with those that were sent before, and rows of these kinds are sent."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -110,6 +125,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     mode_reason: str = ""
     source_decides: bool = False
+    sends: tuple[Change, ...] = ()
 
     @property
     def id(self) -> StreamId:

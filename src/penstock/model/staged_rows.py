@@ -1,23 +1,45 @@
 """Defines what a Spark job has written for a lane to read in place of a connector's messages.
 
-Data only. Neighbours: ``engine.sync.model_rows`` has it written, ``protocols.spark`` reads it.
+Data only. Neighbours: ``engine.sync.model_rows`` and ``model_diff`` have it written,
+``protocols.spark`` reads it.
 """
 
 import msgspec
 
+from penstock.model.catalog import Change
+
 KEY = "staged"
 """Where :class:`StagedRows` stands in the configuration of a lane that reads one."""
+
+KIND, SEND = "penstock_kind", "penstock_send"
+"""Columns of staged changes: a row's :class:`Change`, and whether it is sent."""
+
+DELETED_AT = "_ab_cdc_deleted_at"
+"""The property of a removed row that says when that was seen: destinations know it under this
+name."""
+
+
+REJECTED = (Change.null_key.value, Change.duplicate_key.value)
+REASONS = {
+    Change.null_key.value: "the primary key is null",
+    Change.duplicate_key.value: "several rows have this primary key",
+}
 
 
 class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     """``files``: Parquet files, in the order in which their rows are read; their columns are called
     by position (``c0``, ``c1``, ...) and are those of ``columns``, the original names.
-    ``required``: of these, the columns that Spark says are never null. ``state``: the one that
-    holds once all of them are committed; None: none. ``at``: when they were read, epoch
-    milliseconds."""
+    ``required``: of these, the columns that Spark says are never null. ``states``: for each file
+    the state that holds once its rows and those before it are committed. ``last``: the one that
+    holds once all of them are. ``at``: when they were read, epoch milliseconds. ``changes``: the
+    files have the columns :data:`KIND` and :data:`SEND`. ``removals``: rows have
+    :data:`DELETED_AT`."""
 
     files: tuple[str, ...]
     columns: tuple[str, ...]
     at: int
     required: tuple[str, ...] = ()
-    state: str | None = None
+    states: tuple[str, ...] = ()
+    last: str | None = None
+    changes: bool = False
+    removals: bool = False

@@ -59,7 +59,8 @@ class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
     ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, where it was not the
     pipeline (a clause for ``plan``). ``appends``: why rows are appended by default though a primary
     key is known. ``unrecorded``: the stream was synced before modes were written down, so that the
-    defaults of that time hold: full_refresh where no cursor is known, append for increments."""
+    defaults of that time hold: full_refresh where no cursor is known, append for increments.
+    ``mode``: the one word that the user said for both modes, in its canonical spelling."""
 
     sync_mode: str | None = None
     destination_sync_mode: str | None = None
@@ -70,6 +71,7 @@ class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
     said: str | None = None
     appends: str | None = None
     unrecorded: bool = False
+    mode: str | None = None
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):

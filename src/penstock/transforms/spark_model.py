@@ -42,7 +42,7 @@ def model_of(target: str, here: Path, name: str | None = None) -> Model:
     """Reads a reference's target. ``here``: where relative paths count from; ``name``: what the
     user calls the stream. Raises ``ConfigError`` (``source.query``)."""
     target = target.strip()
-    if _is_path(target):
+    if not target.startswith("/*") and _is_path(target):
         return _of_path(target, here, name)
     return _of_text(target, here, name)
 

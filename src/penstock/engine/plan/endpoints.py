@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from penstock.config.home import Home
+from penstock.config.modes import canonical
 from penstock.config.pipeline import Connector, Pipeline
 from penstock.config.sections import Resources
 from penstock.connectors.connector import Connector as AnyConnector
@@ -37,6 +38,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.segments import Shape
+from penstock.model.staged_rows import DELETED_AT
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import DataType, Kind, RowSchema
 from penstock.protocols.contract import EventSink, WriteStream
@@ -204,7 +206,8 @@ class Source(Endpoint[SourceConnector]):
 class ModelSource(Source):
     """A source that Spark reads: a query, a table, files. ``open``: returns the run's Spark
     session; None: there is none (``plan``), and the columns are those of the last run. ``spark``:
-    the session, once :meth:`discover` has opened it."""
+    the session, once :meth:`discover` has opened it. ``snapshots``: the folder of what was sent
+    before, for models that are compared with it."""
 
     def __init__(
         self,
@@ -222,6 +225,7 @@ class ModelSource(Source):
         self.model = model_of(target, Path.cwd(), name if isinstance(name, str) else None)
         self.open: Callable[[SessionNeeds], SparkSession] | None = None
         self.spark: SparkSession | None = None
+        self.snapshots: Path | None = None
 
     @property
     def stream(self) -> StreamId:
@@ -239,7 +243,16 @@ class ModelSource(Source):
             return Catalog((self._remembered(),))
         self.spark = self.open(self.needs())
         fields = columns(frame(self.spark, self.model), self.model)
-        return Catalog((self._stream({f.source: f.type for f in fields}),))
+        types = {f.source: f.type for f in fields}
+        if self._removes() and DELETED_AT not in types:
+            types[DELETED_AT] = DataType(Kind.timestamp)
+        return Catalog((self._stream(types),))
+
+    def _removes(self) -> bool:
+        """Whether rows that are gone from the model are sent."""
+        wish = self._pipeline.stream_settings(self.stream)
+        mirrors = wish is not None and wish.mode is not None and canonical(wish.mode) == "mirror"
+        return mirrors and bool(wish and wish.primary_key) and not self.model.cursor
 
     def _remembered(self) -> Stream:
         """Returns the stream as the last run had it; before the first run, with the columns that
@@ -263,6 +276,7 @@ class ModelSource(Source):
             id=self.stream,
             json_schema=object_schema(types),
             sync_modes=modes if self.model.cursor else modes[:1],
+            compared=True,
         )
 
 

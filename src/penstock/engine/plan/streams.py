@@ -296,11 +296,11 @@ def _unknown_columns(
     return sorted(problems)
 
 
-def _wish(settings: StreamSettings) -> StreamWish:
+def _wish(settings: StreamSettings, stream: Stream) -> StreamWish:
     sync, destination = settings.sync_mode, settings.destination_sync_mode
     replaces = False
     if settings.mode is not None:
-        if modes.canonical(settings.mode) in ("insert", "update"):
+        if modes.canonical(settings.mode) in ("insert", "update") and not stream.compared:
             raise ConfigError(
                 f"mode {settings.mode!r} needs a destination that can tell new rows from old ones "
                 "while writing; tables take append, upsert or mirror"
@@ -315,6 +315,7 @@ def _wish(settings: StreamSettings) -> StreamWish:
         primary_key=settings.primary_key,
         columns=settings.columns,
         replaces=replaces,
+        mode=None if settings.mode is None else modes.canonical(settings.mode),
     )
 
 
@@ -333,7 +334,7 @@ def plan_stream(
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
     Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
-    wish = _as_before(_wish(settings), stream, package, rules.earlier)
+    wish = _as_before(_wish(settings, stream), stream, package, rules.earlier)
     if before is not None:
         wish = msgspec.structs.replace(wish, sync_mode=before.configured.sync_mode.value)
     if rules.queried:

@@ -24,6 +24,7 @@ from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.channel.spark_job import Submit
 from penstock.engine.log.log import storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
+from penstock.engine.sync.model_diff import ModelDiff
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
 from penstock.model.staged_rows import KEY, StagedRows
@@ -51,9 +52,15 @@ class ModelRows:
     lane's configuration."""
 
     def __init__(
-        self, spark: "SparkSession", model: Model, mailbox: Mailbox, submit: Submit
+        self,
+        spark: "SparkSession",
+        model: Model,
+        diff: ModelDiff,
+        mailbox: Mailbox,
+        submit: Submit,
     ) -> None:
-        self._spark, self._model, self._mailbox, self._submit = spark, model, mailbox, submit
+        self._spark, self._model, self._diff = spark, model, diff
+        self._mailbox, self._submit = mailbox, submit
 
     def __call__(self, module: str, job: bytes) -> bytes:
         """Implements ``engine.channel.spark_job.Submit``. A failure of the query is the lane's
@@ -72,9 +79,13 @@ class ModelRows:
             return msgspec.json.encode(LaneResult(end=end, errors=[e.as_dict()]))
         given = msgspec.structs.replace(lane, config={KEY: msgspec.to_builtins(staged)})
         try:
-            return self._submit(module, msgspec.json.encode(given))
+            answer = self._submit(module, msgspec.json.encode(given))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        result = msgspec.json.decode(answer, type=LaneResult)
+        result.notes = [*self._diff.notes, *result.notes]
+        self._diff.notes = []
+        return msgspec.json.encode(result)
 
     def _staged(self, lane: LaneJob, folder: Path) -> StagedRows:
         stream = lane.streams[0].configured
@@ -82,6 +93,9 @@ class ModelRows:
         at = int(time.time() * 1000)
         rows = frame(self._spark, self._model)
         fields = columns(rows, self._model)
+        if stream.sends:
+            self._diff.clean(lane)
+            return self._diff.stage(lane, rows, fields, at)
         incremental = stream.sync_mode is SyncMode.incremental
         if incremental and state is not None:
             bound = _bound(state, stream, fields)
@@ -96,7 +110,7 @@ class ModelRows:
             files=files,
             columns=tuple(f.source for f in fields),
             required=tuple(f.source for f in fields if not f.nullable),
-            state=last,
+            last=last,
             at=at,
         )
 

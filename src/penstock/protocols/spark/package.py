@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.model.staged_rows import DELETED_AT
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import Connection, DestinationRole, ManifestRole, ShardRole
 from penstock.protocols.spark.schema import SparkSchema
@@ -25,7 +26,7 @@ class SparkPackage:
     schema = SparkSchema()
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
-    deleted_at_field: str | None = None
+    deleted_at_field: str | None = DELETED_AT
     secret_word = "secret"
     undiscovered = None
 

@@ -14,16 +14,19 @@ import pyarrow as pa
 
 from penstock.codec.columns import Columns
 from penstock.codec.untyped import Table
+from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
+    Change,
     CheckResult,
     ConfiguredStream,
     ConnectorSpec,
     Stream,
+    StreamId,
 )
-from penstock.model.events import Batch, Event, Exited, Log, State, Status, StreamStatus
-from penstock.model.staged_rows import KEY, StagedRows
+from penstock.model.events import Batch, Event, Exited, Log, Reject, State, Status, StreamStatus
+from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, StagedRows
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
 from penstock.protocols.spark.stream_config import configure
@@ -41,6 +44,11 @@ _CONFIG = {
             "type": "string",
             "minLength": 1,
             "description": "The name of the stream. Default: that of the table or file; `query`.",
+        },
+        "allow_empty": {
+            "type": "boolean",
+            "default": False,
+            "description": "A query without rows may have all rows that were sent removed.",
         },
     },
 }
@@ -87,27 +95,50 @@ class SparkSource:
         staged = msgspec.convert(request.config[KEY], StagedRows)
         stream = request.streams[0].id
         scope = StateScope(StateType.stream, stream)
-        for path in staged.files:
-            for table in _tables(path, staged):
-                runtime.bytes += table.nbytes
-                times = [staged.at] * table.num_rows
-                yield Batch(stream, Columns(table), times, size=table.nbytes)
-        if staged.state is not None:
-            yield State(scope, staged.state)
+        for index, path in enumerate(staged.files):
+            for event in _events(path, staged, stream):
+                runtime.bytes += event.size
+                yield event
+            if staged.states:
+                yield State(scope, staged.states[index])
+        if staged.last is not None:
+            yield State(scope, staged.last)
         yield StreamStatus(stream, Status.complete)
         yield Exited(0)
 
 
-def _tables(path: str, staged: StagedRows) -> Iterator[Table]:
-    """The rows of one file under their original names; columns that are never null say so."""
+def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch | Reject]:
+    """The rows of one file that are sent, and those that are refused."""
     import pyarrow.parquet as pq
 
     wanted = [f"c{index}" for index in range(len(staged.columns))]
-    for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=wanted):
+    columns = [*wanted, KIND, SEND] if staged.changes else wanted
+    for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=columns):
         table: Table = pa.Table.from_batches([batch])
-        fields = [
-            field.with_name(name).with_nullable(name not in staged.required)
-            for field, name in zip(table.schema, staged.columns, strict=True)
-        ]
+        if staged.changes:
+            for kind, reason in REASONS.items():
+                refused = Columns(_named(table.filter(pc.field(KIND) == kind), staged))
+                for raw in refused:
+                    yield Reject(stream, reason, raw, size=len(raw))
+            table = table.filter(pc.field(SEND))
         if table.num_rows:
-            yield pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
+            rows = _named(table, staged)
+            yield Batch(stream, Columns(rows), [staged.at] * len(rows), size=rows.nbytes)
+
+
+def _named(table: Table, staged: StagedRows) -> Table:
+    """Rows under the columns' original names; columns that are never null say so, and a removed
+    row when that was seen."""
+    wanted = [f"c{index}" for index in range(len(staged.columns))]
+    values = table.select(wanted)
+    fields = [
+        field.with_name(name).with_nullable(name not in staged.required)
+        for field, name in zip(values.schema, staged.columns, strict=True)
+    ]
+    columns = list(values.columns)
+    if staged.removals:
+        at = pa.scalar(staged.at, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+        none = pa.scalar(None, at.type)
+        columns.append(pc.if_else(pc.equal(table[KIND], Change.removed.value), at, none))
+        fields.append(pa.field(DELETED_AT, at.type))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))

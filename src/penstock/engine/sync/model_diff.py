@@ -1,0 +1,227 @@
+"""Stages what differs between a model and the rows of it that were sent before (reverse ETL).
+
+The snapshot of what was sent lies beside the log, in sets of changes by epoch
+(``spark.diff``)::
+
+    snapshots/STREAM/00000007/changes/part-*.parquet    what epoch 7 had to send
+    snapshots/STREAM/00000007/changes.json              its columns
+    snapshots/STREAM/00000007/table/, table.json        sometimes: all before it, as one set
+
+A state names the sets that hold, and how many files of each. The lane emits one after each file, so
+that the ledger's transaction which saves a state moves the snapshot too: it holds what was
+committed or acknowledged, nothing else (L1). A set that no state names means nothing. Where a set
+that a state names is gone, every row is sent again and none is removed.
+
+Not here: what is compared and how (``spark.diff``), when a lane begins (``model_rows``).
+"""
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from penstock.engine.specs.lane import LaneJob
+from penstock.errors import SourceError
+from penstock.files import replace, sync_file_system
+from penstock.model.catalog import Change, ConfiguredStream, StreamId
+from penstock.model.staged_rows import KIND, SEND, StagedRows
+from penstock.model.state import SavedState
+from penstock.model.types import Field
+from penstock.spark.diff import (
+    ColumnOf,
+    SetOf,
+    columns_of,
+    files_of,
+    snapshot,
+    write_changes,
+    write_table,
+)
+from penstock.spark.model import Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_SETS = 4  # a snapshot of more is written as one set first
+SAMPLES = 5
+
+Sets = tuple[tuple[str, int], ...]
+"""(set, how many of its files hold), oldest first. A set: its epoch's folder and its name."""
+
+
+class DiffState(msgspec.Struct, frozen=True):
+    """A model's state. ``key``: the primary key under which the rows were compared."""
+
+    stream: str
+    key: tuple[str, ...]
+    sets: Sets = ()
+
+
+class ModelDiff:
+    """``home``: the folder of the snapshots. What a lane stages goes into ``snapshots`` of its own
+    log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
+    them removed. ``notes``: what there is to say."""
+
+    def __init__(
+        self, spark: "SparkSession", model: Model, home: Path, *, allow_empty: bool
+    ) -> None:
+        self._spark, self._model, self._home = spark, model, home
+        self._allow_empty = allow_empty
+        self.notes: list[str] = []
+
+    def stage(
+        self, lane: LaneJob, rows: "DataFrame", fields: Sequence[Field], at: int
+    ) -> StagedRows:
+        """Raises ``SourceError``."""
+        stream = lane.streams[0].configured
+        names = [f.source for f in fields]
+        key = tuple(path[0] for path in stream.primary_key)
+        places, wanted = [names.index(name) for name in key], columns_of(rows)
+        home = self._home / folder_of(stream.id)
+        before = self._sets(lane.states, stream, key, home)
+        was = None
+        if before:
+            read = [_read(home, name, files) for name, files in before]
+            was = snapshot(self._spark, read, wanted, places)
+        own = Path(lane.log_root) / "snapshots" / folder_of(stream.id)
+        epoch = f"{lane.epoch:08d}"
+        shutil.rmtree(own / epoch, ignore_errors=True)
+        (own / epoch).mkdir(mode=0o700, parents=True)
+        held = before if was is not None else ()
+        if was is not None and len(before) > MOST_SETS:
+            held = (self._as_one(was, wanted, own, epoch),)
+            was = snapshot(self._spark, [_read(own, *held[0])], wanted, places)
+        files, counts = write_changes(
+            rows, was, places, stream.sends, own / epoch / "changes", self._model
+        )
+        _keep_columns(own / epoch / "changes", wanted)
+        sync_file_system(own)  # a state is durable: what it names must be
+        self._refuse_empty(stream, counts)
+        self._tell(lane, counts, files, names, first=was is None)
+        states = [
+            _state(stream, key, (*held, (f"{epoch}/changes", number + 1)))
+            for number in range(len(files))
+        ]
+        last = _state(stream, key, held) if held != before and not files else None
+        return StagedRows(
+            files=files,
+            columns=tuple(names),
+            required=tuple(f.source for f in fields if not f.nullable),
+            states=tuple(states),
+            last=last,
+            at=at,
+            changes=True,
+            removals=Change.removed in stream.sends,
+        )
+
+    def clean(self, lane: LaneJob) -> None:
+        """Remove sets older than the newest that the lane's state names, and that it does not."""
+        stream = lane.streams[0].configured
+        state = _decoded(lane.states, stream.id)
+        if state is None or not state.sets or lane.dry:
+            return
+        named = {name.partition("/")[0] for name, _ in state.sets}
+        home = self._home / folder_of(stream.id)
+        for folder in home.iterdir() if home.is_dir() else ():
+            if folder.name < max(named) and folder.name not in named:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _sets(
+        self,
+        states: Sequence[SavedState],
+        stream: ConfiguredStream,
+        key: tuple[str, ...],
+        home: Path,
+    ) -> Sets:
+        """The sets that hold; none where nothing was sent, or it cannot be told what was."""
+        state = _decoded(states, stream.id)
+        if state is None or not state.sets:
+            return ()
+        lost = ""
+        if state.key != key:
+            lost = f"the primary key was {', '.join(state.key)}"
+        for name, count in state.sets:
+            kept = (home / f"{name}.json").is_file()
+            if not kept or len(files_of(home / name)) < count:
+                lost = "its snapshot is not there (another home, or it was deleted)"
+        if lost:
+            self.notes.append(
+                f"{stream.id}: what was sent before cannot be told, as {lost}: every row is sent, "
+                "and none is removed"
+            )
+            return ()
+        return state.sets
+
+    def _as_one(
+        self, was: "DataFrame", wanted: Sequence[ColumnOf], own: Path, epoch: str
+    ) -> tuple[str, int]:
+        files = write_table(was, own / epoch / "table", self._model)
+        _keep_columns(own / epoch / "table", wanted)
+        return f"{epoch}/table", len(files)
+
+    def _refuse_empty(self, stream: ConfiguredStream, counts: dict[str, int]) -> None:
+        """Raises ``SourceError`` where the model has no row and all would be removed."""
+        here = sum(count for name, count in counts.items() if name != Change.removed.value)
+        gone = counts[Change.removed.value]
+        if here or not gone or Change.removed not in stream.sends or self._allow_empty:
+            return
+        raise SourceError(
+            f"{stream.id}: the query gave no row, and {gone:,} rows that were sent before would be"
+            " removed: nothing was removed",
+            code="source.empty_model",
+            stream=str(stream.id),
+            hint="where that is meant, set allow_empty: true in source.config",
+        )
+
+    def _tell(
+        self,
+        lane: LaneJob,
+        counts: dict[str, int],
+        files: Sequence[str],
+        names: Sequence[str],
+        *,
+        first: bool,
+    ) -> None:
+        stream = lane.streams[0].configured
+        sent = [c for c in (Change.added, Change.changed, Change.removed) if c in stream.sends]
+        parts = [
+            f"{counts[c.value]:,} {c.value}{'' if c in sent or first else ' (not sent)'}"
+            for c in (Change.added, Change.changed, Change.removed)
+        ]
+        refused = counts[Change.null_key.value] + counts[Change.duplicate_key.value]
+        parts += [f"{counts[Change.same.value]:,} as before", f"{refused:,} refused"]
+        self.notes.append(f"{stream.id}: rows {', '.join(parts)}")
+        if lane.dry and files:
+            shown = self._spark.read.parquet(*files).filter(SEND).limit(SAMPLES).collect()
+            for row in shown:
+                record = {name: row[f"c{index}"] for index, name in enumerate(names)}
+                text = msgspec.json.encode(record, enc_hook=str).decode()
+                self.notes.append(f"{stream.id}: {row[KIND]}: {text}")
+
+
+def folder_of(stream: StreamId) -> str:
+    """The folder of a stream's snapshots."""
+    return hashlib.sha256(stream.key.encode()).hexdigest()[:16]
+
+
+def _decoded(states: Sequence[SavedState], stream: StreamId) -> DiffState | None:
+    """The stream's state; None where it has none, or one of a cursor."""
+    blob = next((s.blob for s in states if s.scope.stream == stream), None)
+    told = cast(dict[str, Any], msgspec.json.decode(blob)) if blob is not None else {}
+    return msgspec.convert(told, DiffState) if "sets" in told else None
+
+
+def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
+    return msgspec.json.encode(DiffState(stream.id.name, key, sets)).decode()
+
+
+def _read(home: Path, name: str, count: int) -> SetOf:
+    told = (home / f"{name}.json").read_bytes()
+    columns = msgspec.json.decode(told, type=tuple[ColumnOf, ...])
+    return SetOf(files_of(home / name)[:count], columns)
+
+
+def _keep_columns(folder: Path, columns: Sequence[ColumnOf]) -> None:
+    replace(folder.with_suffix(".json"), msgspec.json.encode(columns), durable=True)

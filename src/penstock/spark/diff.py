@@ -1,0 +1,188 @@
+"""Computes with Spark which rows of a model differ from those that were sent before.
+
+The rows that were sent are a *snapshot*: a list of sets of changes, each a folder of Parquet files
+of which the first so many count, oldest first. A set's rows have the model's columns by position
+(``c0``, ...), and what became of them (:class:`Mark`). Nothing here decides when a snapshot moves:
+a state names its sets (``engine.sync.model_diff``), and states move as all states do (L1).
+Neighbours: ``model`` reads the model itself.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.model.catalog import Change
+from penstock.model.staged_rows import KIND, REJECTED, SEND
+from penstock.spark.model import Model, by_position, failed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SENT = "penstock_sent"
+"""Column of a set: whether the row was ever sent, now or before."""
+
+_HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
+
+
+class ColumnOf(msgspec.Struct, frozen=True):
+    """A column of a set, in order: its original name and its type in Spark's words."""
+
+    name: str
+    type: str
+
+
+class SetOf(msgspec.Struct, frozen=True):
+    """A set of changes as it is read: its files that count, and its columns."""
+
+    files: tuple[str, ...]
+    columns: tuple[ColumnOf, ...]
+
+
+def columns_of(rows: "DataFrame") -> tuple[ColumnOf, ...]:
+    """The model's columns as its sets have them."""
+    staged = rows.select(*by_position(rows)).schema.fields
+    return tuple(
+        ColumnOf(named.name, field.dataType.simpleString())
+        for named, field in zip(rows.schema.fields, staged, strict=True)
+    )
+
+
+def snapshot(
+    spark: "SparkSession", sets: Sequence[SetOf], wanted: Sequence[ColumnOf], key: Sequence[int]
+) -> "DataFrame | None":
+    """The rows that were sent, with the model's columns of now by position: one that a set lacks,
+    or has in another type, is NULL there, so that rows with a value in it have changed. ``key``:
+    the positions of the primary key. None: no set has a file, or one lacks a column of the key."""
+    from pyspark.sql import functions as F
+
+    current: DataFrame | None = None
+    keys = [f"c{index}" for index in key]
+    for one in sets:
+        if not one.files:
+            continue
+        places = {column: f"c{index}" for index, column in enumerate(one.columns)}
+        if any(wanted[index] not in places for index in key):
+            return None
+        chosen = [
+            (F.col(places[c]) if c in places else F.lit(None).cast(c.type)).alias(f"c{index}")
+            for index, c in enumerate(wanted)
+        ]
+        read = spark.read.parquet(*one.files).filter(~F.col(KIND).isin(*REJECTED))
+        changes = read.select(*chosen, KIND, SENT)
+        if current is not None:
+            current = current.join(changes.select(*keys), keys, "left_anti").select(
+                *(f"c{index}" for index in range(len(wanted))), KIND, SENT
+            )
+            changes = current.unionByName(changes)
+        current = changes.filter(F.col(KIND) != Change.removed.value)
+    return None if current is None else current.drop(KIND)
+
+
+def write_table(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
+    """Write a whole snapshot as one set, so that the next diffs read fewer."""
+    from pyspark.sql import functions as F
+
+    whole = rows.select(
+        *(c for c in rows.columns if c != SENT),
+        F.lit(Change.added.value).alias(KIND),
+        F.lit(False).alias(SEND),
+        SENT,
+    )
+    return _written(whole, folder, model)
+
+
+def write_changes(
+    rows: "DataFrame",
+    was: "DataFrame | None",
+    key: Sequence[int],
+    sends: Sequence[Change],
+    folder: Path,
+    model: Model,
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Write what differs between the model and the snapshot ``was`` (None: there is none, so that
+    every row is new and is sent) as a set; gives its files, in order, and the number of rows of
+    each kind, those that are as before and those that are not sent included.
+
+    Written are the rows that are sent, those that are refused (a key that is null or comes twice),
+    and, where only changed rows are sent, the new ones, which are known from then on. Any other
+    stays as the snapshot has it. Raises ``SourceError`` where the query fails on its rows."""
+    from pyspark.sql import Observation, Window
+    from pyspark.sql import functions as F
+
+    values = [f"c{index}" for index in range(len(rows.columns))]
+    keys = [f"c{index}" for index in key]
+    same_key = Window.partitionBy(*keys)
+    found = rows.select(*by_position(rows), F.lit(True).alias(_HERE))
+    found = found.withColumn(_TIMES, F.count(F.lit(1)).over(same_key))
+    if was is None:
+        joined = found.withColumn(_WAS, F.lit(None)).withColumn(_WAS_SENT, F.lit(False))
+        before: dict[str, Column] = {}
+    else:
+        old = was.select(
+            *(F.col(name).alias(f"was_{name}") for name in values),
+            F.col(SENT).alias(_WAS_SENT),
+            F.lit(True).alias(_WAS),
+        )
+        match = [F.col(name) == F.col(f"was_{name}") for name in keys]
+        joined = found.join(old, match, "full_outer")
+        before = {name: F.col(f"was_{name}") for name in values}
+    missing = F.lit(False)
+    for name in keys:
+        missing = missing | F.col(name).isNull()
+    differs = F.lit(False)
+    for name, earlier in before.items():
+        now = F.col(name)
+        if "map<" in joined.schema[name].dataType.simpleString():
+            now, earlier = F.to_json(now), F.to_json(earlier)
+        differs = differs | ~now.eqNullSafe(earlier)
+    kind = (
+        F.when(F.col(_HERE).isNull(), Change.removed.value)
+        .when(missing, Change.null_key.value)
+        .when(F.col(_TIMES) > 1, Change.duplicate_key.value)
+        .when(F.col(_WAS).isNull(), Change.added.value)
+        .when(differs, Change.changed.value)
+        .otherwise(Change.same.value)
+    )
+    gone = F.col(_HERE).isNull()
+    chosen = [
+        (
+            F.when(gone, before[name]).otherwise(F.col(name)) if name in before else F.col(name)
+        ).alias(name)
+        for name in values
+    ]
+    wanted = {change.value for change in sends}
+    if was is None:
+        wanted.add(Change.added.value)  # nobody knows what is there: everything is sent
+    was_sent = F.coalesce(F.col(_WAS_SENT), F.lit(False))
+    marked = joined.select(*chosen, kind.alias(KIND), was_sent.alias(_WAS_SENT))
+    send = F.col(KIND).isin(*wanted) & ((F.col(KIND) != Change.removed.value) | F.col(_WAS_SENT))
+    counts = Observation()
+    counted = marked.observe(
+        counts, *(F.count_if(F.col(KIND) == c.value).alias(c.value) for c in Change)
+    )
+    kept = wanted | set(REJECTED)
+    if Change.changed in sends and Change.added not in sends:
+        kept.add(Change.added.value)
+    changes = counted.filter(F.col(KIND).isin(*kept)).select(
+        *values, KIND, send.alias(SEND), (send | F.col(_WAS_SENT)).alias(SENT)
+    )
+    files = _written(changes, folder, model)
+    found = counts.get  # empty where Spark saw that there is nothing to run
+    return files, {c.value: int(found.get(c.value) or 0) for c in Change}
+
+
+def _written(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
+    from pyspark.errors import PySparkException
+
+    try:
+        rows.write.mode("overwrite").parquet(str(folder))
+    except PySparkException as failure:
+        raise failed(failure, model) from None
+    return files_of(folder)
+
+
+def files_of(folder: Path) -> tuple[str, ...]:
+    """The files of a set, in order."""
+    return tuple(sorted(str(p) for p in folder.glob("part-*.parquet")))

@@ -1,0 +1,205 @@
+"""Reverse ETL: which rows of a model are sent, compared with those that were acknowledged before
+(issue 12, part 5). The snapshot moves with the state (L1), so a crash loses and doubles nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from connector_sites import Push
+from model_sites import ModelSite
+from pipelines import Ran
+
+from penstock.engine.sync import model_diff
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ALL = "SELECT * FROM {users}"
+
+
+class Users:
+    """A model of users, with the id as its key."""
+
+    def __init__(self, site: ModelSite) -> None:
+        self.site = site
+
+    def have(self, **names: str | None) -> None:
+        """``u1="Ann"``: the user 1 is called Ann; no user: the model has no rows."""
+        rows = [{"id": int(key[1:]), "name": name} for key, name in names.items()]
+        self.site.give(*rows, schema=[("id", "int64"), ("name", "string")])
+
+    def send(self, mode: str, query: str = ALL, **parts: Any) -> Ran:
+        defaults = {"mode": mode, "primary_key": [["id"]], **parts.pop("defaults", {})}
+        return self.site.read(query, defaults=defaults, **parts)
+
+    def table(self) -> dict[int, str]:
+        return {row["id"]: row["name"] for row in self.site.rows("query", "id")}
+
+
+@pytest.fixture
+def users(tmp_path: Path, shared_spark: "SparkSession") -> Callable[..., Users]:
+    del shared_spark
+    made: list[Users] = []
+
+    def make(format: str = "delta") -> Users:
+        made.append(Users(ModelSite(tmp_path / f"users-{len(made)}", format)))
+        return made[-1]
+
+    return make
+
+
+MakeUsers = Callable[..., Users]
+
+
+def sent(ran: Ran) -> int:
+    assert ran.exit_code == 0, ran.error
+    return ran.stream("query").read
+
+
+def test_mirror_sends_what_differs_and_removes_what_it_sent(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann", u2="Bob", u3="Cid")
+    assert sent(here.send("mirror")) == 3
+    assert sent(here.send("mirror")) == 0
+    here.have(u1="Ann", u2="Bea", u4="Dan")
+    third = here.send("mirror")
+    assert sent(third) == 3
+    third.noted("1 added, 1 changed, 1 removed, 1 as before, 0 refused")
+    assert here.table() == {1: "Ann", 2: "Bea", 4: "Dan"}
+    here.have(u1=None, u2="Bea", u4="Dan")
+    assert sent(here.send("mirror")) == 1
+    assert here.table() == {1: None, 2: "Bea", 4: "Dan"}
+
+
+def test_a_snapshot_of_many_sets_is_written_as_one(
+    users: MakeUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_diff, "MOST_SETS", 1)
+    here = users("parquet")
+    for name in ("Ann", "Bea", "Cid"):
+        here.have(u1=name, u2="Bob")
+        here.send("mirror")
+    assert [Path(s).name for s, _ in here.site.saved()["query"]["sets"]] == ["table", "changes"]
+    assert sent(here.send("mirror")) == 0
+    assert here.table() == {1: "Cid", 2: "Bob"}
+    (snapshots,) = here.site.home.path.glob("**/snapshots/*")
+    assert len(list(snapshots.iterdir())) <= 2, "old sets are removed"
+
+
+def test_an_empty_model_removes_nothing_unless_that_is_allowed(users: MakeUsers) -> None:
+    """L6 of models."""
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    here.have()
+    refused = here.send("mirror")
+    assert refused.exit_code != 0 and refused.error["code"] == "source.empty_model"
+    assert here.table() == {1: "Ann", 2: "Bob"}
+    assert sent(here.send("mirror", config={"allow_empty": True})) == 2
+    assert here.table() == {}
+
+
+def test_insert_update_and_upsert_send_their_kinds(users: MakeUsers) -> None:
+    for mode, wanted in (("insert", 1), ("update", 1), ("upsert", 2)):
+        here = users("parquet")
+        here.have(u1="Ann", u2="Bob")
+        assert sent(here.send(mode)) == 2
+        here.have(u1="Ann", u2="Bea", u3="Cid")
+        ran = here.send(mode)
+        assert sent(ran) == wanted, mode
+        assert sent(here.send(mode)) == 0, "what is new is known to update"
+        here.have(u2="Bea", u3="Cid")
+        assert sent(here.send(mode)) == 0, "removed rows are sent by mirror only"
+
+
+def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: MakeUsers) -> None:
+    """L8."""
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    query = (
+        "SELECT * FROM {users} UNION ALL SELECT 2, 'Twin' UNION ALL SELECT NULL, 'Nobody' "
+        "UNION ALL SELECT 5, 'Eve'"
+    )
+    ran = here.send("mirror", query)
+    assert ran.counts("query") == ("complete", 4, 1, 3)
+    reasons = sorted(reject["reason"] for reject in here.site.rejects())
+    assert [r.split()[0] for r in reasons] == ["several", "several", "the"]
+    assert here.table() == {1: "Ann", 2: "Bob", 5: "Eve"}
+
+
+def test_a_full_refresh_or_a_lost_snapshot_sends_everything_and_removes_nothing(
+    users: MakeUsers,
+) -> None:
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    here.have(u2="Bob")
+    assert sent(here.send("mirror", full_refresh=True)) == 1
+    assert here.table() == {1: "Ann", 2: "Bob"}
+    (snapshots,) = here.site.home.path.glob("**/snapshots")
+    snapshots.rename(snapshots.with_name("elsewhere"))
+    lost = here.send("mirror")
+    assert sent(lost) == 1
+    lost.noted("every row is sent, and none is removed")
+
+
+def test_a_dry_run_tells_what_would_be_sent_and_keeps_nothing(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    here.have(u1="Anna", u3="Cid")
+    for _ in range(2):
+        dry = here.send("mirror", dry_run=True)
+        dry.noted("1 added, 1 changed, 1 removed")
+        assert json.loads(dry.noted("changed: {").partition("changed: ")[2])["name"] == "Anna"
+    assert here.table() == {1: "Ann", 2: "Bob"}
+    assert sent(here.send("mirror")) == 3
+
+
+def test_a_new_column_sends_the_rows_that_have_a_value_in_it(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("upsert")
+    query = "SELECT *, CASE WHEN id = 2 THEN 'x' END AS more FROM {users}"
+    assert sent(here.send("upsert", query)) == 1
+    assert sent(here.send("upsert", query)) == 0
+
+
+def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeUsers) -> None:
+    """L1: the snapshot holds what was acknowledged."""
+    here = users()
+    push = Push(here.site, "airbyte")
+    here.have(u1="Ann", u2="Bob")
+
+    def into(**told: Any) -> Ran:
+        return here.send("upsert", destination={"use": push.destination(**told), "config": {}})
+
+    failed = into(kill_at=1)
+    assert failed.exit_code != 0
+    before = len(push.runs())
+    again = into()
+    assert again.exit_code == 0, again.error
+    heard = [row for run in push.runs()[before:] for row in run.records("query")]
+    assert sorted(row["id"] for row in heard) == [1, 2]
+    assert sent(into()) == 0
+
+
+@pytest.mark.parametrize("point", ["after-seal", "after-intent", "after-commit"])
+def test_killed_before_and_after_the_commit(users: MakeUsers, point: str) -> None:
+    """SIGKILL of the program: no row is lost, none comes twice, and nothing is sent again once its
+    state is saved."""
+    here = users("parquet")
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    here.have(u1="Ann", u2="Bea", u3="Cid")
+    path = str(here.site.folder / "pipeline.yaml")
+    killed = here.site.cli("run", path, PENSTOCK_FAILPOINT=f"{point}@program", PENSTOCK_DAEMON="0")
+    assert killed.code != 0, killed.out
+    here.send("mirror")
+    assert here.table() == {1: "Ann", 2: "Bea", 3: "Cid"}
+    assert sent(here.send("mirror")) == 0
