@@ -2,6 +2,7 @@
 and the stubs. Neighbours: ``engine_daemon`` starts it, ``image_maker`` writes archives."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from image_maker import (
 
 from penstock.connectors.uv import find_uv
 
-_IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+_ROOM = 4 << 30
 STUBS = Path(__file__).parents[1] / "stubs"
 FAKER = "airbyte-source-faker==7.2.1"
 _FAKER_RUNS = "from source_faker.run import run; run()"
@@ -35,9 +36,8 @@ def engine_with_images() -> Generator[str]:
     too; PENSTOCK_TEST_ENGINE names one that stays for the next session."""
     lasting = os.environ.get("PENSTOCK_TEST_ENGINE")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="penstock-docker-")))
-        # Ten thousand small files: in memory, for a disk may take half a minute to forget them.
-        packages = Path(stack.enter_context(TemporaryDirectory(dir=_IN_MEMORY)))
+        place = TemporaryDirectory(prefix="penstock-docker-", dir=_in_memory())
+        folder = Path(stack.enter_context(place))
         began = time.monotonic()
         host = lasting or stack.enter_context(docker_engine(folder / "engine"))
         before = os.environ.get("DOCKER_HOST")
@@ -45,7 +45,7 @@ def engine_with_images() -> Generator[str]:
         if not lasting or not _has_images():
             started = time.monotonic()
             archive = folder / "images.tar"
-            write_archive(archive, _images(packages))
+            write_archive(archive, _images(folder / "packages"))
             made = time.monotonic()
             subprocess.run(["docker", "load", "-q", "-i", str(archive)], check=True)
             archive.unlink()
@@ -57,6 +57,13 @@ def engine_with_images() -> Generator[str]:
             os.environ.pop("DOCKER_HOST")
             if before is not None:
                 os.environ["DOCKER_HOST"] = before
+
+
+def _in_memory() -> str | None:
+    """Images are many small files, which a disk may take half a minute to forget."""
+    memory = "/dev/shm"
+    roomy = os.path.isdir(memory) and shutil.disk_usage(memory).free > _ROOM
+    return memory if roomy else None
 
 
 def _has_images() -> bool:

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from container_images import engine_with_images
 from engine_daemon import missing
-from pipelines import Heard, Site
+from pipelines import SCRIPT, Heard, Site
 
 from penstock.config.load import load_pipeline
 from penstock.config.sections import (
@@ -507,3 +507,32 @@ def test_images_at_both_ends(
     )
     assert done.status == "succeeded", done.error
     assert done.report.streams[0].committed == 30
+
+
+@pytest.mark.spark
+def test_l11_a_killed_run_leaves_no_container_and_the_next_one_goes_on(
+    site: Callable[..., Site],
+) -> None:
+    """L2, L5: what was sealed before is kept, and no row comes twice."""
+    here = site()
+    use = "airbyte:docker:test/stub-source:1"
+    shape = {"records": 100, "streams": 1, "state_every": 10}
+    file = here.write(use=use, config={**shape, "hang_after": 60, "hang": "sleep"})
+    environ = {**os.environ, "PENSTOCK_HOME": str(here.home.path)}
+    run = subprocess.Popen(
+        [str(SCRIPT), "run", str(file)],
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not list((here.home.path / "log").rglob("seg-*.json")):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(containers()) == 1
+    run.kill()
+    run.wait()
+    assert gone_within(90)
+    done = here.run(use=use, config=shape)
+    assert done.status == "succeeded", done.error
+    assert here.seqs("s0") == list(range(1, 101))

@@ -8,7 +8,8 @@ nobody else; where we may not, it is open to whoever is inside, and only the pri
 others of this machine from it.
 
 Why pipes: what a container prints on its own stdout goes through the engine, at a tenth of the
-speed of a pipe; and what is written to its own stdin counts as read once the engine has it.
+speed of a pipe (``bench/containers.py``); and what is written to its own stdin counts as read once
+the engine has it.
 """
 
 import os
