@@ -56,8 +56,10 @@ def class_of(end: End) -> "type[SourceConnector | DestinationConnector]":
 def end_of(ref: ConnectorRef) -> End:
     """Returns the role that a reference's name indicates: by the first word in it that a protocol's
     names begin with, wherever it stands: ``meltanolabs-target-postgres``, ``./destination``,
-    ``dest_postgres.wasm``, ``python my_target.py``. A source where there is no such word."""
-    if ref.kind is RefKind.table:
+    ``dest_postgres.wasm``, ``python my_target.py``. A source where there is no such word,
+    and where the protocol has sources."""
+    spec = specs().get(ref.protocol or "")
+    if ref.kind is RefKind.table or (spec is not None and "source" not in spec.roles):
         return End.destination
     words, destinations = _words()
     for word in (ref.name,) if ref.name else ref.command:

@@ -6,7 +6,7 @@ messages of a protocol (``protocols`` pass their templates), how a value is writ
 (``codec.json_text``). ``bench/encode.py`` compares this way with others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Any
 
@@ -48,11 +48,14 @@ class LineEncoder:
     """Encodes the batches of one stream under one schema. One thread at a time.
 
     ``template``: the parts of a line in order, literal JSON text and slots; the newline is added.
-    ``decimals_as_text``: decimals in quotes, for protocols that require them.
+    ``decimals_as_text``: decimals in quotes, for protocols that require them; or of which columns,
+    by their original names. ``omit_nulls``: columns, by their original names, whose NULLs are left
+    out.
 
-    A record has every property of the schema, under its original name and in the schema's order;
-    NULL is null (a part does not tell missing from null). Values are written by
-    ``codec.json_text``: equal values have equal texts, whatever the other columns hold.
+    A record has every property of the schema, under its original name and in the schema's order,
+    those that may be left out last; NULL is null (a part does not tell missing from null). Values
+    are written by ``codec.json_text``: equal values have equal texts, whatever the other columns
+    hold.
     """
 
     def __init__(
@@ -60,14 +63,13 @@ class LineEncoder:
         schema: RowSchema,
         template: Sequence[str | Slot],
         *,
-        decimals_as_text: bool = False,
+        decimals_as_text: bool | Collection[str] = False,
+        omit_nulls: Collection[str] = (),
     ) -> None:
         self._template = [*template, "\n"]
-        self._columns = [
-            (json_text.name(f.source) + ":", f.name, f.type, arrow_type(f.type))
-            for f in schema.fields
-        ]
-        self._quoted = decimals_as_text
+        self._columns = [_Column(f, decimals_as_text) for f in schema.fields]
+        self._kept = [c for c in self._columns if c.source not in omit_nulls]
+        self._omitted = [c for c in self._columns if c.source in omit_nulls]
 
     def encode(self, batch: RecordBatch) -> Buffer:
         """Returns all lines of ``batch``, whose columns are those of ``codec.arrow.part_schema``.
@@ -114,10 +116,39 @@ class LineEncoder:
 
     def _data(self, batch: RecordBatch) -> list[Text]:
         pieces: list[Text] = []
-        for key, name, data_type, arrow in self._columns:
-            column = batch.column(name)
-            if column.type != arrow:
-                column = pc.cast(column, arrow)
-            pieces.append(("," if pieces else "{") + key)
-            pieces += json_text.pieces(column, data_type, quoted=self._quoted)
+        for one in self._kept:
+            pieces.append(("," if pieces else "{") + one.key)
+            pieces += one.texts(batch)
+        more = [self._where_valid(one, batch) for one in self._omitted]
+        if more and not pieces:
+            tail = json_text.join_texts([text for texts in more for text in texts], batch.num_rows)
+            return ["{", pc.utf8_slice_codeunits(tail, 1), "}"]  # without the first comma
+        pieces += [text for texts in more for text in texts]
         return [*pieces, "}" if pieces else "{}"]
+
+    @staticmethod
+    def _where_valid(one: "_Column", batch: RecordBatch) -> list[Text]:
+        """The property with the comma before it; nothing in rows where it is NULL."""
+        texts: list[Text] = ["," + one.key, *one.texts(batch)]
+        column = batch.column(one.name)
+        if column.null_count == 0:
+            return texts
+        whole = json_text.join_texts(texts, batch.num_rows)
+        return [pc.if_else(column.is_valid(), whole, pa.scalar("", pa.string()))]
+
+
+class _Column:
+    """One property of the records. ``key``: its name as JSON, with the colon."""
+
+    def __init__(self, field: Field, decimals_as_text: bool | Collection[str]) -> None:
+        self.source, self.name = field.source, field.name
+        self.key = json_text.name(field.source) + ":"
+        self._type, self._arrow = field.type, arrow_type(field.type)
+        all_alike = isinstance(decimals_as_text, bool)
+        self._quoted = decimals_as_text if all_alike else field.source in decimals_as_text
+
+    def texts(self, batch: RecordBatch) -> list[Text]:
+        column = batch.column(self.name)
+        if column.type != self._arrow:
+            column = pc.cast(column, self._arrow)
+        return json_text.pieces(column, self._type, quoted=self._quoted)

@@ -51,7 +51,8 @@ class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A protocol's names, keys and options, all that config and help need of it.
 
-    ``source`` and ``destination``: the nouns for its connectors in messages. ``sources``,
+    ``roles``: those that its connectors have. ``source`` and ``destination``: the nouns for its
+    connectors in messages. ``sources``,
     ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
     a package of exactly its name, with any prefix. ``known``: well-known packages, ``images``:
     connectors that exist as container images only, each with an alternative, in the
@@ -61,13 +62,16 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named
     behind the protocol's name; no process runs. ``catalog_file``: a source takes
     ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
-    None: they do not. ``source_keys``, ``destination_keys``: the protocol's own keys of the
-    pipeline file; a key of one name means the same in all protocols. Values that differ from the
-    default are passed as ``ReadRequest.abilities`` and ``WriteRequest.options``."""
+    None: they do not. ``has_streams``: its destinations have streams of their own, so that
+    ``destination.stream`` and ``destination.options`` apply. ``source_keys``, ``destination_keys``:
+    the protocol's own keys of the pipeline file; a key of one name means the same in all protocols.
+    Values that differ from the default are passed as ``ReadRequest.abilities`` and
+    ``WriteRequest.options``."""
 
     name: str
-    source: str
-    destination: str
+    source: str = ""
+    destination: str = ""
+    roles: tuple[EndpointRole, ...] = ("source", "destination")
     sources: tuple[str, ...] = ()
     destinations: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
@@ -80,6 +84,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     find: Callable[[str, Mapping[str, str], Path], Path] | None = None
     manifests: ManifestFiles | None = None
     catalog_file: bool = False
+    has_streams: bool = False
     retried: str | None = None
     source_keys: type[Section] | None = None
     destination_keys: type[Section] | None = None

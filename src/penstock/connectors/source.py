@@ -13,9 +13,11 @@ from penstock.connectors import discovery_cache
 from penstock.connectors.connector import Connector
 from penstock.connectors.discovery_cache import CachedCatalog
 from penstock.connectors.launch import connect
+from penstock.connectors.reference import ConnectorRef
+from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog
 from penstock.model.events import Event
-from penstock.protocols.contract import ReadRequest
+from penstock.protocols.contract import ProtocolPackage, ReadRequest, SourceRole
 from penstock.runtimes.contract import ConnectionStats, Timeouts
 from penstock.runtimes.masking import Masker
 
@@ -26,6 +28,14 @@ class SourceConnector(Connector):
     """A source that can be run; see ``Connector``. Methods raise ``SourceError``."""
 
     ROLE = "source"
+
+    @classmethod
+    def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
+        role_of(protocol, ref)
+
+    @property
+    def role(self) -> SourceRole:
+        return role_of(self.protocol, self.ref)
 
     def kept_catalog(self, key: str) -> CachedCatalog | None:
         """Returns the catalog that discovery returned within the last day under the configuration
@@ -56,3 +66,14 @@ class SourceConnector(Connector):
         dropped."""
         secrets = Masker(self.secrets(request.config))
         return connect(self.launch(), secrets, ConnectionStats()).read(request)
+
+
+def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> SourceRole:
+    """Raises ``ConfigError`` (``connector.not_a_source``)."""
+    if protocol.source is None:
+        raise ConfigError(
+            f"{ref.text!r} is not a source connector: the {protocol.name} protocol has none",
+            code="connector.not_a_source",
+            hint="use it as a destination, or a source of another protocol",
+        )
+    return protocol.source

@@ -158,6 +158,10 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     target: StreamId
     schemas: dict[int, RowSchema]
     latest: int
+    into: str | None = None
+    """The destination's own stream to write to, where the pipeline names one."""
+    options: dict[str, Any] = {}
+    """What the pipeline says to that stream, in the destination's words."""
 
     @property
     def id(self) -> StreamId:
@@ -187,11 +191,15 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     streams: tuple[WriteStream, ...]
     source_protocol: str
+    pipeline: str = ""
+    """Its name, the same in every run."""
     timeouts: Timeouts = Timeouts()
     acks: Acks = Acks.echo
     tick: float = 1.0
     options: dict[str, Any] = {}
     """Keys that the protocol declares (``ProtocolSpec.destination_keys``) and the user set."""
+    on_data_error: str = "dlq"
+    """What becomes of a row that the protocol must not send: dlq (a ``Reject``), skip, fail."""
     attempt: int = 1
     """How often it was begun in this run, this time included."""
     attempts: int = 1
@@ -251,7 +259,17 @@ NEWEST_ACK = "newest_ack"
 """``Counted.what``: a state that equals several was taken for the newest of them, as the
 destination ended well."""
 
-Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Exited | Tick
+
+@dataclass(slots=True)
+class Halted:
+    """The destination wants no more of this stream in this run, and nothing is wrong. Rows without
+    an ack are sent again by the next run."""
+
+    stream: StreamId
+    message: str
+
+
+Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Halted | Exited | Tick
 """``Reject``: a record that was fed and that the destination put aside; it comes before the ack
 that covers it, which must not be passed on before the reject is durable."""
 
@@ -357,7 +375,7 @@ class Conversations(Protocol[_R]):
     """How a protocol talks to connectors of each role, over a runtime of its own kind."""
 
     @property
-    def source(self) -> SourceConversation[_R]: ...
+    def source(self) -> SourceConversation[_R] | None: ...
 
     @property
     def destination(self) -> DestinationConversation[_R] | None: ...
@@ -547,11 +565,11 @@ class SchemaRole(Protocol):
 
 
 class ProtocolPackage(Protocol):
-    """What a protocol's folder gives. ``transform``: None where it knows no such role; there are no
-    rules for one."""
+    """What a protocol's folder gives. ``source``, ``destination``: None where it knows no such
+    role. ``transform`` likewise; there are no rules for one."""
 
     name: str
-    source: SourceRole
+    source: SourceRole | None
     destination: DestinationRole | None
     transform: object | None
     manifest: ManifestRole | None
@@ -596,6 +614,13 @@ class ProtocolPackage(Protocol):
     def script_names(self, name: str) -> tuple[str, ...]:
         """What its executable may be called, the most likely first."""
         ...
+
+
+def source_rules(package: ProtocolPackage) -> SourceRole:
+    """Of a protocol of which a source is in use, so that it has them."""
+    if package.source is None:
+        raise Defect(f"the {package.name} protocol has no sources")
+    return package.source
 
 
 class TargetHost(Protocol):

@@ -266,8 +266,10 @@ class PushDelivery:
         errors = [PenstockError.from_dict(e) for e in result.errors]
         if result.end is PushEnd.finished and not self._ended:
             errors.append(_ended_early())
-        elif result.end is PushEnd.finished and left and not errors:
+        elif result.end is PushEnd.finished and left and not errors and not result.halted:
             errors.append(_unacked(left.values()))
+        for _, message in result.halted:
+            self._observer.note(f"{message}; what it did not take is sent again by the next run")
         self._failures.errors += errors
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 

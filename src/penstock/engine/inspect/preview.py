@@ -48,7 +48,7 @@ def preview(
     if not catalog.open:
         chosen = _choose(catalog, stream)
         wish = StreamWish(sync_mode=SyncMode.full_refresh.value, destination_sync_mode="append")
-        configured = (package.source.configure(chosen, wish),)
+        configured = (connector.role.configure(chosen, wish),)
         rows.schema(chosen.id, chosen.json_schema)
     request = ReadRequest(
         config=config,

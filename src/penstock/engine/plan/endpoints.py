@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -191,7 +191,7 @@ class Source(Endpoint[SourceConnector]):
                     code="config.catalog",
                     hint="give what the tap's `--discover` prints",
                 ) from e
-        return self.package.source.catalog_of(raw)
+        return self.connector.role.catalog_of(raw)
 
     def forget_catalog(self) -> None:
         """Drops the cached catalog, so that the next run asks the source."""
@@ -336,7 +336,11 @@ class Destination(Endpoint[DestinationConnector]):
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         write = WriteStream(
-            configured=stream, target=self.target(stream.id), schemas={0: schema}, latest=0
+            configured=stream,
+            target=self.target(stream.id),
+            schemas={0: schema},
+            latest=0,
+            **self._own(),
         )
         found = self.connector.problems([write])
         return found[0].removeprefix(f"stream {stream.id}: ") if found else None
@@ -371,7 +375,12 @@ class Destination(Endpoint[DestinationConnector]):
             target=self.target(stream.id),
             schemas=schemas,
             latest=max(schemas),
+            **self._own(),
         )
+
+    def _own(self) -> "_OwnStream":
+        section = self._pipeline.destination
+        return {"into": section.stream, "options": section.options}
 
     def leftover(
         self, stream: StreamId, schemas: dict[int, RowSchema], shape: Shape
@@ -389,7 +398,15 @@ class Destination(Endpoint[DestinationConnector]):
             target=self.target(stream),
             schemas=schemas,
             latest=max(schemas),
+            **self._own(),
         )
+
+
+class _OwnStream(TypedDict):
+    """Of a ``WriteStream``: which of the destination's own streams it is written to."""
+
+    into: str | None
+    options: dict[str, Any]
 
 
 def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:

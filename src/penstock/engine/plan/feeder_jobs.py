@@ -59,6 +59,7 @@ class FeederJobs:
             log_root=str(mailbox.log_root),
             protocol=connector.protocol.name,
             source_protocol=prepared.source.package.name,
+            pipeline=prepared.pipeline.pipeline,
             launch=msgspec.to_builtins(connector.launch()),
             config=destination.config,
             config_hash=destination.base_hash,
@@ -72,4 +73,5 @@ class FeederJobs:
             acks=Acks(section.acks),
             timeouts=destination.timeouts,
             options=section.protocol_keys,
+            on_data_error=section.on_data_error,
         )

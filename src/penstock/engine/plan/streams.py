@@ -46,6 +46,7 @@ from penstock.protocols.contract import (
     ShardRole,
     StateRole,
     StreamWish,
+    source_rules,
 )
 from penstock.state.remembered import Remembered, TableNames
 from penstock.tables.contract import DestinationEndpoint, TableName
@@ -341,7 +342,7 @@ def plan_stream(
         wish = msgspec.structs.replace(wish, appends=_QUERIED)
 
     def with_wish(wish: StreamWish) -> PlannedStream:
-        configured = package.source.configure(stream, wish)
+        configured = source_rules(package).configure(stream, wish)
         return _planned(configured, settings, rules, table_name, columns, before, showed)
 
     explicit = wish.destination_sync_mode is not None
@@ -371,7 +372,7 @@ def _as_before(
     if wish.sync_mode is None and before.sync_mode is not None:
         free = msgspec.structs.replace(before, sync_mode=None)
         with suppress(ConfigError):
-            if package.source.configure(stream, free).sync_mode == before.sync_mode:
+            if source_rules(package).configure(stream, free).sync_mode == before.sync_mode:
                 return free
     return before
 

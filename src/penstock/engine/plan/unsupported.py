@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.config.pipeline import Connector, Pipeline, Transform
+from penstock.config.protocol_spec import specs
 from penstock.config.sections import ContainerSettings
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.engine.plan.endpoints import Destination
@@ -182,8 +183,8 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
     """Returns problems for keys that are parsed and that this version does not support."""
     destination, connector = pipeline.destination, isinstance(place, Destination)
     asked = {
-        "destination.stream": destination.stream is not None,
-        "destination.options": bool(destination.options),
+        "destination.stream": destination.stream is not None and not _has_streams(destination),
+        "destination.options": bool(destination.options) and not _has_streams(destination),
         "destination.permissions": destination.permissions is not None and not connector,
         **{
             f"destination.limits.{name}": not connector
@@ -229,6 +230,11 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
         ),
         ("destination", pipeline.destination),
     ]
+
+
+def _has_streams(destination: Connector) -> bool:
+    spec = specs().get(parse_ref(destination.use).protocol or "")
+    return spec is not None and spec.has_streams
 
 
 def _has_component(pipeline: Pipeline) -> bool:

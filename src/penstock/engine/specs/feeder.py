@@ -21,13 +21,15 @@ from penstock.runtimes.contract import Timeouts
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of a push task. ``number``: unique in the run, for file names. ``launch``: as in
-    ``LaneJob``. ``attempt``, ``attempts``, ``backoff``, ``options``: as in ``WriteRequest``."""
+    ``LaneJob``. ``attempt``, ``attempts``, ``backoff``, ``options``, ``pipeline``,
+    ``on_data_error``: as in ``WriteRequest``."""
 
     run: str
     number: int
     log_root: str
     protocol: str
     source_protocol: str
+    pipeline: str
     launch: dict[str, Any]
     config: dict[str, Any]
     config_hash: str
@@ -35,6 +37,7 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
     acks: Acks = Acks.echo
     options: dict[str, Any] = {}
+    on_data_error: str = "dlq"
     timeouts: Timeouts = Timeouts()
     attempt: int = 1
     attempts: int = 1
@@ -81,9 +84,10 @@ class PushResult(msgspec.Struct, kw_only=True):
     """The result of a push task. ``fed``: rows given to the destination, per stream. ``unacked``:
     segments that were fed and not acked. ``errors``: in order of time, as ``PenstockError.as_dict``
     gives them. ``metrics``: the destination's own measurements, as in ``LaneResult``. ``rejects``:
-    files of rejects that no ack named. ``retry``: seconds after which another attempt is safe;
-    None: the push did not fail, or must not be repeated. ``stats``: seconds and bytes for the
-    report (``push``, ``destination_wait``, ``bytes``, ...)."""
+    files of rejects that no ack named. ``halted``: for each stream that the destination stopped
+    without a failure, a sentence; what it did not ack is then no failure either. ``retry``: seconds
+    after which another attempt is safe; None: the push did not fail, or must not be repeated.
+    ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
     fed: list[tuple[StreamId, int]] = []
@@ -92,5 +96,6 @@ class PushResult(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     metrics: list[dict[str, Any]] = []
     rejects: list[str] = []
+    halted: list[tuple[StreamId, str]] = []
     retry: float | None = None
     stats: dict[str, float] = {}

@@ -44,6 +44,7 @@ from penstock.protocols.contract import (
     Ack,
     Answer,
     Connection,
+    Halted,
     WriteRequest,
     failed,
 )
@@ -82,6 +83,7 @@ class Push:
         self._covered: list[SegmentId] = []  # not written yet
         self._keys: dict[str, int] = {}
         self._retries: list[float | None] = []
+        self._halted: list[tuple[StreamId, str]] = []
         self._acks = 0
         self._ended_early = False
         self._exit: Exited | None = None
@@ -116,6 +118,7 @@ class Push:
             notes=self._notes(),
             metrics=self._metrics,
             rejects=list(rejects),
+            halted=self._halted,
             stats=self._stats(),
         )
 
@@ -148,10 +151,12 @@ class Push:
             config=self._job.config,
             streams=self._job.streams,
             source_protocol=self._job.source_protocol,
+            pipeline=self._job.pipeline,
             timeouts=self._job.timeouts,
             acks=self._job.acks,
             tick=TICK_SECONDS,
             options=self._job.options,
+            on_data_error=self._job.on_data_error,
             attempt=self._job.attempt,
             attempts=self._job.attempts,
             backoff=self._job.backoff,
@@ -227,6 +232,9 @@ class Push:
                 self._metrics.append({"stream": name, "series": series})
             case Reject():
                 self._rejects.add(answer)
+            case Halted():
+                self._log("WARN", answer.message)
+                self._halted.append((answer.stream, answer.message))
             case Control():
                 self._mail.new_config(NewConfig(self._job.config_hash, answer.config))
             case Exited():
@@ -266,7 +274,7 @@ class Push:
         notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
-        if not self._acks and self._cover.left():
+        if not self._acks and self._cover.left() and not self._halted:
             others = not self._counted.keys().isdisjoint(_NO_ACKS)
             gave = "no state back that it had been sent" if others else "no state back"
             notes.append(

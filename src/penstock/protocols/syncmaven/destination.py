@@ -1,0 +1,120 @@
+"""Implements the destination role with a Syncmaven destination: spec, check, problems and notes of
+a plan, and the write.
+
+Not here: questions (``probe``), which of its streams is written to (``stream_specs``), the write
+itself (``writer``). Source: the protocol page, Destination flow; reference §1.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.errors import DestinationError
+from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
+from penstock.model.events import Log
+from penstock.model.types import Kind
+from penstock.protocols.contract import Answer, EventSink, Feed, WriteRequest, WriteStream
+from penstock.protocols.syncmaven import stream_specs
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
+from penstock.protocols.syncmaven.probe import ask_spec, ask_streams
+from penstock.protocols.syncmaven.writer import Writer
+from penstock.runtimes.contract import Timeouts
+
+PROTOCOL = "syncmaven"
+
+
+class SyncmavenDestination:
+    """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
+    ``protocols.contract``)."""
+
+    told_once = False
+
+    def spec(self, runtime: Host, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells
+        them without credentials."""
+        said = ask_spec(runtime, timeouts, log)
+        if said.credentials_schema is None:
+            log(Log("WARN", "the destination has no schema of its credentials: any are taken"))
+        abilities: dict[str, Any] = {"roles": list(said.roles or (Roles.destination,))}
+        try:
+            streams = ask_streams(runtime, None, timeouts, log)
+        except DestinationError as e:
+            log(Log("INFO", f"its streams are not known before it has credentials: {e.message}"))
+        else:
+            abilities["streams"] = msgspec.to_builtins(streams)
+        return ConnectorSpec(
+            protocol=PROTOCOL,
+            config_schema=said.credentials_schema or {},
+            abilities=abilities,
+        )
+
+    def check(
+        self, runtime: Host, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult:
+        """Asks for its streams with these credentials, which is all that the protocol has."""
+        try:
+            streams = ask_streams(runtime, config, timeouts, log)
+        except DestinationError as e:
+            if e.code != "destination.halted":
+                raise
+            return CheckResult(False, e.message)
+        names = ", ".join(s.name for s in streams.streams)
+        return CheckResult(
+            True, f"it has {names or 'no streams'}; whether it can write, rows will show"
+        )
+
+    def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
+        roles = spec.abilities.get("roles", [])
+        if Roles.destination not in roles:
+            return [f"it is no destination: its roles are {', '.join(roles) or 'none'}"]
+        known = spec.abilities.get("streams")
+        if known is None:
+            return []
+        return stream_specs.problems(msgspec.convert(known, StreamSpecs), streams)
+
+    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+        notes = [
+            "delivery is at least once: rows of which the destination has not said how many it"
+            " took are sent again by the next run",
+            "states of the source stay here; what a destination keeps is its own",
+        ]
+        return [*notes, *(n for s in streams for n in _stream_notes(s))]
+
+    def write(self, runtime: Host, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
+        """See ``DestinationConversation.write``. A stream that fails gives an ``Error`` with its
+        name and a ``code`` (``destination.halted``, ``destination.exited``,
+        ``destination.rows_failed``, ``destination.miscounted``, ``destination.no_result``,
+        ``destination.heartbeat``, ...) while the others go on, and the exit code is 1 at the
+        end."""
+        said: list[Answer] = []
+
+        def hear(event: Any) -> None:
+            said.append(event)
+
+        try:
+            specs = ask_streams(runtime, request.config, request.timeouts, hear)
+        finally:
+            yield from said
+        yield from Writer(runtime, request, specs).answers(feed)
+
+
+def _stream_notes(stream: WriteStream) -> Iterator[str]:
+    kinds = {f.type.kind for f in stream.schemas[stream.latest].fields}
+    if Kind.decimal in kinds:
+        yield (
+            f"{stream.id}: decimals are sent as text with all their digits, or as JSON numbers"
+            " where the row type takes no text"
+        )
+    if Kind.timestamp in kinds:
+        yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
+    if Kind.binary in kinds:
+        yield f"{stream.id}: binary values are sent as base64 text"
+    match stream.configured.destination_sync_mode:
+        case DestinationSyncMode.append_dedup:
+            yield f"{stream.id}: rows of the same key are merged only by a destination that upserts"
+        case DestinationSyncMode.overwrite:
+            yield f"{stream.id}: old rows go only where the destination heeds fullRefresh"
+        case _:
+            return

@@ -1,0 +1,93 @@
+"""Finds the rows that a destination fails, of which its counters say only how many.
+
+The rows of a checkpoint are sent again, in halves and halves of these, each with a process and a
+result of its own, until a row fails alone: that one is a reject. Rows that it had taken are sent
+again on the way, so that only a destination that merges rows may be asked so; how many is counted.
+Not here: when this is done (``writer``). Source: reference §6.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+import msgspec
+
+from penstock.errors import DestinationError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Counted, Log, Reject
+from penstock.protocols.contract import Answer
+from penstock.protocols.syncmaven.messages import Halt, Result
+from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
+from penstock.protocols.syncmaven.session import Session
+
+MOST_PROCESSES = 1000  # for one checkpoint
+
+Found = Generator[Answer, None, DestinationError | None]
+
+
+class FailedRows:
+    """``session``: makes a process for rows of the stream."""
+
+    def __init__(
+        self, encoder: StreamEncoder, stream: StreamId, session: Callable[[], Session]
+    ) -> None:
+        self._encoder, self._stream, self._make = encoder, stream, session
+        self._processes = 0
+
+    def find(self, lines: list[bytes]) -> Found:
+        """Sends the rows again and yields a ``Reject`` for each that fails alone. The value: why it
+        could not go on; None: every other row was taken."""
+        rows = [line for block in lines for line in bodies_of(block)]
+        yield Log("INFO", f"{self._stream}: looking for the rows that failed, of {len(rows)}")
+        return (yield from self._halves(rows))
+
+    def _halves(self, rows: list[bytes]) -> Found:
+        if len(rows) == 1:
+            return (yield from self._sent(rows))
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            fault = yield from self._sent(half)
+            if fault is not None:
+                return fault
+        return None
+
+    def _sent(self, rows: list[bytes]) -> Found:
+        self._processes += 1
+        if self._processes > MOST_PROCESSES:
+            return DestinationError(
+                f"{self._stream}: too many rows fail to find each of them",
+                code="destination.rows_failed",
+                hint="a smaller checkpoint_every makes the search shorter; its log may say why",
+                stream=str(self._stream),
+            )
+        with closing(self._make()) as session:
+            yield from session.open().begin()
+            yield from session.send(b"".join(rows), len(rows))
+            if session.outcome is None:
+                yield from session.end()
+            outcome = session.outcome
+        yield Counted("rows_sent_again_to_find_failed_ones", len(rows))
+        if isinstance(outcome, DestinationError):
+            return outcome
+        if not isinstance(outcome, Result):
+            return _halted(outcome, self._stream)
+        if outcome.success + outcome.skipped >= len(rows):
+            if outcome.skipped:
+                yield Counted("skipped_by_destination", outcome.skipped, self._stream)
+            return None
+        if len(rows) > 1:
+            return (yield from self._halves(rows))
+        body = row_of(rows[0])
+        key = self._encoder.key(msgspec.json.decode(body))
+        reason = "the destination failed it when it was sent alone"
+        yield Reject(self._stream, f"{reason} ({key})" if key else reason, body)
+        return None
+
+
+def _halted(halt: Halt | None, stream: StreamId) -> DestinationError:
+    said = (halt.message if halt is not None else "") or "without a reason"
+    return DestinationError(
+        f"{stream}: the destination halted while failed rows were looked for: {said}",
+        code="destination.halted",
+        hint="what it had acknowledged is kept; run again to send the rest",
+        stream=str(stream),
+    )

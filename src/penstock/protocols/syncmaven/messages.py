@@ -1,0 +1,238 @@
+"""Declares Syncmaven's wire messages: those that we send, as lines, and those that we read, as
+structs.
+
+Two dialects exist: the specification page's, and that of the code that real connectors are written
+with (node CDK 0.0.11). Both are read, with their fields in ``payload`` or beside ``type``; the
+second one is written. Not here: lines that are not strict JSON, and what is no message
+(``reply_reader``). Source: the protocol page; reference §1.
+"""
+
+from enum import StrEnum
+from typing import Any, cast
+
+import msgspec
+
+
+class Reply(StrEnum):
+    """What a connector sends."""
+
+    spec = "spec"
+    stream_spec = "stream-spec"
+    stream_result = "stream-result"
+    log = "log"
+    halt = "halt"
+
+
+ALIASES = {"connection-spec": Reply.spec, "streams-spec": Reply.stream_spec}
+"""The page's names for replies that the code calls otherwise."""
+
+
+class Roles(StrEnum):
+    destination = "destination"
+    enrichment = "enrichment"
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """``credentials_schema`` None: it gave none. ``roles`` None: it named none, as the page's
+    dialect has no roles."""
+
+    credentials_schema: dict[str, Any] | None
+    roles: tuple[str, ...] | None
+    description: str | None
+
+
+class StreamSpec(msgspec.Struct, frozen=True):
+    """``row_type``, ``options``: JSON Schemas; None: not given."""
+
+    name: str
+    row_type: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
+class StreamSpecs(msgspec.Struct, frozen=True):
+    streams: tuple[StreamSpec, ...]
+    default: str | None = None
+    roles: tuple[str, ...] | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How many rows of a stream were received, left out, taken and refused, since its start."""
+
+    received: int
+    skipped: int
+    success: int
+    failed: int
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    level: str
+    text: str
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """``ok``: the connector stops and nothing is wrong."""
+
+    ok: bool
+    message: str
+    data: Any = None
+
+
+Message = Spec | StreamSpecs | Result | LogLine | Halt
+
+
+class Invalid(ValueError):
+    """A message of a known type without a part that it needs."""
+
+
+_LEVELS = {"warning": "WARN", "trace": "TRACE", "critical": "FATAL"}
+_KNOWN = frozenset({"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"})
+
+
+def reply_type(raw: dict[str, Any]) -> str | None:
+    """The type of a message in the code's words. A halt may come without one (reference §1.3)."""
+    type_ = raw.get("type")
+    if type_ is None and _fields(raw).get("status") in ("ok", "error"):
+        return Reply.halt
+    return ALIASES.get(type_, type_) if isinstance(type_, str) else None
+
+
+def parse(type_: str, raw: dict[str, Any]) -> Message:
+    """A reply of a known type. Raises :class:`Invalid`."""
+    fields = _fields(raw)
+    match type_:
+        case Reply.spec:
+            return _spec(fields)
+        case Reply.stream_spec:
+            return _stream_specs(fields)
+        case Reply.stream_result:
+            return _result(raw, fields)
+        case Reply.log:
+            return _log(fields)
+        case _:
+            return _halt(fields)
+
+
+def _fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a message, wherever it has them."""
+    payload = raw.get("payload")
+    inner = cast(dict[str, Any], payload) if isinstance(payload, dict) else {}
+    outer = {k: v for k, v in raw.items() if k not in ("type", "payload", "direction")}
+    return {**outer, **inner}
+
+
+def _spec(fields: dict[str, Any]) -> Spec:
+    schema = fields.get("connectionCredentials", fields.get("credentialsSchema"))
+    return Spec(_object(schema), _roles(fields), _text(fields.get("description")))
+
+
+def _stream_specs(fields: dict[str, Any]) -> StreamSpecs:
+    streams = fields.get("streams")
+    if not isinstance(streams, list):
+        raise Invalid("it has no list of streams")
+    found: list[StreamSpec] = []
+    for one in cast(list[Any], streams):
+        stream = _object(one)
+        name = None if stream is None else stream.get("name")
+        if stream is None or not isinstance(name, str) or not name:
+            raise Invalid("a stream of it has no name")
+        row_type, options = _object(stream.get("rowType")), _object(stream.get("streamOptions"))
+        found.append(StreamSpec(name, row_type, options))
+    return StreamSpecs(tuple(found), _text(fields.get("defaultStream")), _roles(fields))
+
+
+def _result(raw: dict[str, Any], fields: dict[str, Any]) -> Result:
+    """One object of counters, or a map of them, which are added up."""
+    if "received" in fields:
+        counters = [fields]
+    elif isinstance(raw.get("payload"), dict):
+        counters = [c for c in map(_object, fields.values()) if c is not None]
+    else:
+        raise Invalid("it has no counters")
+    names = ("received", "skipped", "success", "failed")
+    return Result(*(sum(_count(c, name) for c in counters) for name in names))
+
+
+def _count(counters: dict[str, Any], name: str) -> int:
+    value = counters.get(name)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if not whole or isinstance(value, bool) or int(cast(float, value)) < 0:
+        raise Invalid(f"its counter {name!r} is {'missing' if value is None else 'no count'}")
+    return int(cast(float, value))
+
+
+def _log(fields: dict[str, Any]) -> LogLine:
+    level = str(fields.get("level", "info")).lower()
+    level = _LEVELS.get(level, level.upper())
+    message, params = fields.get("message"), fields.get("params")
+    words = [message if isinstance(message, str) else _json(message)]
+    given = cast(list[Any], params) if isinstance(params, list) else []
+    words += [p if isinstance(p, str) else _json(p) for p in given]
+    return LogLine(level if level in _KNOWN else "INFO", " ".join(words))
+
+
+def _halt(fields: dict[str, Any]) -> Halt:
+    """Without a status it is an error: the page's own dialect has none."""
+    message = fields.get("message")
+    text = message if isinstance(message, str) else "" if message is None else _json(message)
+    return Halt(fields.get("status") == "ok", text, fields.get("data"))
+
+
+def _roles(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    roles = fields.get("roles")
+    if not isinstance(roles, list):
+        return None
+    return tuple(str(r) for r in cast(list[Any], roles))
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# -- what we send
+
+ROW_START, ROW_END = '{"type":"row","payload":{"row":', "}}"
+"""Around a row's object, in its line."""
+
+
+def describe() -> bytes:
+    return b'{"type":"describe"}\n'
+
+
+def describe_streams(credentials: dict[str, Any] | None) -> bytes:
+    """``credentials`` None: there are none yet."""
+    given = {"$empty": True} if credentials is None else credentials
+    return _line({"type": "describe-streams", "payload": {"credentials": given}})
+
+
+def start_stream(
+    stream: str,
+    credentials: dict[str, Any],
+    options: dict[str, Any],
+    sync_id: str,
+    *,
+    full_refresh: bool,
+) -> bytes:
+    payload = {
+        "stream": stream,
+        "connectionCredentials": credentials,
+        "streamOptions": options,
+        "syncId": sync_id,
+        "fullRefresh": full_refresh,
+    }
+    return _line({"type": "start-stream", "payload": payload})
+
+
+def end_stream() -> bytes:
+    return b'{"type":"end-stream","reason":"success"}\n'
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

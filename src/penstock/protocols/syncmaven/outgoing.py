@@ -1,0 +1,146 @@
+"""Encodes a stream's rows as lines that a destination reads, and puts aside those that do not fit
+its row type.
+
+Runs in the thread that draws the feed. Not here: the other lines (``messages``), processes
+(``session``).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.codec.json_lines_encoder import LineEncoder, Slot
+from penstock.errors import Defect, DestinationError
+from penstock.model.catalog import StreamId
+from penstock.model.events import Reject
+from penstock.protocols.contract import Rows, WriteStream
+from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
+from penstock.protocols.syncmaven.row_check import RowCheck, key_of
+
+CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
+_BEFORE, _BETWEEN = ROW_START.encode(), (ROW_END + "\n" + ROW_START).encode()
+_AFTER = (ROW_END + "\n").encode()
+ROW_EDGES = len(ROW_START), len(ROW_END)
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Lines of ``sent`` rows (``lines``: bytes or a pyarrow.Buffer), made of ``fed`` ones.
+    ``left_out``: misfits that are dropped. ``ends``: a checkpoint comes after them. ``fault``: the
+    stream cannot go on."""
+
+    stream: StreamId
+    lines: Any
+    sent: int
+    fed: int
+    rejects: list[Reject]
+    left_out: int = 0
+    ends: bool = False
+    fault: DestinationError | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.lines) + sum(len(r.raw) for r in self.rejects)
+
+
+class StreamEncoder:
+    """Encodes one stream. ``checkpoint_every``: rows between two checkpoints; None: there is none
+    before the end. ``on_data_error``: dlq, skip or fail."""
+
+    def __init__(
+        self,
+        stream: WriteStream,
+        spec: StreamSpec,
+        *,
+        nulls: str,
+        on_data_error: str,
+        checkpoint_every: int | None,
+    ) -> None:
+        self._stream, self._spec, self._nulls = stream, spec, nulls
+        self._on_data_error, self._every = on_data_error, checkpoint_every
+        self._since = 0  # rows since the last checkpoint
+        self._encoders: dict[int, tuple[RowCheck, LineEncoder, LineEncoder]] = {}
+
+    def changed(self, stream: WriteStream) -> None:
+        self._stream = stream
+
+    def encode(self, rows: Rows) -> Iterator[Encoded]:
+        """Each item is some megabytes at most, and ends at a checkpoint if it has one."""
+        batch = rows.batch
+        size = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
+        start = 0
+        while start < batch.num_rows:
+            left = size if self._every is None else min(size, self._every - self._since)
+            item = self._encoded(rows.version, batch.slice(start, left))
+            start += item.fed
+            self._since += item.sent
+            if self._since == self._every:
+                item.ends, self._since = True, 0
+            yield item
+            if item.fault is not None:
+                return
+
+    def _encoded(self, version: int, batch: Any) -> Encoded:
+        check, whole, bare = self._encoder(version)
+        if check.proves(batch):
+            return Encoded(self._stream.id, whole.encode(batch), batch.num_rows, batch.num_rows, [])
+        bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
+        decode = msgspec.json.Decoder().decode
+        fitting: list[bytes] = []
+        rejects: list[Reject] = []
+        for body in bodies:
+            row = decode(body)
+            if check.fits(row):
+                fitting.append(body)
+            else:
+                rejects.append(self._reject(check, row, body))
+        lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER if fitting else b""
+        item = Encoded(self._stream.id, lines, len(fitting), len(bodies), rejects)
+        if rejects and self._on_data_error == "fail":
+            item.fault = DestinationError(
+                f"a row does not fit: {rejects[0].reason}",
+                code="destination.row_type",
+                hint="`on_data_error: dlq` keeps such rows where `penstock rejects` shows them",
+                stream=str(self._stream.id),
+            )
+        elif self._on_data_error == "skip":
+            item.left_out, item.rejects = len(rejects), []
+        return item
+
+    def _reject(self, check: RowCheck, row: dict[str, Any], body: bytes) -> Reject:
+        reason, field = check.reason(row)
+        key = self.key(row)
+        return Reject(self._stream.id, f"{reason} ({key})" if key else reason, body, field)
+
+    def key(self, row: dict[str, Any]) -> str:
+        """The row's primary key, in words; empty where the stream has none."""
+        return key_of(row, iter(self._stream.configured.primary_key))
+
+    def _encoder(self, version: int) -> tuple[RowCheck, LineEncoder, LineEncoder]:
+        found = self._encoders.get(version)
+        if found is None:
+            schema = self._stream.schemas.get(version)
+            if schema is None:
+                raise Defect(f"stream {self._stream.id} has no schema {version}")
+            check = RowCheck(self._spec.row_type, schema, self._nulls)
+            texts = {f.source for f in schema.fields} - check.as_numbers
+            whole = [ROW_START, Slot.data, ROW_END]
+            encoders = [
+                LineEncoder(schema, t, decimals_as_text=texts, omit_nulls=check.omitted)
+                for t in (whole, [Slot.data])
+            ]
+            found = self._encoders[version] = (check, encoders[0], encoders[1])
+        return found
+
+
+def bodies_of(lines: Any) -> list[bytes]:
+    """The lines, one by one, with their newlines."""
+    return [line + b"\n" for line in bytes(lines).split(b"\n")[:-1]]
+
+
+def row_of(line: bytes) -> bytes:
+    """The row's object in a line of :func:`bodies_of`."""
+    before, after = ROW_EDGES
+    return line[before : -(after + 1)]

@@ -1,0 +1,118 @@
+"""Asks a connector one question (``describe``, ``describe-streams``) in a process of its own.
+
+Every wait is bounded (L11). The process is stopped once it has answered. Not here: rows
+(``session``), what an answer means (``destination``, ``stream_specs``). Source: reference §1.4.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TypeVar
+
+from penstock.errors import DestinationError
+from penstock.model.events import Counted, Log
+from penstock.protocols.contract import EventSink
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import (
+    Halt,
+    Message,
+    Spec,
+    StreamSpecs,
+    describe,
+    describe_streams,
+)
+from penstock.protocols.syncmaven.reply_reader import ReplyReader
+from penstock.runtimes.contract import ByteChannel, Timeouts
+
+_STEP = 0.2  # seconds of one wait
+_EXIT_SECONDS = 2.0  # between the end of stdout and the exit
+_LAST_LINES = 3
+
+A = TypeVar("A", Spec, StreamSpecs)
+
+
+def ask_spec(host: Host, timeouts: Timeouts, log: EventSink) -> Spec:
+    """The answer to ``describe``. Raises ``DestinationError``."""
+    return _ask(host, describe(), "describe", Spec, timeouts, log)
+
+
+def ask_streams(
+    host: Host, credentials: dict[str, object] | None, timeouts: Timeouts, log: EventSink
+) -> StreamSpecs:
+    """The answer to ``describe-streams``; ``credentials`` None: without any. Raises
+    ``DestinationError``."""
+    line = describe_streams(credentials)
+    return _ask(host, line, "describe-streams", StreamSpecs, timeouts, log)
+
+
+def _ask(
+    host: Host, line: bytes, question: str, wanted: type[A], timeouts: Timeouts, log: EventSink
+) -> A:
+    bounds = [b for b in (timeouts.start, timeouts.total) if b is not None]
+    bound = min(bounds)
+    with host.runtime().open((), timeouts, feed=True) as channel:
+        until = time.monotonic() + bound
+        _send(channel, line, until)
+        for message in _heard(channel, until, log):
+            if isinstance(message, wanted):
+                return message
+            if isinstance(message, Halt):
+                raise halted(message, question)
+        if time.monotonic() >= until:
+            raise DestinationError(
+                f"the destination did not answer {question!r} within {bound:g} s",
+                code="destination.timeout",
+                hint="see in the log what it said; if it is only slow to start, raise"
+                " timeouts.start",
+            )
+        raise died(channel, f"before it answered {question!r}")
+
+
+def _send(channel: ByteChannel, line: bytes, until: float) -> None:
+    """A connector that closed its stdin may have said why: what it said is read either way."""
+    view = memoryview(line)
+    with suppress(BrokenPipeError):
+        while view and time.monotonic() < until:
+            view = view[channel.write(view, _STEP) :]
+
+
+def _heard(channel: ByteChannel, until: float, log: EventSink) -> Iterator[Message]:
+    """Messages until the end of stdout, or until the time is up; the rest goes to ``log``."""
+    reader = ReplyReader()
+    ended = False
+    while not ended and time.monotonic() < until:
+        block = channel.read(min(_STEP, max(until - time.monotonic(), 0.0)))
+        ended = block == b""
+        items = reader.finish() if ended else reader.take(block or b"")
+        for item in items:
+            if isinstance(item, Log | Counted):
+                log(item)
+            elif isinstance(item, Message):
+                yield item
+
+
+def halted(halt: Halt, when: str) -> DestinationError:
+    """A halt where it can only be a refusal."""
+    said = halt.message or "without a reason"
+    return DestinationError(
+        f"the destination halted at {when!r}: {said}",
+        code="destination.halted",
+        hint="it refuses the connection or its configuration; its own words say why",
+        connector={"message": halt.message, "data": halt.data},
+    )
+
+
+def died(channel: ByteChannel, when: str) -> DestinationError:
+    """The process ended where it must not."""
+    code = channel.wait(_EXIT_SECONDS)
+    lines = [line for line in channel.stderr_tail().splitlines() if line.strip()]
+    words = "\n".join(lines[-_LAST_LINES:])
+    how = "closed its stdout" if code is None else f"exited with code {code}"
+    if code is not None and code < 0:
+        how = f"was killed by signal {-code}"
+    said = f": {words}" if words else " and said nothing on stderr"
+    return DestinationError(
+        f"the destination {how} {when}{said}",
+        code="destination.exited",
+        hint="see in the log what it said last",
+    )

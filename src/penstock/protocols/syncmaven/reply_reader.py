@@ -1,0 +1,107 @@
+"""Reads a connector's stdout: lines in, messages out, however loosely they are written.
+
+As the real host does, text before the first ``{`` of a line is dropped and JSON5 is read; a line
+that is no message is a line of the log. Nothing here is fatal: a message of a known type that lacks
+a part is logged as an error and counted. Not here: what a message means (``probe``, ``session``).
+Source: reference §1.1.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgspec
+
+from penstock.codec.framing import LineFramer, Lines, Oversized
+from penstock.model.events import Counted, Event, Log
+from penstock.protocols.stdio.json_lines import FAULTS
+from penstock.protocols.stdio.unparsed import UnparsedOutput
+from penstock.protocols.syncmaven.messages import (
+    Invalid,
+    LogLine,
+    Message,
+    Reply,
+    parse,
+    reply_type,
+)
+
+MAX_LINE_BYTES = 64 << 20
+_MAX_JSON5_BYTES = 256 << 10  # the reader of JSON5 is slow
+_SHOWN = 1000  # characters of a message
+_TYPES = frozenset(Reply)
+
+
+class ReplyReader:
+    """Converts blocks of one process's stdout into messages and events. ``Log`` messages come as
+    ``Log`` events."""
+
+    def __init__(self) -> None:
+        self._framer = LineFramer(MAX_LINE_BYTES, role="destination")
+        self._unparsed = UnparsedOutput()
+
+    def take(self, block: bytes) -> "Iterator[Message | Event]":
+        for item in list(self._framer.feed(block)):
+            yield from self._item(item)
+        yield from self._unparsed.counted()
+
+    def finish(self) -> "Iterator[Message | Event]":
+        for item in list(self._framer.finish()):
+            yield from self._item(item)
+        yield from self._unparsed.counted()
+
+    def _item(self, item: Lines | Oversized) -> "Iterator[Message | Event]":
+        if isinstance(item, Oversized):
+            self._unparsed.count("oversized_line")
+            return
+        for raw in bytes(item.data).split(b"\n"):
+            if raw.strip():
+                yield from self._line(raw)
+
+    def _line(self, raw: bytes) -> "Iterator[Message | Event]":
+        message = _decoded(raw)
+        if message is None:
+            yield from self._unparsed.report("text_line", raw)
+            return
+        type_ = reply_type(message)
+        if type_ is None or type_ not in _TYPES or message.get("direction") == "incoming":
+            yield from self._unparsed.report(f"unknown_type:{str(type_)[:64]}", raw)
+            return
+        try:
+            found = parse(type_, message)
+        except Invalid as e:
+            self._unparsed.count(f"invalid_message:{type_}")
+            text = raw[: _SHOWN * 4].decode(errors="replace")[:_SHOWN]
+            yield Log("ERROR", f"its {type_} message is dropped, as {e}: {text}")
+            return
+        if isinstance(found, LogLine):
+            yield Log(found.level, found.text)
+        else:
+            yield found
+
+
+def logged(event: "Message | Event") -> Log | Counted | None:
+    """What is for the log, as an event; None: it is a message."""
+    return event if isinstance(event, Log | Counted) else None
+
+
+def _decoded(raw: bytes) -> dict[str, Any] | None:
+    """The object of a line, from its first ``{``; None: there is none."""
+    start = raw.find(b"{")
+    if start < 0:
+        return None
+    body = raw[start:]
+    try:
+        found = msgspec.json.decode(body)
+    except FAULTS:
+        found = _json5(body)
+    return cast(dict[str, Any], found) if isinstance(found, dict) else None
+
+
+def _json5(body: bytes) -> Any:
+    if len(body) > _MAX_JSON5_BYTES:
+        return None
+    import json5  # 30 ms to import, and hardly ever needed
+
+    try:
+        return json5.loads(body.decode())
+    except (ValueError, RecursionError):
+        return None

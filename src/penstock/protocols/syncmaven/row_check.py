@@ -1,0 +1,138 @@
+"""Checks rows against a stream's row type (JSON Schema, draft-07), and says how rows are written
+for it.
+
+Where the columns' types prove that every row fits, no row is looked at; else each is validated. As
+the real host does, properties that the row type does not name are allowed at the top. Not here:
+encoding (``outgoing``). Source: reference §1.3.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NoReturn, cast
+
+import jsonschema_rs
+
+from penstock.model.types import DataType, Field, Kind, RowSchema
+
+_ANNOTATIONS = frozenset(
+    {"$schema", "$id", "$comment", "title", "description", "default", "examples"}
+)
+_ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_JSON_TYPES = {
+    Kind.boolean: {"boolean"},
+    Kind.integer: {"integer", "number"},
+    Kind.number: {"number"},
+    Kind.array: {"array"},
+    Kind.struct: {"object"},
+}
+_TEXT = {"string"}
+_SHOWN = 300  # characters of a reason
+
+
+def row_type_fault(row_type: dict[str, Any]) -> str | None:
+    """Why it is no JSON Schema; None: it is one."""
+    try:
+        _validator(row_type)
+    except (jsonschema_rs.ValidationError, ValueError) as e:
+        return str(e).partition("\n")[0]
+    return None
+
+
+class RowCheck:
+    """``omitted``: columns (original names) whose NULLs are left out. ``as_numbers``: decimals that
+    are written as JSON numbers; the others are texts. ``nulls``: auto, send or omit.
+
+    Raises ``ValueError`` for a row type that is no JSON Schema (:func:`row_type_fault`)."""
+
+    def __init__(self, row_type: dict[str, Any] | None, schema: RowSchema, nulls: str) -> None:
+        self._type = row_type or {}
+        self._schema = schema
+        self._valid = _validator(self._type)
+        self._required = _strings(self._type.get("required"))
+        takes_null = {f.source: self._takes({f.source: None}) for f in schema.fields}
+        self.omitted = frozenset(
+            name for name, takes in takes_null.items() if nulls == "omit" or not takes
+        ) if nulls != "send" else frozenset[str]()  # fmt: skip
+        self.as_numbers = frozenset(
+            f.source
+            for f in schema.fields
+            if f.type.kind is Kind.decimal and not self._takes({f.source: "1"})
+        )
+        self._never_null = [
+            f.name
+            for f in schema.fields
+            if (f.source in self.omitted and f.source in self._required)
+            or (f.source not in self.omitted and not takes_null[f.source])
+        ]
+        self._typed = self._types_fit()
+
+    def proves(self, batch: Any) -> bool:
+        """Whether every row of a record batch (pyarrow) fits, by its columns alone."""
+        return self._typed and all(batch.column(name).null_count == 0 for name in self._never_null)
+
+    def fits(self, row: dict[str, Any]) -> bool:
+        return self._valid.is_valid(row)
+
+    def reason(self, row: dict[str, Any]) -> tuple[str, str | None]:
+        """Why a row does not fit, and the property that it is about."""
+        error = next(iter(self._valid.iter_errors(row)))
+        path = [str(p) for p in error.instance_path]
+        where = ".".join(path) or "the row"
+        return f"row type: {where}: {error.message}"[:_SHOWN], path[0] if path else None
+
+    def _takes(self, row: dict[str, Any]) -> bool:
+        """Whether these properties fit, whatever else is required."""
+        return all(e.kind.name == "required" for e in self._valid.iter_errors(row))
+
+    def _types_fit(self) -> bool:
+        if self._type.keys() - _ROOT or self._type.get("type", "object") != "object":
+            return False
+        known = self._type.get("properties", {})
+        if not isinstance(known, dict) or self._required - {f.source for f in self._schema.fields}:
+            return False
+        properties = cast(dict[str, Any], known)
+        return all(self._fits(f, properties.get(f.source, True)) for f in self._schema.fields)
+
+    def _fits(self, field: Field, schema: Any) -> bool:
+        if schema is True or schema == {}:
+            return True
+        if not isinstance(schema, dict):
+            return False
+        given = cast(dict[str, Any], schema)
+        if given.keys() - _ANNOTATIONS - {"type"}:
+            return False
+        return "type" not in given or not self._types(field).isdisjoint(_strings(given["type"]))
+
+    def _types(self, field: Field) -> set[str]:
+        if field.type.kind is Kind.decimal:
+            return {"number"} if field.source in self.as_numbers else {"string"}
+        return _json_types(field.type)
+
+
+def _json_types(data_type: DataType) -> set[str]:
+    return set[str]() if data_type.kind is Kind.json else _JSON_TYPES.get(data_type.kind, _TEXT)
+
+
+def _strings(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    return {str(v) for v in cast(list[Any], value)} if isinstance(value, list) else set()
+
+
+def _validator(row_type: dict[str, Any]) -> Any:
+    opened = {**row_type, "additionalProperties": True}
+    return jsonschema_rs.Draft7Validator(opened, validate_formats=True, retriever=_no_remote)
+
+
+def _no_remote(uri: str) -> NoReturn:
+    raise ValueError(f"schemas are not fetched: {uri}")
+
+
+def key_of(row: dict[str, Any], paths: Iterator[tuple[str, ...]]) -> str:
+    """The row's primary key, for a reason: ``id=5``; empty where it has none."""
+    found: list[str] = []
+    for path in paths:
+        value: Any = row
+        for step in path:
+            value = cast(dict[str, Any], value).get(step) if isinstance(value, dict) else None
+        found.append(f"{'.'.join(path)}={value}")
+    return ", ".join(found)

@@ -1,0 +1,36 @@
+"""Describes the protocol to the layers above, without loading any of it (``ProtocolSpec``)."""
+
+from typing import Annotated, Literal
+
+from penstock.config.protocol_spec import ProtocolSpec
+from penstock.config.sections import Section, key
+
+
+class DestinationKeys(Section, frozen=True, kw_only=True):
+    checkpoint_every: Annotated[
+        int | None,
+        key("Rows after which a Syncmaven destination ends the stream and says how many it took; "
+            "what it took is not sent again. Each checkpoint is a new process and a new stream to "
+            "it. Default: one, at the end.", literal="positive_int"),
+    ] = None  # fmt: skip
+    on_failed_rows: Annotated[
+        Literal["fail", "isolate", "accept"],
+        key("A Syncmaven destination says that rows failed, and not which: the run fails and they "
+            "are sent again (`fail`), they are sent again in ever smaller checkpoints until those "
+            "that fail alone are rejects (`isolate`), or they count as left out (`accept`)."),
+    ] = "fail"  # fmt: skip
+    nulls: Annotated[
+        Literal["auto", "send", "omit"],
+        key("A NULL in a row for a Syncmaven destination: sent as null, left out, or (`auto`) left "
+            "out where the stream's row type does not take null."),
+    ] = "auto"  # fmt: skip
+
+
+SPEC = ProtocolSpec(
+    name="syncmaven",
+    destination="a Syncmaven destination",
+    roles=("destination",),
+    own_names=True,
+    has_streams=True,
+    destination_keys=DestinationKeys,
+)

@@ -1,0 +1,57 @@
+"""The state role of a protocol without sources: there are no states to read, merge or reset.
+
+What a destination keeps for itself is no state of a source. Source: the protocol page, State
+management.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from penstock.errors import StateError
+from penstock.model.catalog import Stream, StreamId
+from penstock.model.state import SavedState
+
+
+class SyncmavenState:
+    """``StateRole`` of ``protocols.contract``."""
+
+    def export(self, states: Sequence[SavedState]) -> Any:
+        return None
+
+    def parse(self, raw: Any) -> list[SavedState]:
+        raise StateError(
+            "a Syncmaven connector is no source: it has no state",
+            code="state.no_source",
+            hint="give the state of the pipeline's source",
+        )
+
+    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+        return [*saved, *new]
+
+    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+        return list(states)
+
+    def names_of(self, stream: Stream) -> tuple[str, ...]:
+        return ()
+
+    def called(self, names: Mapping[StreamId, Collection[str]]) -> "SyncmavenState":
+        return self
+
+    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+        return True
+
+    def without(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        return list(states)
+
+    def within(
+        self, states: Sequence[SavedState], streams: Collection[StreamId]
+    ) -> list[SavedState]:
+        return list(states)
+
+    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+        return frozenset()
+
+    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+        return {"type": None, "streams": [], "shared": None}

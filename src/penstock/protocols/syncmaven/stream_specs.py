@@ -1,0 +1,87 @@
+"""Chooses the destination's stream that a stream of ours is written to, and checks that it fits.
+
+Pure. Not here: asking for them (``probe``), rows (``row_check``).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.config.did_you_mean import hint
+from penstock.errors import ConfigError, DestinationError
+from penstock.model.catalog import ConnectorSpec
+from penstock.protocols.contract import WriteStream
+from penstock.protocols.json_schema.config_check import validate_config
+from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
+from penstock.protocols.syncmaven.row_check import row_type_fault
+
+SECRET_WORD = "x-secret"
+
+
+def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
+    """The one that the pipeline names (``destination.stream``), else the one of the stream's own
+    name, else the default one. Raises ``DestinationError``."""
+    by_name = {s.name: s for s in specs.streams}
+    wanted = stream.into or stream.target.name
+    found = by_name.get(wanted)
+    if found is None and stream.into is None:
+        found = by_name.get(specs.default or "")
+    if found is None:
+        names = list(by_name)
+        what = f"the destination has no stream {wanted!r}"
+        advice = f"{hint(wanted, names)}; name one with --destination-stream (destination.stream)"
+        raise DestinationError(
+            what if names else "the destination has no streams",
+            code="destination.unknown_stream",
+            hint=advice if names else "it answers describe-streams with an empty list",
+            stream=str(stream.id),
+        )
+    return found
+
+
+def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
+    """Why these streams cannot be written so, each a sentence."""
+    found: list[str] = []
+    taken: dict[str, WriteStream] = {}
+    for stream in streams:
+        try:
+            spec = chosen(stream, specs)
+        except DestinationError as e:
+            found.append(f"stream {stream.id}: {e.message}; {e.hint}")
+            continue
+        first = taken.setdefault(spec.name, stream)
+        if first is not stream:
+            found.append(
+                f"streams {first.id} and {stream.id} would both be written to {spec.name!r}:"
+                " choose one with --streams, or give each a pipeline of its own"
+            )
+        found += [f"stream {stream.id}: {text}" for text in _misfits(spec, stream)]
+    return found
+
+
+def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
+    """What its schema (draft-07) says against the options."""
+    if spec.options is None:
+        return [f"{spec.name!r} takes no options"] if options else []
+    schema = ConnectorSpec(protocol="", config_schema=spec.options)
+    try:
+        validate_config(schema, options, SECRET_WORD)
+    except ConfigError as e:
+        return [f"destination.options{p.removeprefix('config')}" for p in e.problems]
+    return []
+
+
+def _misfits(spec: StreamSpec, stream: WriteStream) -> list[str]:
+    found = option_problems(spec, stream.options)
+    row_type = spec.row_type
+    if row_type is None:
+        return found
+    fault = row_type_fault(row_type)
+    if fault is not None:
+        return [*found, f"the row type of {spec.name!r} is no valid JSON Schema: {fault}"]
+    fields = stream.schemas[stream.latest].fields
+    required = row_type.get("required")
+    named = {f.source for f in fields}
+    missing = [n for n in required if n not in named] if isinstance(required, list) else []
+    if missing and fields:
+        found.append(f"{spec.name!r} requires {', '.join(map(str, missing))}, which it lacks")
+    return found

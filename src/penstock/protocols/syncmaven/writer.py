@@ -1,0 +1,364 @@
+"""Carries out a whole write: streams to processes, results to acks.
+
+A stream has one process at a time, from its first row to a checkpoint or its end. What its
+``stream-result`` counts is acknowledged, and nothing else: a state mark is acked once every row
+before it, of the streams that it covers, is in such a result, was rejected or left out by policy. A
+stream that fails or halts is sent nothing more, and the others go on (L7). Not here: one process
+(``session``), lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4,
+§1.5.
+"""
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+from penstock.byte_queue import Abandoned, ByteQueue, End, Failed, TooLong
+from penstock.errors import Defect, DestinationError
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.events import Counted, Error, Exited, Log, Tick
+from penstock.model.state import StateType
+from penstock.protocols.contract import (
+    END,
+    Ack,
+    Answer,
+    Feed,
+    Halted,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+)
+from penstock.protocols.syncmaven.failed_rows import FailedRows
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import (
+    Halt,
+    Result,
+    StreamSpec,
+    StreamSpecs,
+    start_stream,
+)
+from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder
+from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
+
+AHEAD_BYTES = 16 << 20  # of lines that wait to be written
+_MARK_BYTES = 256
+_JOIN_SECONDS = 60.0  # for the batch that is being encoded
+ISOLATE_EVERY = 1000  # rows between checkpoints, where failed rows are looked for
+
+_Item = Encoded | StateMark | StreamDone
+
+
+class _Stream:
+    """What is known of one stream in this write. ``fed``: rows that came of it; ``settled``: of
+    these, those that need nothing more; ``over``: it is sent nothing more."""
+
+    def __init__(self, stream: WriteStream, spec: StreamSpec, encoder: StreamEncoder) -> None:
+        self.stream, self.spec, self.encoder = stream, spec, encoder
+        self.session: Session | None = None
+        self.lines: list[bytes] = []  # of the session, where failed rows are looked for
+        self.sessions = 0
+        self.fed = self.settled = 0
+        self.over = False
+
+    @property
+    def covered(self) -> int:
+        """Of rows that came, those that may be acknowledged."""
+        return self.settled if self.over or self.session is not None else self.fed
+
+
+class Writer:
+    """One write. ``specs``: the destination's streams."""
+
+    def __init__(self, host: Host, request: WriteRequest, specs: StreamSpecs) -> None:
+        self._host, self._request, self._specs = host, request, specs
+        self._policy = str(request.options.get("on_failed_rows", "fail"))
+        every = request.options.get("checkpoint_every")
+        self._every = ISOLATE_EVERY if every is None and self._policy == "isolate" else every
+        self._told = {s.id: s for s in request.streams}
+        self._streams: dict[StreamId, _Stream] = {}
+        self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
+        self._queue: ByteQueue[_Item] = ByteQueue(AHEAD_BYTES)
+        self._began = time.monotonic()
+        self._failed = self._halted = False
+        self._tail = ""
+
+    def answers(self, feed: Iterator[Feed]) -> Iterator[Answer]:
+        """``DestinationConversation.write``; an exception of the feed is raised here."""
+        thread = threading.Thread(target=self._draw, args=(feed,), name="feed", daemon=True)
+        thread.start()
+        try:
+            yield from self._carry_out()
+        finally:
+            self._queue.abandon()
+            for one in self._streams.values():
+                if one.session is not None:
+                    one.session.close()
+            thread.join(_JOIN_SECONDS)
+        if not self._failed and not self._halted:
+            yield Ack(END)
+        yield Exited(1 if self._failed else 0, self._tail)
+
+    # -- the thread that draws the feed
+
+    def _draw(self, feed: Iterator[Feed]) -> None:
+        try:
+            for item in feed:
+                for made in self._made(item):
+                    self._queue.put(made, made.size if isinstance(made, Encoded) else _MARK_BYTES)
+            self._queue.end()
+        except Abandoned:
+            return
+        except BaseException as e:  # raised in the caller's thread
+            self._queue.fail(e)
+
+    def _made(self, item: Feed) -> Iterator[_Item]:
+        match item:
+            case Rows():
+                yield from self._stream(item.stream).encoder.encode(item)
+            case StateMark() | StreamDone():
+                yield item
+            case WriteStream():
+                self._told[item.id] = item
+                if item.id in self._streams:
+                    self._streams[item.id].encoder.changed(item)
+            case Tick():
+                return
+
+    def _stream(self, stream: StreamId) -> _Stream:
+        found = self._streams.get(stream)
+        if found is None:
+            told = self._told.get(stream)
+            if told is None:
+                raise Defect(f"stream {stream} was not announced", code="syncmaven.stream")
+            spec = chosen(told, self._specs)
+            faults = option_problems(spec, told.options)
+            if faults:
+                raise DestinationError(
+                    faults[0],
+                    code="destination.options",
+                    hint=f"see the streamOptions of {spec.name!r} in `penstock spec`",
+                    stream=str(stream),
+                )
+            encoder = StreamEncoder(
+                told,
+                spec,
+                nulls=str(self._request.options.get("nulls", "auto")),
+                on_data_error=self._request.on_data_error,
+                checkpoint_every=self._every,
+            )
+            found = self._streams[stream] = _Stream(told, spec, encoder)
+        return found
+
+    # -- the thread that talks
+
+    def _carry_out(self) -> Iterator[Answer]:
+        while True:
+            item = yield from self._next()
+            match item:
+                case End():
+                    break
+                case Encoded():
+                    yield from self._rows(self._streams[item.stream], item)
+                case StateMark():
+                    scope = item.state.scope
+                    only = scope.stream if scope.type is StateType.stream else None
+                    at = {
+                        s: one.fed
+                        for s, one in list(self._streams.items())
+                        if only is None or s == only
+                    }
+                    self._marks.append((item, at))
+                case StreamDone(stream):
+                    if stream in self._streams:
+                        yield from self._end(self._streams[stream])
+            yield from self._acks()
+        for one in list(self._streams.values()):
+            yield from self._end(one)
+            yield from self._acks()
+
+    def _next(self) -> Generator[Answer, None, "_Item | End"]:
+        """The next item, as the generator's value; what open processes say meanwhile."""
+        while True:
+            self._in_time()
+            try:
+                return self._queue.get(self._request.tick)
+            except Failed as e:
+                raise e.cause from None
+            except TooLong:
+                for one in list(self._streams.values()):
+                    if one.session is not None:
+                        yield from one.session.listen()
+                        yield from self._look(one)
+                yield Tick()
+
+    def _in_time(self) -> None:
+        total = self._request.timeouts.total
+        if total is not None and time.monotonic() - self._began > total:
+            raise DestinationError(
+                f"the destination was still running after {total:g} s",
+                code="destination.timeout",
+                hint="if it is only slow, raise timeouts.total",
+            )
+
+    def _rows(self, one: _Stream, item: Encoded) -> Iterator[Answer]:
+        one.fed += item.fed
+        if one.over:
+            return
+        if item.fault is not None:
+            yield from self._fail(one, item.fault)
+            return
+        yield from item.rejects
+        if item.left_out:
+            yield Counted("row_type", item.left_out, one.stream.id)
+        if item.sent:
+            if one.session is None:
+                yield from self._begin(one)
+            session = one.session
+            if session is not None and session.outcome is None:
+                yield from session.send(item.lines, item.sent)
+            if self._policy == "isolate":
+                one.lines.append(bytes(item.lines))
+            yield from self._look(one)
+        if item.ends:
+            yield from self._end(one)
+
+    def _begin(self, one: _Stream) -> Iterator[Answer]:
+        one.session = self._session(one)
+        yield from one.session.open().begin()
+
+    def _session(self, one: _Stream) -> Session:
+        """A process for the stream's next rows. Only the first one may be told that these are all
+        of them: the next would drop what the first was sent."""
+        stream = one.stream
+        replaces = stream.configured.replaces or (
+            stream.configured.destination_sync_mode is DestinationSyncMode.overwrite
+        )
+        start = start_stream(
+            one.spec.name,
+            self._request.config,
+            stream.options,
+            f"{self._request.pipeline}/{stream.target}",
+            full_refresh=replaces and one.sessions == 0,
+        )
+        one.sessions += 1
+        return Session(self._host.runtime(), self._request.timeouts, start)
+
+    def _look(self, one: _Stream) -> Iterator[Answer]:
+        """It ended before the end of the stream."""
+        session = one.session
+        if session is None or session.outcome is None:
+            return
+        if isinstance(session.outcome, Halt):
+            yield from self._halt(one, session.outcome)
+        elif isinstance(session.outcome, DestinationError):
+            yield from self._fail(one, session.outcome)
+
+    def _end(self, one: _Stream) -> Iterator[Answer]:
+        """The stream's end for now: a checkpoint."""
+        session = one.session
+        if session is None:
+            return
+        with closing(session):
+            yield from session.end()
+            outcome, self._tail = session.outcome, session.stderr_tail
+        if not isinstance(outcome, Result):
+            yield from self._look(one)
+            return
+        one.session = None
+        rows, lines = session.sent, one.lines
+        one.lines = []
+        fault = yield from self._judge(one, outcome, rows, lines)
+        if fault is not None:
+            yield from self._fail(one, fault)
+            return
+        one.settled = one.fed
+
+    def _judge(
+        self, one: _Stream, result: Result, rows: int, lines: list[bytes]
+    ) -> Generator[Answer, None, DestinationError | None]:
+        """Why a result does not cover the rows that it is of, as the generator's value; None: it
+        does."""
+        id_, failed = one.stream.id, rows - result.success - result.skipped
+        yield Log(
+            "INFO",
+            f"{id_}: of {rows} rows the destination received {result.received}, took"
+            f" {result.success}, left out {result.skipped}, failed {result.failed}",
+        )
+        if result.success + result.skipped > rows or result.received > rows:
+            return DestinationError(
+                f"{id_}: the destination counts {result.received} rows received and"
+                f" {result.success} taken of {rows} that it was sent",
+                code="destination.miscounted",
+                hint="its counters cannot be trusted, so nothing counts as written",
+                stream=str(id_),
+            )
+        if failed and self._policy == "isolate":
+            finder = FailedRows(one.encoder, id_, lambda: self._session(one))
+            fault = yield from finder.find(lines)
+            if fault is not None:
+                return fault
+        elif failed and self._policy == "fail":
+            return DestinationError(
+                f"{id_}: the destination says that {failed} of {rows} rows failed",
+                code="destination.rows_failed",
+                hint="its log may say which; `on_failed_rows: isolate` finds them and keeps them"
+                " as rejects, `accept` leaves them out",
+                stream=str(id_),
+            )
+        elif failed:
+            yield Counted("failed_at_destination", failed, id_)
+        if result.skipped:
+            yield Counted("skipped_by_destination", result.skipped, id_)
+        return None
+
+    def _halt(self, one: _Stream, halt: Halt) -> Iterator[Answer]:
+        said = halt.message or "without a reason"
+        if halt.ok:
+            self._over(one)
+            self._halted = True
+            yield Halted(one.stream.id, f"the destination stopped {one.stream.id}: {said}")
+            return
+        error = DestinationError(
+            f"the destination halted: {said}",
+            code="destination.halted",
+            hint="what it had acknowledged is kept; run again to send the rest",
+            stream=str(one.stream.id),
+            connector={"message": halt.message, "data": halt.data},
+        )
+        yield from self._fail(one, error)
+
+    def _fail(self, one: _Stream, error: DestinationError) -> Iterator[Answer]:
+        self._over(one)
+        self._failed = True
+        yield Error(
+            error.message,
+            "system_error",
+            one.stream.id,
+            error.connector or {},
+            code=error.code,
+            hint=error.hint,
+        )
+
+    def _over(self, one: _Stream) -> None:
+        one.over, one.lines = True, []
+        session, one.session = one.session, None
+        if session is not None:
+            self._tail = session.stderr_tail or self._tail
+            session.close()
+
+    def _acks(self) -> Iterator[Answer]:
+        """Every mark whose rows are all covered, and no earlier one of its scope waits."""
+        waiting: list[tuple[StateMark, dict[StreamId, int]]] = []
+        held: set[str] = set()
+        for mark, at in self._marks:
+            scope = mark.state.scope.key
+            covered = all(self._streams[s].covered >= fed for s, fed in at.items())
+            if covered and scope not in held:
+                yield Ack(mark.seq)
+            else:
+                held.add(scope)
+                waiting.append((mark, at))
+        self._marks = waiting

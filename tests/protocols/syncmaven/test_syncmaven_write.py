@@ -1,0 +1,424 @@
+"""What a Syncmaven destination is sent, and what its answers are worth (issue 12, parts 1, 2 and 6;
+L1, L7, L8, L11). Each destination is a process."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import DestinationError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Counted, Error, Exited, Log, Reject
+from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols.contract import (
+    END,
+    Ack,
+    Feed,
+    Halted,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+)
+from penstock.protocols.syncmaven.destination import SyncmavenDestination
+from penstock.protocols.syncmaven.host import Host
+from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.process import ProcessRuntime
+
+STUB = Path(__file__).parents[2] / "stubs" / "stub_syncmaven.py"
+USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
+SCHEMA = RowSchema(
+    (
+        Field("id", "id", DataType(Kind.integer)),
+        Field("email", "email", DataType(Kind.string)),
+        Field("price", "price", DataType(Kind.decimal, precision=10, scale=2)),
+    )
+)
+ARROW = pa.schema([("id", pa.int64()), ("email", pa.string()), ("price", pa.decimal128(10, 2))])
+BOUNDS = Timeouts(start=20, heartbeat=20, stop=2)
+DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+
+
+def host(**told: Any) -> Host:
+    command = [sys.executable, str(STUB), json.dumps(told)]
+    return Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
+
+
+def stream(id_: StreamId = USERS, **more: Any) -> WriteStream:
+    mode = more.pop("mode", DestinationSyncMode.append)
+    configured = ConfiguredStream(
+        stream=Stream(id=id_, json_schema={}),
+        sync_mode=SyncMode.incremental,
+        destination_sync_mode=mode,
+        primary_key=(("id",),),
+    )
+    return WriteStream(configured=configured, target=id_, schemas={0: SCHEMA}, latest=0, **more)
+
+
+def rows(*ids: int, of: StreamId = USERS, email: Any = "a@x.io") -> Rows:
+    columns = {"id": list(ids), "email": [email] * len(ids), "price": [None] * len(ids)}
+    return Rows(of, 0, pa.record_batch([pa.array(columns[f.name], f.type) for f in ARROW], ARROW))
+
+
+def mark(seq: int, of: StreamId | None = USERS) -> StateMark:
+    type_ = StateType.global_ if of is None else StateType.stream
+    return StateMark(seq, SavedState(StateScope(type_, of), f'{{"n":{seq}}}'))
+
+
+class Wrote:
+    """The answers of a write, by kind."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+        self.acks = [a.seq for a in answers if isinstance(a, Ack)]
+        self.errors = [a.code for a in answers if isinstance(a, Error)]
+        self.rejects = [a for a in answers if isinstance(a, Reject)]
+        self.halted = [a.stream for a in answers if isinstance(a, Halted)]
+        self.counted = {a.what: a.count for a in answers if isinstance(a, Counted)}
+        self.logged = "\n".join(a.message for a in answers if isinstance(a, Log))
+        (self.exit,) = [a.code for a in answers if isinstance(a, Exited)]
+
+
+def write(
+    to: Host,
+    *feed: Feed,
+    streams: tuple[WriteStream, ...] = (),
+    timeouts: Timeouts = BOUNDS,
+    **request: Any,
+) -> Wrote:
+    asked = WriteRequest(
+        config=request.pop("config", {}),
+        streams=streams or (stream(), stream(ORDERS)),
+        source_protocol="airbyte",
+        pipeline="shop",
+        timeouts=timeouts,
+        tick=0.1,
+        **request,
+    )
+    return Wrote(list(SyncmavenDestination().write(to, asked, iter(feed))))
+
+
+def heard(sink: Path) -> list[dict[str, Any]]:
+    lines = sink.read_text().split("\n")
+    assert lines.pop() == ""
+    assert all(lines), "never a blank line: the node CDK ends at one"
+    return [json.loads(line) for line in lines]
+
+
+def ids_by_process(sink: Path) -> list[list[int]]:
+    """The ids of the rows between each start-stream and its end-stream."""
+    found: list[list[int]] = []
+    for message in heard(sink):
+        if message["type"] == "start-stream":
+            found.append([])
+        elif message["type"] == "row":
+            found[-1].append(message["payload"]["row"]["id"])
+    return found
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Path:
+    return tmp_path / "sink.jsonl"
+
+
+# -- what is sent
+
+
+def test_the_whole_conversation_is_the_one_that_real_connectors_know(sink: Path) -> None:
+    wrote = write(
+        host(sink=str(sink), streams=["contacts"]),
+        rows(1, 2),
+        mark(1),
+        StreamDone(USERS),
+        streams=(stream(),),
+        config={"url": "http://x"},
+    )
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0)
+    assert heard(sink) == [
+        {"type": "describe-streams", "payload": {"credentials": {"url": "http://x"}}},
+        {
+            "type": "start-stream",
+            "payload": {
+                "stream": "contacts",
+                "connectionCredentials": {"url": "http://x"},
+                "streamOptions": {},
+                "syncId": "shop/users",
+                "fullRefresh": False,
+            },
+        },
+        {"type": "row", "payload": {"row": {"id": 1, "email": "a@x.io", "price": None}}},
+        {"type": "row", "payload": {"row": {"id": 2, "email": "a@x.io", "price": None}}},
+        {"type": "end-stream", "reason": "success"},
+    ]
+
+
+def test_zero_rows_start_no_stream(sink: Path) -> None:
+    wrote = write(host(sink=str(sink)), mark(1), StreamDone(USERS))
+    assert (wrote.acks, wrote.exit) == ([1, END], 0)
+    assert [m["type"] for m in heard(sink)] == ["describe-streams"]
+
+
+def test_the_pages_dialect_is_understood_however_loosely_it_is_written() -> None:
+    for told in ({"dialect": "page"}, {"noise": True}, {"dialect": "page", "noise": True}):
+        wrote = write(host(**told, stderr=400_000, log=True), rows(1, 2, 3), mark(1))
+        assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0), told
+        assert 'row 2 {"k":1}' in wrote.logged
+    spec = SyncmavenDestination().spec(host(dialect="page"), Timeouts(start=20), lambda e: None)
+    assert spec.config_schema["additionalProperties"] is True
+
+
+def test_decimals_and_nulls_are_written_as_the_row_type_takes_them(sink: Path) -> None:
+    row_type = {**DRAFT, "properties": {"price": {"type": "number"}, "email": {"type": "string"}}}
+    columns = [[1, 2], ["é\n", None], [Decimal("1.50"), None]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)]
+    priced = pa.record_batch(arrays, ARROW)
+    wrote = write(host(sink=str(sink), row_type=row_type), Rows(USERS, 0, priced))
+    assert wrote.exit == 0
+    sent = [m["payload"]["row"] for m in heard(sink) if m["type"] == "row"]
+    assert sent == [{"id": 1, "email": "é\n", "price": 1.5}, {"id": 2}]
+    write(host(sink=str(sink)), Rows(USERS, 0, priced), options={"nulls": "omit"})
+    assert heard(sink)[-2]["payload"]["row"] == {"id": 2}
+    assert heard(sink)[-3]["payload"]["row"]["price"] == "1.50"
+
+
+def test_a_row_of_five_megabytes_passes(sink: Path) -> None:
+    wrote = write(host(sink=str(sink)), rows(1, email="x" * 5_000_000), mark(1))
+    assert wrote.acks == [1, END]
+    assert len(heard(sink)[2]["payload"]["row"]["email"]) == 5_000_000
+
+
+# -- checkpoints and acks
+
+
+def test_every_checkpoint_is_a_process_and_acks_what_it_counted(sink: Path) -> None:
+    feed = [rows(1, 2), mark(1), rows(3, 4, 5), mark(2), rows(6, 7), mark(3)]
+    wrote = write(host(sink=str(sink)), *feed, options={"checkpoint_every": 3})
+    assert ids_by_process(sink) == [[1, 2, 3], [4, 5, 6], [7]]
+    assert wrote.acks == [1, 2, 3, END]
+
+
+def test_streams_have_a_process_each_and_a_shared_state_waits_for_all(sink: Path) -> None:
+    feed = [rows(1), rows(2, of=ORDERS), mark(1, None), rows(3), StreamDone(USERS)]
+    wrote = write(host(sink=str(sink), streams=["users", "orders"]), *feed)
+    starts = [m["payload"]["stream"] for m in heard(sink) if m["type"] == "start-stream"]
+    assert starts == ["users", "orders"]
+    assert wrote.acks == [1, END]
+
+
+def test_failed_rows_hold_the_state_back_by_default() -> None:
+    feed = [rows(1, 2), mark(1), rows(3), mark(2)]
+    wrote = write(host(fail=[3]), *feed, options={"checkpoint_every": 2})
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([1], ["destination.rows_failed"], 1)
+
+
+def test_failed_rows_are_found_in_smaller_checkpoints_and_become_rejects() -> None:
+    wrote = write(
+        host(fail=[3, 7]), rows(*range(1, 9)), mark(1), options={"on_failed_rows": "isolate"}
+    )
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0)
+    assert [json.loads(r.raw)["id"] for r in wrote.rejects] == [3, 7]
+    assert "id=3" in wrote.rejects[0].reason
+    before_ack = wrote.answers.index(wrote.rejects[-1]) < wrote.answers.index(Ack(1))
+    assert before_ack, "the ack must not come before the rejects that it covers"
+
+
+def test_failed_and_skipped_rows_may_be_left_out_and_are_counted() -> None:
+    wrote = write(host(fail=[1], skip=[2]), rows(1, 2, 3), options={"on_failed_rows": "accept"})
+    assert (wrote.acks, wrote.exit) == ([END], 0)
+    assert wrote.counted == {"failed_at_destination": 1, "skipped_by_destination": 1}
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        ({"received": 1, "skipped": 0, "success": 1, "failed": 0}, "destination.rows_failed"),
+        ({"received": 9, "skipped": 0, "success": 9, "failed": 0}, "destination.miscounted"),
+        ({"received": 3, "success": 3, "failed": 0}, "destination.no_result"),
+    ],
+)
+def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: str) -> None:
+    bounds = Timeouts(start=20, heartbeat=2, stop=1)
+    wrote = write(host(result=result), rows(1, 2, 3), mark(1), timeouts=bounds)
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([], [code], 1)
+
+
+def test_counters_by_date_are_added_up() -> None:
+    assert write(host(by_date=True), rows(1, 2, 3), mark(1)).acks == [1, END]
+
+
+# -- rows that do not fit
+
+
+@pytest.mark.parametrize("policy", ["dlq", "skip", "fail"])
+def test_a_row_that_does_not_fit_its_row_type_is_never_sent(policy: str, sink: Path) -> None:
+    row_type = {**DRAFT, "properties": {"email": {"type": "string", "format": "email"}}}
+    to = host(sink=str(sink), row_type=row_type)
+    wrote = write(to, rows(1), rows(2, email="no"), rows(3), mark(1), on_data_error=policy)
+    sent = [i for ids in ids_by_process(sink) for i in ids]
+    if policy == "fail":
+        assert (wrote.acks, wrote.errors) == ([], ["destination.row_type"])
+        assert sent in ([], [1]), "it is stopped at once"
+        return
+    assert (wrote.acks, sent) == ([1, END], [1, 3])
+    if policy == "dlq":
+        (reject,) = wrote.rejects
+        assert (reject.field, json.loads(reject.raw)["id"]) == ("email", 2)
+        assert "id=2" in reject.reason
+    else:
+        assert wrote.counted == {"row_type": 1}
+
+
+# -- halts, deaths, silence
+
+
+def test_a_halt_while_rows_flow_stops_them_and_acks_nothing() -> None:
+    many = [rows(*range(n, n + 1000), email="x" * 1000) for n in range(0, 20_000, 1000)]
+    wrote = write(host(halt={"at": "row", "after": 5}), *many, mark(1))
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([], ["destination.halted"], 1)
+    (error,) = [a for a in wrote.answers if isinstance(a, Error)]
+    assert "quota" in error.message
+    assert error.raw == {"message": "quota", "data": {"n": 2}}
+
+
+def test_a_halt_without_a_status_is_an_error() -> None:
+    wrote = write(host(halt={"at": "end-stream", "status": None}), rows(1), mark(1))
+    assert (wrote.acks, wrote.errors) == ([], ["destination.halted"])
+
+
+def test_a_halt_that_says_ok_ends_well_and_acks_only_what_was_counted() -> None:
+    halt = {"at": "row", "after": 2, "status": "ok"}
+    feed = [rows(1), mark(1), rows(2, 3), mark(2)]
+    wrote = write(host(halt=halt), *feed, options={"checkpoint_every": 1})
+    assert wrote.acks == [1, 2, END], "one row a process: none ever sees two"
+    wrote = write(host(halt=halt), *feed)
+    assert (wrote.acks, wrote.errors, wrote.exit, wrote.halted) == ([], [], 0, [USERS])
+
+
+def test_a_stream_that_fails_leaves_the_others_alone() -> None:
+    """L7. One destination fails the row with id 9, which only ``orders`` has."""
+    to = host(streams=["users", "orders"], fail=[9])
+    wrote = write(to, rows(1), mark(1), rows(9, of=ORDERS), mark(2, ORDERS), rows(2), mark(3))
+    assert (wrote.acks, wrote.exit) == ([1, 3], 1)
+    assert [a.stream for a in wrote.answers if isinstance(a, Error)] == [ORDERS]
+
+
+@pytest.mark.parametrize("at", ["start-stream", "row", "end-stream"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_destination_that_dies_is_told_by_its_own_last_words(at: str, code: int) -> None:
+    wrote = write(host(die={"at": at, "code": code}), rows(1), mark(1))
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([], ["destination.exited"], 1)
+    (error,) = [a for a in wrote.answers if isinstance(a, Error)]
+    assert f"exited with code {code}" in error.message
+    assert "the disk is full" in error.message
+
+
+def test_its_exit_code_after_its_result_is_no_failure() -> None:
+    assert write(host(exit=1), rows(1), mark(1)).acks == [1, END]
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [({"silent": "end-stream"}, "destination.no_result"), ({"deaf": 1}, "destination.heartbeat")],
+)
+def test_every_wait_for_it_is_bounded(told: dict[str, Any], code: str) -> None:
+    """L11. Its log is no progress."""
+    big = [rows(*range(5000), email="x" * 1000)]
+    began = time.monotonic()
+    bounds = Timeouts(start=20, heartbeat=1, stop=1)
+    wrote = write(host(**told, log=True), *big, mark(1), timeouts=bounds)
+    assert (wrote.acks, wrote.errors) == ([], [code])
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [
+        ({"silent": "describe-streams"}, "destination.timeout"),
+        ({"die": {"at": "describe-streams"}}, "destination.exited"),
+        ({"halt": {"at": "describe-streams"}}, "destination.halted"),
+    ],
+)
+def test_a_question_that_is_not_answered_fails(told: dict[str, Any], code: str) -> None:
+    with pytest.raises(DestinationError) as failed:
+        write(host(**told), rows(1), timeouts=Timeouts(start=2, stop=1))
+    assert failed.value.code == code
+    assert failed.value.hint
+
+
+def test_a_failure_of_the_feed_is_no_end_of_the_stream(sink: Path) -> None:
+    def feed() -> Iterator[Feed]:
+        yield rows(1)
+        raise OSError("a part is gone")
+
+    asked = WriteRequest(config={}, streams=(stream(),), source_protocol="airbyte", tick=0.1)
+    with pytest.raises(OSError, match="a part is gone"):
+        list(SyncmavenDestination().write(host(sink=str(sink)), asked, feed()))
+    assert "end-stream" not in [m["type"] for m in heard(sink)]
+
+
+# -- before a run
+
+
+def spec_of(**told: Any) -> Any:
+    return SyncmavenDestination().spec(host(**told), Timeouts(start=20), lambda e: None)
+
+
+OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("told", "streams", "words"),
+    [
+        ({"roles": ["enrichment"]}, [stream()], "no destination"),
+        ({"streams": ["x"]}, [stream(into="contact")], "no stream 'contact'"),
+        ({}, [stream(), stream(ORDERS)], "both be written to 'contacts'"),
+        ({}, [stream(options={"mode": "a"})], "takes no options"),
+        ({"options": OPTIONS}, [stream(options={"mode": "z"})], "destination.options.mode"),
+        ({"row_type": {"type": "nonsense"}}, [stream()], "no valid JSON Schema"),
+        ({"row_type": {**DRAFT, "required": ["vat"]}}, [stream()], "requires vat"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_run(
+    told: dict[str, Any], streams: list[WriteStream], words: str
+) -> None:
+    problems = SyncmavenDestination().problems(spec_of(**told), streams)
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_streams_and_options_that_fit_are_no_problem() -> None:
+    spec = spec_of(options=OPTIONS, streams=["users", "orders"])
+    fits = [stream(options={"mode": "a"}), stream(ORDERS, into="orders")]
+    assert SyncmavenDestination().problems(spec, fits) == []
+
+
+def test_a_spec_without_a_schema_takes_any_credentials() -> None:
+    said: list[Any] = []
+    spec = SyncmavenDestination().spec(host(credentials=None), Timeouts(start=20), said.append)
+    assert spec.config_schema == {}
+    assert any("no schema of its credentials" in e.message for e in said if isinstance(e, Log))
+
+
+def test_a_check_asks_for_its_streams_with_the_credentials(sink: Path) -> None:
+    log = lambda e: None  # noqa: E731
+    found = SyncmavenDestination().check(host(sink=str(sink)), {"k": 1}, Timeouts(start=20), log)
+    assert found.succeeded
+    assert heard(sink)[0]["payload"]["credentials"] == {"k": 1}
+    halting = host(halt={"at": "describe-streams"})
+    refused = SyncmavenDestination().check(halting, {}, Timeouts(start=20), log)
+    assert not refused.succeeded
+    assert "quota" in (refused.message or "")
