@@ -121,8 +121,11 @@ def test_images_of_any_registry(image: str, name: str, version: str | None) -> N
         ("airbyte:docker:", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:Source:7:8", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:-x", "connector.reference", "airbyte:docker:IMAGE"),
-        ("syncmaven:x", "connector.reference", "known: airbyte, singer, rapidbyte, spark"),
-        ("iceberg:cat.ns", "connector.reference", "known: airbyte, singer, rapidbyte, spark"),
+        (
+            "iceberg:cat.ns",
+            "connector.reference",
+            "known: airbyte, singer, syncmaven, rapidbyte, spark",
+        ),
         ("postgres://u:p@h/db", "connector.reference", "known: airbyte"),
         ("tap-postgres", "connector.reference", "singer:tap-postgres"),
         ("meltanolabs-target-x", "connector.reference", "singer:meltanolabs-target-x"),

@@ -32,6 +32,7 @@ from penstock.model.events import (
     Estimate,
     Event,
     Exited,
+    Halted,
     Log,
     Measured,
     Miscounted,
@@ -111,12 +112,13 @@ def split(events: list[Any]) -> tuple[list[Any], list[Any]]:
 
 # -- the in-memory twin: each kind of event, each question, what is raised
 
-MASKED = (Log, Error, Measured, Exited, Counted, Through)
+MASKED = (Log, Error, Measured, Exited, Counted, Halted, Through)
 WORDS: list[Any] = [
     Log("INFO", BOTH, BOTH),
     Error(BOTH, "system_error", A, {"stack": [BOTH]}, hint=BOTH),
     Measured(A, [{"name": BOTH}]),
     Counted(BOTH),
+    Halted(A, BOTH),
     Exited(1, BOTH),
 ]
 DATA: list[Any] = [

@@ -174,6 +174,15 @@ class Error:
 
 
 @dataclass(slots=True)
+class Halted:
+    """The destination wants no more of this stream in this run, and nothing is wrong. Rows without
+    an ack are sent again by the next run."""
+
+    stream: StreamId
+    message: str
+
+
+@dataclass(slots=True)
 class Counted:
     """Counts items that were skipped. ``what``: a stable key of their kind (``unknown_type:FOO``,
     ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``). ``stream``: the

@@ -37,6 +37,7 @@ from penstock.model.events import (
     Error,
     Event,
     Exited,
+    Halted,
     Log,
     Measured,
     Reject,
@@ -258,15 +259,6 @@ GUESSED_ACK = "guessed_ack"
 NEWEST_ACK = "newest_ack"
 """``Counted.what``: a state that equals several was taken for the newest of them, as the
 destination ended well."""
-
-
-@dataclass(slots=True)
-class Halted:
-    """The destination wants no more of this stream in this run, and nothing is wrong. Rows without
-    an ack are sent again by the next run."""
-
-    stream: StreamId
-    message: str
 
 
 Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Halted | Exited | Tick

@@ -8,7 +8,7 @@ untouched: they are data, or never logged. Neighbours: ``runtimes.masking`` find
 from dataclasses import replace
 from typing import Any
 
-from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Measured
+from penstock.model.events import Control, Counted, Error, Event, Exited, Halted, Log, Measured
 from penstock.runtimes.masking import Masker, changed_texts
 
 
@@ -26,7 +26,7 @@ class Hearing:
         return _masked(self._masker, event)
 
 
-def _masked(masker: Masker, event: Event) -> Event:
+def _masked(masker: Masker, event: Event | Halted) -> Event | Halted:
     """The event, or a masked copy where it holds words of the connector's."""
     if not masker:
         return event
@@ -39,6 +39,8 @@ def _masked(masker: Masker, event: Event) -> Event:
             return replace(event, **words)
         case Counted(what):
             return replace(event, what=masker.mask(what))
+        case Halted(stream, message):
+            return Halted(stream, masker.mask(message))
         case Measured(stream, series):
             return Measured(stream, masker.mask_data(series))
         case Exited(code, tail):

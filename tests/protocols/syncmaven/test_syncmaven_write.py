@@ -20,14 +20,13 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Counted, Error, Exited, Log, Reject
+from penstock.model.events import Counted, Error, Exited, Halted, Log, Reject
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     END,
     Ack,
     Feed,
-    Halted,
     Rows,
     StateMark,
     StreamDone,

@@ -32,6 +32,7 @@ from penstock.model.events import (
     Counted,
     Error,
     Exited,
+    Halted,
     Log,
     Measured,
     Reject,
@@ -44,7 +45,6 @@ from penstock.protocols.contract import (
     Ack,
     Answer,
     Connection,
-    Halted,
     WriteRequest,
     failed,
 )

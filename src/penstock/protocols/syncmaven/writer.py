@@ -16,14 +16,13 @@ from contextlib import closing
 from penstock.byte_queue import Abandoned, ByteQueue, End, Failed, TooLong
 from penstock.errors import Defect, DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.events import Counted, Error, Exited, Log, Tick
+from penstock.model.events import Counted, Error, Exited, Halted, Log, Tick
 from penstock.model.state import StateType
 from penstock.protocols.contract import (
     END,
     Ack,
     Answer,
     Feed,
-    Halted,
     Rows,
     StateMark,
     StreamDone,
