@@ -21,7 +21,8 @@ def test_a_misspelt_name_is_compared_with_those_known(protocol: str, name: str, 
 def test_an_image_only_connector_names_a_package_that_does_the_same() -> None:
     said = advice("airbyte", "source-postgres", [])
     assert said is not None
-    assert "container image only" in said and "singer:meltanolabs-tap-postgres" in said
+    assert "airbyte:docker:airbyte/source-postgres" in said
+    assert "singer:meltanolabs-tap-postgres" in said
 
 
 def test_nothing_is_made_up() -> None:
