@@ -47,10 +47,10 @@ def records(runtime: Any, config: dict[str, Any]) -> Iterator[int]:
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.events import Batch
     from penstock.protocols.airbyte.package import PACKAGE
-    from penstock.protocols.contract import ReadRequest, StreamWish
+    from penstock.protocols.contract import ReadRequest, StreamOverrides
 
     stream = Stream(id=StreamId(None, "s0"), json_schema={}, sync_modes=(SyncMode.full_refresh,))
-    configured = PACKAGE.source.configure(stream, StreamWish())
+    configured = PACKAGE.source.configure(stream, StreamOverrides())
     request = ReadRequest(config=config, streams=(configured,))
     events = PACKAGE.source.read(runtime, request)
     return (len(event.bodies) for event in events if isinstance(event, Batch))

@@ -168,11 +168,11 @@ def main() -> None:
     parser.add_argument("records", nargs="?", type=int, default=100_000)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--kind", choices=("clean", "extra", "misfit", "repair"), default="clean")
-    wish = parser.parse_args()
+    overrides = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        path = wish.file or Path(name) / "messages.jsonl"
-        if wish.file is None:
-            make(path, wish.records, wish.kind)
+        path = overrides.file or Path(name) / "messages.jsonl"
+        if overrides.file is None:
+            make(path, overrides.records, overrides.kind)
         warm()
         data = path.read_bytes()
         lines = data.splitlines()

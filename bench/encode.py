@@ -191,18 +191,18 @@ def main() -> None:
     parser.add_argument("records", nargs="?", type=int, default=100_000)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--batch", type=int, default=32_768)
-    wish = parser.parse_args()
+    overrides = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        if wish.file is not None:
-            told, records = bodies(wish.file)
+        if overrides.file is not None:
+            told, records = bodies(overrides.file)
         else:
-            path, _ = prepare(Path(name), wish.records)
+            path, _ = prepare(Path(name), overrides.records)
             _, found = bodies(path)
             told, records = SCHEMA, [msgspec.json.decode(r, type=Inner).data for r in found]
     warm()
     pa.set_cpu_count(1)
     schema = row_schema(data_type(told, _decimals), {})
-    given = batches(schema, records[: wish.records], wish.batch)
+    given = batches(schema, records[: overrides.records], overrides.batch)
     rows = sum(b.num_rows for b in given)
     encode = ours(schema)
     expected = list(_values(encode(given[0])))

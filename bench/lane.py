@@ -34,7 +34,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
     from penstock.model.names import clean_columns
     from penstock.model.segments import Shape
     from penstock.protocols.airbyte.package import PACKAGE
-    from penstock.protocols.contract import StreamWish
+    from penstock.protocols.contract import StreamOverrides
 
     told = json.loads(schema.read_text())
     modes = (SyncMode.full_refresh, SyncMode.incremental)
@@ -46,8 +46,8 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
         default_cursor_field=("updated_at",),
         source_defined_primary_key=(("id",),),
     )
-    wish = StreamWish(sync_mode="incremental", destination_sync_mode="append")
-    configured = PACKAGE.source.configure(stream, wish)
+    overrides = StreamOverrides(sync_mode="incremental", destination_sync_mode="append")
+    configured = PACKAGE.source.configure(stream, overrides)
     record = PACKAGE.schema.data_type(told)
     command = (sys.executable, "-S", str(HERE / "file_source.py"))
     lane = LaneStream(
@@ -125,15 +125,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--wrap", default="")
-    wish = parser.parse_args()
+    overrides = parser.parse_args()
     run(*prepare(DATA, 1000), 1, "")  # caches are filled
-    path, schema = prepare(DATA, wish.records)
-    count = wish.records * wish.repeat
+    path, schema = prepare(DATA, overrides.records)
+    count = overrides.records * overrides.repeat
     before = orjson_seconds(path)
-    for _ in range(wish.rounds):
-        cpu, wall, result = run(path, schema, wish.repeat, wish.wrap)
+    for _ in range(overrides.rounds):
+        cpu, wall, result = run(path, schema, overrides.repeat, overrides.wrap)
         after = orjson_seconds(path)
-        loads = [(a + b) / 2 * wish.repeat for a, b in zip(before, after, strict=True)]
+        loads = [(a + b) / 2 * overrides.repeat for a, b in zip(before, after, strict=True)]
         before, stats = after, result["stats"]
         print(json.dumps({
             "us": round(cpu * 1e6 / count, 2),

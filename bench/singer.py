@@ -91,12 +91,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="100,000 records")
     parser.add_argument("--only", choices=("table", "push"))
-    wish = parser.parse_args()
-    count = 100_000 if wish.quick else wish.records
+    overrides = parser.parse_args()
+    count = 100_000 if overrides.quick else overrides.records
     path = prepare(DATA, count)
     table(prepare(DATA, 1000), 1000)  # caches are filled
     ways = {"table": table, "push": push}
-    found = [way(path, count) for name, way in ways.items() if wish.only in (None, name)]
+    found = [way(path, count) for name, way in ways.items() if overrides.only in (None, name)]
     width = max(map(len, SHOWN))
     for name in ("what", *SHOWN):
         print(f"{name:<{width}}", *(f"{one.get(name, ''):>15}" for one in found))

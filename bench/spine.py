@@ -173,17 +173,19 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="how often the file is sent")
     parser.add_argument("--table", default="parquet,delta")
     parser.add_argument("--quick", action="store_true")
-    wish = parser.parse_args()
-    if wish.quick:
-        wish.records, wish.table = 100_000, "parquet"
+    overrides = parser.parse_args()
+    if overrides.quick:
+        overrides.records, overrides.table = 100_000, "parquet"
     from messages import prepare
 
-    path, schema = prepare(DATA, wish.records)
+    path, schema = prepare(DATA, overrides.records)
     found: list[dict[str, Any]] = []
-    into_table(wish.table.split(",")[0], *prepare(DATA, 1000), 1, 1000)  # caches are filled
-    for table in wish.table.split(","):
-        found.append(into_table(table, path, schema, wish.repeat, wish.records * wish.repeat))
-        if table != wish.table.split(",")[-1]:
+    into_table(overrides.table.split(",")[0], *prepare(DATA, 1000), 1, 1000)  # caches are filled
+    for table in overrides.table.split(","):
+        found.append(
+            into_table(table, path, schema, overrides.repeat, overrides.records * overrides.repeat)
+        )
+        if table != overrides.table.split(",")[-1]:
             print(json.dumps(found[-1]), file=sys.stderr)  # in case the next one fails
     width = max(map(len, SHOWN))
     for name in ("table", *SHOWN):

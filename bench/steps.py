@@ -115,11 +115,11 @@ def decoding(table: Table, bodies: Packed, schema: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=60_000)
-    wish = parser.parse_args()
-    path, schema = prepare(DATA, wish.records)
+    overrides = parser.parse_args()
+    path, schema = prepare(DATA, overrides.records)
     with path.open("rb") as f:
         records = (line for line in f if line.startswith(b'{"type":"RECORD"'))
-        lines = list(islice(records, wish.records))
+        lines = list(islice(records, overrides.records))
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     table = Table(len(lines))

@@ -101,13 +101,13 @@ def main() -> None:
     parser.add_argument("--case", default="sparse,wide")
     parser.add_argument("--profile", default="")
     parser.add_argument("--twice", action="store_true")
-    wish = parser.parse_args()
+    overrides = parser.parse_args()
     (HERE / "data").mkdir(exist_ok=True)
     found = []
-    for case in wish.case.split(","):
+    for case in overrides.case.split(","):
         folder = Path(tempfile.mkdtemp(prefix=f"streams-{case}-", dir=HERE / "data"))
-        for _ in range(1 + wish.twice):
-            found.append(measure(case, wish.streams, wish.profile, folder))
+        for _ in range(1 + overrides.twice):
+            found.append(measure(case, overrides.streams, overrides.profile, folder))
             print(json.dumps(found[-1]))
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,7 +13,7 @@ from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Exited
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 
 MANIFEST = """\
 version: "6.0.0"
@@ -80,7 +80,8 @@ def api() -> Generator[str]:
 
 def rows(source: SourceConnector, config: dict[str, str]) -> list[dict[str, object]]:
     streams = tuple(
-        source.protocol.source.configure(s, StreamWish()) for s in source.discover(config).streams
+        source.protocol.source.configure(s, StreamOverrides())
+        for s in source.discover(config).streams
     )
     events = list(source.read(ReadRequest(config=config, streams=streams)))
     assert isinstance(events[-1], Exited) and events[-1].code == 0, events

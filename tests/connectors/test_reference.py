@@ -121,6 +121,8 @@ def test_images_of_any_registry(image: str, name: str, version: str | None) -> N
         ("airbyte:docker:", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:Source:7:8", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:-x", "connector.reference", "airbyte:docker:IMAGE"),
+        ("syncmaven:hubspot", "connector.reference", "syncmaven:./EXECUTABLE"),
+        ("syncmaven:hubspot@1.0.0", "connector.reference", "syncmaven:docker:IMAGE"),
         (
             "iceberg:cat.ns",
             "connector.reference",

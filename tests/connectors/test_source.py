@@ -13,7 +13,7 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.events import Batch, Event, Exited, Log
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import ConnectionStats, Timeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
@@ -37,7 +37,7 @@ def test_spec_check_discover_and_read_of_a_command(tmp_path: Path) -> None:
     assert source.check({}).succeeded
     catalog = source.discover({})
     assert [s.id.name for s in catalog.streams] == ["s0", "s1"]
-    streams = tuple(source.protocol.source.configure(s, StreamWish()) for s in catalog.streams)
+    streams = tuple(source.protocol.source.configure(s, StreamOverrides()) for s in catalog.streams)
     events = list(source.read(ReadRequest(config={}, streams=streams)))
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 200
     assert isinstance(events[-1], Exited) and events[-1].code == 0
@@ -82,7 +82,7 @@ def test_l10_what_the_connector_prints_is_masked(tmp_path: Path) -> None:
     source.check({"api_key": SECRET})
     assert SECRET not in repr(heard)
     lines: list[str] = []
-    streams = tuple(source.protocol.source.configure(s, StreamWish()) for s in catalog.streams)
+    streams = tuple(source.protocol.source.configure(s, StreamOverrides()) for s in catalog.streams)
     connection = connect(source.launch(), Masker([SECRET]), ConnectionStats(), stderr=lines.append)
     list(connection.read(ReadRequest(config={"api_key": SECRET}, streams=streams)))
     assert any("****" in line for line in lines)
@@ -214,7 +214,7 @@ def test_real_connectors_install_and_answer(
         source.check({"count": 0})
     catalog = source.discover(config)
     assert [s.id.name for s in catalog.streams] == streams
-    configured = source.protocol.source.configure(catalog.streams[1], StreamWish())
+    configured = source.protocol.source.configure(catalog.streams[1], StreamOverrides())
     events = list(source.read(ReadRequest(config=config, streams=(configured,))))
     rows = sum(len(e.bodies) for e in events if isinstance(e, Batch))
     assert rows == config["count"]

@@ -103,8 +103,8 @@ def _place(it: PushCell, folder: Path) -> Place:
             [str(STUBS / "stub_destination.py"), "--with", json.dumps({"sink": sink})]
         )
     else:
-        wish = json.dumps({"save": sink, "ack": "each"})
-        told = shlex.join([str(STUBS / "stub_target.py"), wish])
+        overrides = json.dumps({"save": sink, "ack": "each"})
+        told = shlex.join([str(STUBS / "stub_target.py"), overrides])
     return Place(
         folder,
         "airbyte" if airbyte else "singer",

@@ -33,7 +33,7 @@ from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.events import Control, Exited
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.runtimes.container import orphans
 from penstock.runtimes.container.engine import find_engine
@@ -437,7 +437,7 @@ def test_a_token_that_a_tap_rotates_in_a_container_is_read_back(fails: bool) -> 
     if fails:
         config["crash_after"] = 15
     request = ReadRequest(
-        config=config, streams=(SINGER.source.configure(stream, StreamWish()),), open=True
+        config=config, streams=(SINGER.source.configure(stream, StreamOverrides()),), open=True
     )
     events = list(SINGER.source.read(runtime("test/stub-tap:1"), request))
     told = [e.config["refresh_token"] for e in events if isinstance(e, Control)]

@@ -62,8 +62,8 @@ class Syncmaven:
         destination: dict[str, Any] | None = None,
         **parts: Any,
     ) -> Ran:
-        wish = {"sink": str(self.sink), **(told or {})}
-        use = f"syncmaven:{stub('stub_syncmaven.py', json.dumps(wish))}"
+        overrides = {"sink": str(self.sink), **(told or {})}
+        use = f"syncmaven:{stub('stub_syncmaven.py', json.dumps(overrides))}"
         section = {"use": use, "config": {}, **(destination or {})}
         return self.site.run(source, destination=section, **parts)
 
@@ -131,8 +131,8 @@ def test_a_destination_that_halts_with_ok_fails_nothing_and_moves_nothing(
 
 def test_failed_rows_are_found_and_kept_as_rejects(there: Syncmaven) -> None:
     """L8."""
-    wish = {"on_failed_rows": "isolate", "checkpoint_every": 10}
-    ran = there.run(told={"fail": [7, 42]}, destination=wish)
+    overrides = {"on_failed_rows": "isolate", "checkpoint_every": 10}
+    ran = there.run(told={"fail": [7, 42]}, destination=overrides)
     assert ran.status == "succeeded", ran.error
     assert ran.counts("s0") == ("complete", 100, 98, 2)
     with there.site.store() as store:

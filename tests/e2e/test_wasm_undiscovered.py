@@ -42,19 +42,19 @@ def script(first: int, last: int) -> dict[str, Any]:
     ids=["full refresh", "upsert", "columns"],
 )
 def test_streams_are_the_files_and_their_schema_is_the_first_frames(
-    site: WasmSite, wish: dict[str, Any]
+    site: WasmSite, overrides: dict[str, Any]
 ) -> None:
-    streams = [{"name": "s0", **wish}]
+    streams = [{"name": "s0", **overrides}]
     ran = site.run(config=script(1, 10), streams=streams)
     assert ran.exit_code == 0, ran.error
     assert ran.counts("s0") == ("complete", 10, 10, 0)
     rows = site.rows("s0")
     assert [r["seq"] for r in rows] == list(range(1, 11))
-    if "columns" not in wish:
+    if "columns" not in overrides:
         assert rows[0]["name"] == "N1"
     again = site.run(config=script(5, 15), streams=streams)
     assert again.exit_code == 0, again.error
-    first = 1 if wish is UPSERT else 5
+    first = 1 if overrides is UPSERT else 5
     assert [r["seq"] for r in site.rows("s0")] == list(range(first, 16))
     with site.store() as store:
         (stream,) = store.known_streams(NAME)

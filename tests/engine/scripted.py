@@ -41,7 +41,7 @@ from penstock.model.events import (
     Status,
     StreamStatus,
 )
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.state.contract import Lease, Store
@@ -189,7 +189,7 @@ class SimPlanner(Planner):
         known = self.current[stream]
         return LaneStream(
             stream=stream,
-            shape=known.shape,
+            disposition=known.disposition,
             schema_version=self.schemas[stream].version,
             generation=generation,
             fills_generation=known.configured.fills_generation,
@@ -221,7 +221,9 @@ def _planned_stream(
             destination_sync_mode=mode,
             primary_key=key,
         ),
-        shape=Shape(mode=mode, primary_key=key, cursor=("version",) if key else ()),
+        disposition=WriteDisposition(
+            mode=mode, primary_key=key, cursor=("version",) if key else ()
+        ),
         schema=schema,
         columns={},
         table=TableName(None, stream.name),

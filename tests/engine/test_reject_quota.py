@@ -10,7 +10,7 @@ from penstock.engine.specs.lane import Bounds, LaneStream
 from penstock.engine.worker.sealer import Refused, Sealer
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.runtimes.limits import unenforceable
 
 ONE, TWO = StreamId(None, "one"), StreamId(None, "two")
@@ -24,7 +24,7 @@ def sealing(log: MemoryLog, *, on_data_error: str = "dlq", quota: int = 10_000) 
         streams=[
             LaneStream(
                 stream=s,
-                shape=Shape(mode=DestinationSyncMode.append),
+                disposition=WriteDisposition(mode=DestinationSyncMode.append),
                 schema_version=1,
                 generation=0,
                 fills_generation=False,

@@ -63,9 +63,13 @@ class Lane(LaneEvents):
         self.asked: list[Ask] = []
         keys: tuple[tuple[str, ...], ...] = (("ID",),) if key else ()
         (known,) = plan(dedup=key).streams
-        shape, configured = known.shape, known.configured
+        disposition, configured = known.disposition, known.configured
         lane = LaneStream(
-            stream=A, shape=shape, schema_version=1, generation=0, fills_generation=False
+            stream=A,
+            disposition=disposition,
+            schema_version=1,
+            generation=0,
+            fills_generation=False,
         )
         self.job = StreamJob(configured=configured, lane=lane, schema=schema, key=keys)
         whole = LaneJob(

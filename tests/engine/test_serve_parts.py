@@ -29,7 +29,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Reject, Status, StreamStatus
-from penstock.model.segments import Load, Shape
+from penstock.model.segments import Load, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.state.lock_holder import this_holder
@@ -220,7 +220,7 @@ def planned(name: str, mode: DestinationSyncMode) -> PlannedStream:
         configured=configured,
         schema=RowSchema(()),
         columns={},
-        shape=Shape(mode=mode),
+        disposition=WriteDisposition(mode=mode),
         table=TableName(None, name),
     )
 
@@ -238,7 +238,7 @@ def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict
     plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=())
     found = served.settled(plan, store.remembered("p")).streams
     return {
-        s.id.name: (s.shape.mode.value, s.shape.replaces, s.configured.fills_generation)
+        s.id.name: (s.disposition.mode.value, s.disposition.replaces, s.configured.fills_generation)
         for s in found
     }
 
@@ -281,7 +281,7 @@ def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:
         streams=[
             LaneStream(
                 stream=StreamId(None, name),
-                shape=Shape(mode=DestinationSyncMode.append, replaces=True),
+                disposition=WriteDisposition(mode=DestinationSyncMode.append, replaces=True),
                 schema_version=1,
                 generation=1,
                 fills_generation=True,
@@ -313,7 +313,7 @@ def test_l6_a_host_that_says_that_it_began_has_a_word_for_the_end(served: bool) 
     name = StreamId(None, "s")
     info = LaneStream(
         stream=name,
-        shape=Shape(mode=DestinationSyncMode.overwrite),
+        disposition=WriteDisposition(mode=DestinationSyncMode.overwrite),
         schema_version=1,
         generation=1,
         fills_generation=True,
@@ -337,7 +337,7 @@ def test_l6_a_load_of_an_earlier_run_is_no_refresh_of_this_one(tmp_path: Path) -
     echo = Echo(lambda state: None, seen.append)
     load = Load(
         stream=StreamId(None, "s"),
-        shape=Shape(mode=DestinationSyncMode.append),
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
         segments=(),
         parts=(),
         schema_version=1,

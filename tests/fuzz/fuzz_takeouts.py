@@ -47,9 +47,9 @@ def _unsplit_state_is_given(stack: ExitStack) -> None:
 def _overwrite_with_increments(stack: ExitStack) -> None:
     """Overwrite, said alone, leaves the source at its best mode."""
 
-    def target(stream: Any, wish: Any, sync: Any, key: Any) -> Target:
-        said = said_target(stream, wish)
-        return target_of(stream, wish, sync, key) if said is None else Target(said, "said")
+    def target(stream: Any, overrides: Any, sync: Any, key: Any) -> Target:
+        said = said_target(stream, overrides)
+        return target_of(stream, overrides, sync, key) if said is None else Target(said, "said")
 
     anew = lambda configured: configured.sync_mode is SyncMode.full_refresh  # noqa: E731
     for module in (epochs, progress, plan):

@@ -24,7 +24,7 @@ from penstock.engine.inspect.preview import preview
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import ConnectionStats, Timeouts
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker
@@ -59,7 +59,7 @@ def stub(
 
 def read_all(source: SourceConnector) -> int:
     catalog = source.discover({})
-    streams = tuple(source.protocol.source.configure(s, StreamWish()) for s in catalog.streams)
+    streams = tuple(source.protocol.source.configure(s, StreamOverrides()) for s in catalog.streams)
     # As a lane's process gets it.
     launch = msgspec.convert(msgspec.to_builtins(source.launch()), Launch)
     request = ReadRequest(config={}, streams=streams)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import LeaseLost, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import SHARED_STATE, Group, SegmentId, Shape
+from penstock.model.segments import SHARED_STATE, Group, SegmentId, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.state.contract import GroupIntent, Lease, LoadIntent, Reset, Store
 from penstock.state.keys import (
@@ -69,7 +69,7 @@ class World:
             loads=tuple(
                 LoadIntent(
                     stream=stream,
-                    shape=Shape(mode=DestinationSyncMode.append),
+                    disposition=WriteDisposition(mode=DestinationSyncMode.append),
                     segments=(at,),
                     parts=(),
                     schema_version=1,

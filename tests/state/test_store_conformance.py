@@ -13,7 +13,14 @@ import pytest
 
 from penstock.errors import LeaseLost, Locked, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.segments import SHARED_STATE, Consumed, Group, PartRef, SegmentId, Shape
+from penstock.model.segments import (
+    SHARED_STATE,
+    Consumed,
+    Group,
+    PartRef,
+    SegmentId,
+    WriteDisposition,
+)
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.state.contract import (
@@ -55,7 +62,9 @@ def shared_state(blob: str) -> SavedState:
 def load(stream: StreamId, segment: SegmentId) -> LoadIntent:
     return LoadIntent(
         stream=stream,
-        shape=Shape(mode=DestinationSyncMode.append_dedup, primary_key=(("id",),), sync_id=7),
+        disposition=WriteDisposition(
+            mode=DestinationSyncMode.append_dedup, primary_key=(("id",),), sync_id=7
+        ),
         segments=(segment,),
         parts=(PART,),
         schema_version=1,
@@ -266,8 +275,8 @@ def test_l3_intents_come_back_whole_with_key_and_number(store: Store, lease: Lea
         (f"{lease.state_id}/{A.key}", 2),
     ]
     first = written[0].loads[0]
-    assert (first.shape, first.parts, first.generation) == (
-        load(A, SegmentId(1, 1)).shape,
+    assert (first.disposition, first.parts, first.generation) == (
+        load(A, SegmentId(1, 1)).disposition,
         (PART,),
         2,
     )

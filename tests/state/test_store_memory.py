@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import Locked
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import SegmentId, Shape
+from penstock.model.segments import SegmentId, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.state.contract import GroupIntent, Holder, LoadIntent, Store
@@ -31,7 +31,7 @@ def intent(seq: int) -> GroupIntent:
     at = SegmentId(1, seq)
     load = LoadIntent(
         stream=A,
-        shape=Shape(mode=DestinationSyncMode.append),
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
         segments=(at,),
         parts=(),
         schema_version=1,

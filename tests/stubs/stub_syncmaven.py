@@ -40,8 +40,8 @@ def say(type_: str, **payload: Any) -> None:
 
 
 def matches(what: str, type_: str, rows: int) -> bool:
-    wish = told.get(what)
-    return bool(wish) and wish["at"] == type_ and rows >= wish.get("after", 0)
+    overrides = told.get(what)
+    return bool(overrides) and overrides["at"] == type_ and rows >= overrides.get("after", 0)
 
 
 def main() -> None:

@@ -19,27 +19,27 @@ from typing import Any
 
 
 def main() -> int:
-    wish: dict[str, Any] = json.loads(sys.argv[1])
+    overrides: dict[str, Any] = json.loads(sys.argv[1])
     if "--about" in sys.argv:
-        if "about" not in wish:
+        if "about" not in overrides:
             print("unrecognized arguments: --about", file=sys.stderr)
             return 2
-        print(json.dumps(wish["about"]))
+        print(json.dumps(overrides["about"]))
         return 0
     with open(sys.argv[sys.argv.index("--config") + 1]) as f:
         config = json.load(f)
     if config.get("bad"):
         print("INFO starting\nCRITICAL config is bad\nINFO bye", file=sys.stderr)
         return 1
-    for line in wish.get("prints", []):
+    for line in overrides.get("prints", []):
         print(line, flush=True)
-    ack = wish.get("ack", "end")
+    ack = overrides.get("ack", "end")
     state: Any = None
     flushed: dict[str, Any] = {"bookmarks": {}}
     counts: dict[str, int] = {}
     for lines, raw in enumerate(sys.stdin.buffer, 1):
-        if "save" in wish:
-            with open(wish["save"], "ab") as save:
+        if "save" in overrides:
+            with open(overrides["save"], "ab") as save:
                 save.write(raw)
         message = json.loads(raw)
         match message["type"]:
@@ -53,24 +53,24 @@ def main() -> int:
                 stream = message["stream"]
                 counts[stream] = counts.get(stream, 0) + 1
                 known = (state or {}).get("bookmarks", {}) if isinstance(state, dict) else {}
-                if ack == "merge" and counts[stream] % wish["every"] == 0 and stream in known:
+                if ack == "merge" and counts[stream] % overrides["every"] == 0 and stream in known:
                     flushed["bookmarks"][stream] = known[stream]
                     print(json.dumps(flushed), flush=True)
             case _:
                 pass
-        if lines == wish.get("after"):
-            print(wish.get("say", ""), file=sys.stderr, flush=True)
-            if wish.get("close"):
+        if lines == overrides.get("after"):
+            print(overrides.get("say", ""), file=sys.stderr, flush=True)
+            if overrides.get("close"):
                 os.close(0)
                 time.sleep(60)
-            if wish.get("kill"):
+            if overrides.get("kill"):
                 os.kill(os.getpid(), 9)
-            if wish.get("hang"):
+            if overrides.get("hang"):
                 time.sleep(60)
-            return int(wish.get("code", 0))
+            return int(overrides.get("code", 0))
     if ack in ("end", "last", "merge") and state is not None:
         print(json.dumps(state))
-    return int(wish.get("exit", 0))
+    return int(overrides.get("exit", 0))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import Load, PartRef, SegmentId, Shape
+from penstock.model.segments import Load, PartRef, SegmentId, WriteDisposition
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -130,7 +130,7 @@ class Loads:
             key=key or f"birth/{name.name}",
             number=number,
             stream=StreamId(name.namespace, name.name),
-            shape=Shape(
+            disposition=WriteDisposition(
                 mode=DestinationSyncMode(mode),
                 primary_key=primary_key,
                 cursor=cursor,

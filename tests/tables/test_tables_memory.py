@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import LeaseLost
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import Load, Shape
+from penstock.model.segments import Load, WriteDisposition
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
 from penstock.tables.contract import LoadResult, TableAhead, TableLoad, TableName
 from penstock.tables.memory import MemoryTables
@@ -15,12 +15,14 @@ from penstock.tables.memory import MemoryTables
 
 def load(number: int, part: str, mode: str = "append", **more: Any) -> TableLoad:
     keep = {k: more.pop(k) for k in ("replaces",) if k in more}
-    shape = Shape(mode=DestinationSyncMode(mode), primary_key=(("id",),), cursor=("c",), **more)
+    disposition = WriteDisposition(
+        mode=DestinationSyncMode(mode), primary_key=(("id",),), cursor=("c",), **more
+    )
     inner = Load(
         key="k",
         number=number,
         stream=StreamId(None, "t"),
-        shape=shape,
+        disposition=disposition,
         segments=(),
         parts=(),
         schema_version=1,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shape:
+class StreamOptions:
     """The options of ``run`` and ``plan`` that say what is synced and how. Has no ``repr``, since
     they may hold passwords (L10)."""
 
@@ -110,7 +110,7 @@ Name = Annotated[
 )
 def run(
     surface: Surface,
-    shape: Shape,
+    streaming: StreamOptions,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
     ] = False,
@@ -141,7 +141,7 @@ def run(
 ) -> int:  # fmt: skip
     """One sync: from a source to a destination. Run again, it brings only what is new."""
     wanted = _pipeline(
-        surface, shape, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
+        surface, streaming, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
     )
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
@@ -173,7 +173,7 @@ def run(
 )
 def plan(
     surface: Surface,
-    shape: Shape,
+    streaming: StreamOptions,
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     refresh: Refresh = False,
@@ -184,7 +184,7 @@ def plan(
 ) -> int:
     """What `run` would do with these options. No record is read and nothing is written."""
     wanted = _pipeline(
-        surface, shape, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
+        surface, streaming, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
     )
     from penstock.engine.inspect.plan_check import consents, plan_pipeline
 
@@ -199,12 +199,12 @@ def plan(
 
 def _pipeline(
     surface: Surface,
-    shape: Shape,
+    streaming: StreamOptions,
     building: arguments.Building,
     reading: arguments.Reading,
     **more: str | None,
 ) -> Pipeline:
-    given: dict[str, Any] = asdict(shape) | more
+    given: dict[str, Any] = asdict(streaming) | more
     first, second = given.pop("pipeline"), given.pop("destination")
     constraints = tuple(building.constraint or ())
     options = Options(**given, constraints=constraints, no_builds=building.no_builds)

@@ -122,7 +122,7 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
         raise _wrong(text, "names no connector", f"write {protocol}:NAME, as in the package index")
     if rest.startswith(_IMAGE):
         return _image(text, protocol, rest.removeprefix(_IMAGE).strip())
-    if _URL.fullmatch(rest):
+    if _URL.fullmatch(rest) and spec.packages:
         return _of_url(text, protocol, rest)
     words = _words(text, rest)
     if len(words) > 1:
@@ -132,7 +132,14 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
     word = words[0]
     if word.startswith(_PATH_STARTS) or word in (".", ".."):
         return ConnectorRef(kind=RefKind.path, text=text, protocol=protocol, command=(word,))
-    return _package(text, spec, word)
+    if spec.packages:
+        return _package(text, spec, word)
+    raise _wrong(
+        text,
+        "names a package, and connectors of this protocol are not installed by name",
+        f"install it yourself and name its command: {protocol}:./EXECUTABLE, "
+        f'{protocol}:"COMMAND WORDS", or {protocol}:docker:IMAGE',
+    )
 
 
 def _image(text: str, protocol: str, image: str) -> ConnectorRef:

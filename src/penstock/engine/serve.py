@@ -136,18 +136,18 @@ def _replaces(stream: PlannedStream) -> PlannedStream:
     return replace(
         stream,
         configured=replace(stream.configured, replaces=True),
-        shape=replace(stream.shape, replaces=True),
+        disposition=replace(stream.disposition, replaces=True),
     )
 
 
 def _goes_on(stream: PlannedStream) -> PlannedStream:
-    if stream.shape.mode is not DestinationSyncMode.overwrite:
+    if stream.disposition.mode is not DestinationSyncMode.overwrite:
         return stream
     mode = DestinationSyncMode.append
     return replace(
         stream,
         configured=replace(stream.configured, destination_sync_mode=mode),
-        shape=replace(stream.shape, mode=mode),
+        disposition=replace(stream.disposition, mode=mode),
     )
 
 

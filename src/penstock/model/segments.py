@@ -35,7 +35,7 @@ class PartRef(msgspec.Struct, frozen=True):
     crc: int
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     """How rows join their table (the write disposition), fixed when they are sealed: a change of
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
     names. ``replaces``: the generation replaces the table's rows, also under another mode than
@@ -50,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     replaces: bool = False
     arrival: bool = False
 
-    def joins_like(self, other: "Shape") -> bool:
+    def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id, so that their rows may share a load."""
         return msgspec.structs.replace(self, sync_id=None) == msgspec.structs.replace(
             other, sync_id=None
@@ -63,7 +63,7 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     others. ``complete``: nothing of this generation (or of this sync) follows."""
 
     stream: StreamId
-    shape: Shape
+    disposition: WriteDisposition = msgspec.field(name="shape")
     schema_version: int
     generation: int
     fills_generation: bool
@@ -122,7 +122,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     number: int
     stream: StreamId
-    shape: Shape
+    disposition: WriteDisposition = msgspec.field(name="shape")
     segments: tuple[SegmentId, ...]
     parts: tuple[PartRef, ...]
     schema_version: int
@@ -136,7 +136,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> DestinationSyncMode:
-        return self.shape.mode
+        return self.disposition.mode
 
     @property
     def reaches_table(self) -> bool:

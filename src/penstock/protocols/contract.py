@@ -55,7 +55,7 @@ _R = TypeVar("_R", contravariant=True)
 _E = TypeVar("_E")
 
 
-class StreamWish(msgspec.Struct, frozen=True, kw_only=True):
+class StreamOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked of a stream; None: not said. Mode names are ``model.catalog`` values.
     ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, where it was not the
     pipeline (a clause for ``plan``). ``appends``: why rows are appended by default though a primary
@@ -122,7 +122,7 @@ class SourceRole(Protocol):
         form. Raises ``ConfigError``."""
         ...
 
-    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
+    def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
         """The protocol's rules for modes, cursor and key. Raises ``ConfigError``."""
         ...
 

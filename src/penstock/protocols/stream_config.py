@@ -18,7 +18,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import exists, names_of
 
 _Mode = TypeVar("_Mode", bound=StrEnum)
@@ -31,25 +31,27 @@ class Target(NamedTuple):
     reason: str
 
 
-def said_target(stream: Stream, wish: StreamWish) -> DestinationSyncMode | None:
+def said_target(stream: Stream, overrides: StreamOverrides) -> DestinationSyncMode | None:
     """The destination sync mode that the user asks for. Raises ``ConfigError``."""
-    return word(stream, "destination_sync_mode", wish.destination_sync_mode, DestinationSyncMode)
+    return word(
+        stream, "destination_sync_mode", overrides.destination_sync_mode, DestinationSyncMode
+    )
 
 
-def read_anew(stream: Stream, wish: StreamWish) -> bool:
+def read_anew(stream: Stream, overrides: StreamOverrides) -> bool:
     """True where no sync mode is said and the stream must be read in full: its rows are to take the
     place of the table's, and the stream can be read so."""
-    overwrites = said_target(stream, wish) is DestinationSyncMode.overwrite
+    overwrites = said_target(stream, overrides) is DestinationSyncMode.overwrite
     return overwrites and SyncMode.full_refresh in stream.sync_modes
 
 
 def target_of(
-    stream: Stream, wish: StreamWish, sync: SyncMode, key: Iterable[FieldPath] | None
+    stream: Stream, overrides: StreamOverrides, sync: SyncMode, key: Iterable[FieldPath] | None
 ) -> Target:
     """The destination sync mode: the user's; else overwrite for a full refresh, and for increments
     append_dedup where ``key`` is known, else append. Raises ``ConfigError`` where only the
     increment of a stream would take the place of its table (L6)."""
-    said = said_target(stream, wish)
+    said = said_target(stream, overrides)
     full = sync is SyncMode.full_refresh
     if said is DestinationSyncMode.overwrite and not full:
         if SyncMode.full_refresh in stream.sync_modes:
@@ -63,10 +65,10 @@ def target_of(
             )
         return Target(said, "its source reads it in increments only: each run begins anew")
     if said is not None:
-        return Target(said, wish.said or "the pipeline says so")
+        return Target(said, overrides.said or "the pipeline says so")
     if full:
         return Target(DestinationSyncMode.overwrite, "a full refresh brings every row")
-    if wish.unrecorded:
+    if overrides.unrecorded:
         return Target(
             DestinationSyncMode.append,
             "an earlier version of Penstock appended to its table by default; say mode: upsert to"
@@ -79,14 +81,14 @@ def target_of(
     if missing:
         lost = f"the primary key {path_text(missing[0])} is no property of its schema"
         return Target(DestinationSyncMode.append, lost)
-    if wish.appends is not None:
-        return Target(DestinationSyncMode.append, wish.appends)
+    if overrides.appends is not None:
+        return Target(DestinationSyncMode.append, overrides.appends)
     return Target(DestinationSyncMode.append_dedup, "its primary key is known")
 
 
 def configured(
     stream: Stream,
-    wish: StreamWish,
+    overrides: StreamOverrides,
     sync_mode: SyncMode,
     target: Target,
     *,
@@ -112,18 +114,18 @@ def configured(
         primary_key=key,
         columns=chosen.columns,
         nested=chosen.nested,
-        replaces=wish.replaces,
+        replaces=overrides.replaces,
         mode_reason=target.reason,
         source_decides=source_decides,
     )
 
 
 def unsupported_mode(
-    stream: Stream, wished: SyncMode, offered: Iterable[SyncMode], because: str = ""
+    stream: Stream, wanted: SyncMode, offered: Iterable[SyncMode], because: str = ""
 ) -> ConfigError:
     """The error of a sync mode that the stream does not have."""
     return ConfigError(
-        f"stream {stream.id} does not support sync_mode {wished.value}{because}",
+        f"stream {stream.id} does not support sync_mode {wanted.value}{because}",
         code="config.sync_mode",
         hint=f"it supports: {', '.join(offered)}",
         stream=str(stream.id),
@@ -161,12 +163,13 @@ class Selection(NamedTuple):
 
 
 def selection(
-    stream: Stream, wished: Iterable[str | FieldPath] | None, kept: Iterable[FieldPath]
+    stream: Stream, wanted: Iterable[str | FieldPath] | None, kept: Iterable[FieldPath]
 ) -> Selection:
-    """What is wished, with what key, cursor and deletes need (``kept``). Raises ``ConfigError``."""
-    if wished is None:
+    """The columns asked for, with those that key, cursor and deletes need (``kept``). Raises
+    ``ConfigError``."""
+    if wanted is None:
         return Selection()
-    paths = [_column(stream, said) for said in wished]
+    paths = [_column(stream, said) for said in wanted]
     for path in paths:
         must_exist(stream, "columns", path)
     in_part = {path[0] for path in paths if len(path) > 1}

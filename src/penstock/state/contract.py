@@ -20,7 +20,7 @@ from penstock.model.segments import (
     Load,
     PartRef,
     SegmentId,
-    Shape,
+    WriteDisposition,
 )
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
@@ -59,7 +59,7 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     Fields as of ``Load``."""
 
     stream: StreamId
-    shape: Shape
+    disposition: WriteDisposition = msgspec.field(name="shape")
     segments: tuple[SegmentId, ...]
     parts: tuple[PartRef, ...]
     schema_version: int

@@ -95,10 +95,10 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
     CHANGES).
 
-    ``load.shape`` says how rows join the table: mode, primary key, cursor (paths of cleaned column
-    names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null value
-    deletes its key under append_dedup) and sync id; ``load.replaces``: the load's rows replace all
-    rows of the table."""
+    ``load.disposition`` says how rows join the table: mode, primary key, cursor (paths of cleaned
+    column names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null
+    value deletes its key under append_dedup) and sync id; ``load.replaces``: the load's rows
+    replace all rows of the table."""
 
     load: Load
     table: TableName
@@ -108,27 +108,27 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> DestinationSyncMode:
-        return self.load.shape.mode
+        return self.load.disposition.mode
 
     @property
     def primary_key(self) -> tuple[FieldPath, ...]:
-        return self.load.shape.primary_key
+        return self.load.disposition.primary_key
 
     @property
     def cursor(self) -> FieldPath:
-        return self.load.shape.cursor
+        return self.load.disposition.cursor
 
     @property
     def arrival(self) -> bool:
-        return self.load.shape.arrival
+        return self.load.disposition.arrival
 
     @property
     def deleted_column(self) -> str | None:
-        return self.load.shape.deleted_column
+        return self.load.disposition.deleted_column
 
     @property
     def sync_id(self) -> int | None:
-        return self.load.shape.sync_id
+        return self.load.disposition.sync_id
 
     @property
     def stream(self) -> StreamId:

@@ -10,8 +10,8 @@ from penstock.model.segments import (
     PartRef,
     Segment,
     SegmentId,
-    Shape,
     StreamSlice,
+    WriteDisposition,
 )
 from penstock.model.state import StateScope, StateType
 from penstock.state.keys import Covered, lane_task
@@ -34,7 +34,7 @@ def rows(
     part = PartRef(f"{stream.name}/{generation}/{count}/{schema}", count, count, 0, 0)
     return StreamSlice(
         stream=stream,
-        shape=Shape(mode=DestinationSyncMode.append),
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
         schema_version=schema,
         generation=generation,
         fills_generation=version is not None,

@@ -15,7 +15,14 @@ from penstock.engine.specs.lane import LaneStream
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, Shape, StreamSlice
+from penstock.model.segments import (
+    SHARED_STATE,
+    Consumed,
+    Segment,
+    SegmentId,
+    StreamSlice,
+    WriteDisposition,
+)
 from penstock.model.state import StateScope, StateType
 
 APPEND = DestinationSyncMode.append
@@ -78,7 +85,7 @@ def segment(seq: int, *streams: StreamId, shared: bool = False, before: int | No
     scope = StateScope(kind, None if shared else streams[0])
     slices = tuple(
         StreamSlice(
-            stream=s, shape=Shape(mode=APPEND), schema_version=1, generation=1,
+            stream=s, disposition=WriteDisposition(mode=APPEND), schema_version=1, generation=1,
             fills_generation=False,
         )
         for s in streams
@@ -143,7 +150,7 @@ def test_L3_numbers_of_an_epoch_may_have_holes(tmp_path: Path) -> None:
     log.claim(1, "me")
     lanes = [
         LaneStream(
-            stream=s, shape=Shape(mode=APPEND), schema_version=1, generation=1,
+            stream=s, disposition=WriteDisposition(mode=APPEND), schema_version=1, generation=1,
             fills_generation=False, must_say=s.name == "b",
         )
         for s in streams

@@ -12,7 +12,7 @@ from penstock.engine.log.log import FileLog
 from penstock.engine.log.rejects import kept_name
 from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import PartRef, Segment, SegmentId, Shape, StreamSlice
+from penstock.model.segments import PartRef, Segment, SegmentId, StreamSlice, WriteDisposition
 
 STREAM = StreamId(None, "s")
 
@@ -22,7 +22,7 @@ def segment(
 ) -> Segment:
     one = StreamSlice(
         stream=STREAM,
-        shape=Shape(mode=DestinationSyncMode.append),
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
         schema_version=1,
         generation=0,
         fills_generation=False,

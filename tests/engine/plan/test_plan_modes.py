@@ -75,7 +75,7 @@ def one(place: Any, stream: str = "", **more: Any) -> PlannedStream:
 
 
 def modes(planned: PlannedStream) -> str:
-    return f"{planned.configured.sync_mode} + {planned.shape.mode}"
+    return f"{planned.configured.sync_mode} + {planned.disposition.mode}"
 
 
 def after(planned: PlannedStream) -> Remembered:
@@ -151,7 +151,7 @@ def test_A16_a_key_that_only_messages_told_is_remembered(tmp_path: Path) -> None
     earlier = after(one(place))
     found = one(place, earlier=earlier, source_defined_primary_key=None)
     assert modes(found) == "incremental + append_dedup"
-    assert found.shape.primary_key == (("id",),)
+    assert found.disposition.primary_key == (("id",),)
 
 
 def test_A16_a_home_of_an_earlier_version_goes_on_as_it_was(tmp_path: Path) -> None:
@@ -185,18 +185,18 @@ def test_A3_a_pair_that_loses_rows_is_refused_with_the_way_out(tmp_path: Path) -
 
 def test_A6_a_deduped_overwrite_is_one_generation_that_replaces(tmp_path: Path) -> None:
     found = one(lake(tmp_path), "mode: full_refresh_overwrite_deduped")
-    assert found.shape.replaces and found.configured.fills_generation
-    assert found.shape.mode is DestinationSyncMode.append_dedup
+    assert found.disposition.replaces and found.configured.fills_generation
+    assert found.disposition.mode is DestinationSyncMode.append_dedup
     merged = one(lake(tmp_path), "sync_mode: full_refresh, destination_sync_mode: append_dedup")
-    assert not merged.shape.replaces
+    assert not merged.disposition.replaces
 
 
 def test_A7_under_cdc_the_later_change_wins(tmp_path: Path) -> None:
     found = one(lake(tmp_path), "sync_mode: cdc")
     assert modes(found) == "cdc + append_dedup"
-    assert found.shape.arrival and found.shape.cursor == ()
+    assert found.disposition.arrival and found.disposition.cursor == ()
     assert found.newest_by == {"by": "arrival", "field": []}
-    assert found.shape.deleted_column == "_sdc_deleted_at"
+    assert found.disposition.deleted_column == "_sdc_deleted_at"
 
 
 def test_A7_without_a_cursor_the_time_of_extraction_decides_and_a_plan_says_so(
@@ -208,9 +208,9 @@ def test_A7_without_a_cursor_the_time_of_extraction_decides_and_a_plan_says_so(
 
 def test_shapes_that_an_earlier_version_sealed_are_read() -> None:
     found = one(open_table("delta", "./lake", {}))
-    old = msgspec.to_builtins(found.shape)
+    old = msgspec.to_builtins(found.disposition)
     del old["arrival"]
-    assert msgspec.convert(old, type(found.shape)) == found.shape
+    assert msgspec.convert(old, type(found.disposition)) == found.disposition
 
 
 def test_streams_are_chosen_and_left_out_by_pattern(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_A16_rows_that_a_transform_multiplies_are_not_merged_by_default(
     """Of several rows made of one record all but one would go without a word."""
     job = TransformJob(use="transform-sql", config={"query": query}, where="transforms[0]")
     found = one(lake(tmp_path), transforms=(job,))
-    assert found.shape.mode.value == mode, found.configured.mode_reason
+    assert found.disposition.mode.value == mode, found.configured.mode_reason
     if "at FROM input" not in query or "%" in query:
         asked = one(lake(tmp_path), "mode: upsert", transforms=(job,))
         assert modes(asked) == "incremental + append_dedup"

@@ -151,7 +151,7 @@ def test_a_cursor_is_compared_in_the_type_that_was_said(tmp_path: Path) -> None:
     """Of a text 9 is newer than 10 (issue 9: A7)."""
     source = "  defaults: { mode: upsert, cursor_field: created, types: { created: integer } }\n"
     found = plan(lake(tmp_path), source).streams[0]
-    assert found.shape.cursor == ("created",)
+    assert found.disposition.cursor == ("created",)
     assert [f.type.kind for f in found.schema.fields if f.name == "created"] == ["integer"]
 
 

@@ -23,7 +23,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.segments import SegmentId, Shape, StreamSlice
+from penstock.model.segments import SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.protocols.singer.package import PACKAGE
@@ -39,9 +39,12 @@ def stream(name: str, sync_mode: SyncMode, mode: DestinationSyncMode) -> Planned
     about = Stream(id=StreamId(None, name), json_schema={})
     configured = ConfiguredStream(stream=about, sync_mode=sync_mode, destination_sync_mode=mode)
     return PlannedStream(
-        configured=configured, shape=Shape(mode=mode), schema=RowSchema((), 1), columns={},
+        configured=configured,
+        disposition=WriteDisposition(mode=mode),
+        schema=RowSchema((), 1),
+        columns={},
         table=TableName(None, name),
-    )  # fmt: skip
+    )
 
 
 ANEW, OTHER = (
@@ -59,7 +62,11 @@ class World:
         self.store.replace_states(self.lease, [OPAQUE])
         self.segment = SegmentId(self.store.new_epoch(self.lease, 0), 1)
         part = StreamSlice(
-            stream=ANEW.id, shape=ANEW.shape, schema_version=1, generation=1, fills_generation=True
+            stream=ANEW.id,
+            disposition=ANEW.disposition,
+            schema_version=1,
+            generation=1,
+            fills_generation=True,
         )
         self.waiting = {ANEW.id: (Waiting(self.segment, part, None),)}
         self.resent = not gives
@@ -68,9 +75,13 @@ class World:
         plan = SyncPlan(streams=streams, resent=self.resent)
         log, note = MemoryLog(), lambda text: None
         session = SyncSession(
-            self.lease, self.store, log, PACKAGE.state, RejectsKeeper(Path(), None, note),
+            self.lease,
+            self.store,
+            log,
+            PACKAGE.state,
+            RejectsKeeper(Path(), None, note),
             SimpleNamespace(note=note),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         progress = SyncProgress(session, {s.id: s for s in streams})
         delivery = TableDelivery(session, NoLoader())
         backlog = Backlog(plan, progress, delivery, SimpleNamespace())  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
 USERS = StreamId("shop", "users")
@@ -22,7 +22,7 @@ def streams(**kinds: Kind) -> Streams:
         stream=stream, sync_mode=SyncMode.full_refresh, destination_sync_mode=append
     )
     lane = LaneStream(
-        stream=USERS, shape=Shape(mode=append), schema_version=1, generation=0,
+        stream=USERS, disposition=WriteDisposition(mode=append), schema_version=1, generation=0,
         fills_generation=False,
     )  # fmt: skip
     schema = RowSchema(tuple(Field(n, n, DataType(k)) for n, k in kinds.items()))

@@ -25,10 +25,10 @@ from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, LaneStream,
 from penstock.engine.worker.lane import run_lane
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.types import ChangeWords
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.runtimes.masking import Masker
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
@@ -53,9 +53,9 @@ def lane(folder: Path, body: str, **options: Any) -> LaneResult:
         f"ROW = {ROW!r}\nCONTROL = {CONTROL!r}\n{body}\n"
     )
     stream = Stream(id=StreamId(None, "s"), json_schema=SCHEMA, sync_modes=(SyncMode.full_refresh,))
-    configured = PACKAGE.source.configure(stream, StreamWish(destination_sync_mode="append"))
+    configured = PACKAGE.source.configure(stream, StreamOverrides(destination_sync_mode="append"))
     record = PACKAGE.schema.data_type(SCHEMA)
-    shape = Shape(mode=configured.destination_sync_mode)
+    disposition = WriteDisposition(mode=configured.destination_sync_mode)
     Mailbox(folder / "log", "run").create()
     job = LaneJob(
         run="run",
@@ -74,7 +74,7 @@ def lane(folder: Path, body: str, **options: Any) -> LaneResult:
                 configured=configured,
                 lane=LaneStream(
                     stream=stream.id,
-                    shape=shape,
+                    disposition=disposition,
                     schema_version=1,
                     generation=0,
                     fills_generation=False,

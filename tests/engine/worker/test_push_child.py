@@ -31,7 +31,7 @@ from penstock.engine.worker.feeder import run_push
 from penstock.errors import LogError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
-from penstock.model.segments import Segment, SegmentId, Shape, StreamSlice
+from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import END, Acks, WriteStream
@@ -127,7 +127,7 @@ class Setting:
             parts = (self.log.write_part(1, f"{self.seq:06d}-1", table, raw),)
         one = StreamSlice(
             stream=of,
-            shape=Shape(mode=DestinationSyncMode.append),
+            disposition=WriteDisposition(mode=DestinationSyncMode.append),
             schema_version=1,
             generation=0,
             fills_generation=False,

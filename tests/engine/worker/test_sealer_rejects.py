@@ -8,7 +8,7 @@ from penstock.engine.worker.sealer import Sealer
 from penstock.engine.worker.stream_buffers import REJECT_BYTES
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 
 
 def test_l8_rejects_of_all_streams_together_are_bounded() -> None:
@@ -20,7 +20,7 @@ def test_l8_rejects_of_all_streams_together_are_bounded() -> None:
         streams=[
             LaneStream(
                 stream=s,
-                shape=Shape(mode=DestinationSyncMode.append),
+                disposition=WriteDisposition(mode=DestinationSyncMode.append),
                 schema_version=1,
                 generation=0,
                 fills_generation=False,

@@ -13,7 +13,7 @@ from penstock.model.types import Kind
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.airbyte.stream_config import exists, resolve_cursor
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -39,28 +39,28 @@ def stream(**more: Any) -> Stream:
     return Stream(**{**given, **more})
 
 
-NO_WISH = StreamWish()
+NO_WISH = StreamOverrides()
 
 
-def configure(wish: StreamWish = NO_WISH, **more: Any):
-    return PACKAGE.source.configure(stream(**more), wish)
+def configure(overrides: StreamOverrides = NO_WISH, **more: Any):
+    return PACKAGE.source.configure(stream(**more), overrides)
 
 
-INCREMENTAL = StreamWish(sync_mode="incremental")
+INCREMENTAL = StreamOverrides(sync_mode="incremental")
 
 
 # -- the cursor's five outcomes
 
 
 def test_cursor_not_needed_under_full_refresh():
-    wish = StreamWish(sync_mode="full_refresh", cursor_field=("nonsense",))
-    assert configure(wish).cursor_field == ()
+    overrides = StreamOverrides(sync_mode="full_refresh", cursor_field=("nonsense",))
+    assert configure(overrides).cursor_field == ()
 
 
 def test_cursor_source_defined_cannot_be_overridden():
-    wish = StreamWish(sync_mode="incremental", cursor_field=("email",))
+    overrides = StreamOverrides(sync_mode="incremental", cursor_field=("email",))
     more: dict[str, Any] = {"source_defined_cursor": True}
-    assert configure(wish, default_cursor_field=("updated_at",), **more).cursor_field == (
+    assert configure(overrides, default_cursor_field=("updated_at",), **more).cursor_field == (
         "updated_at",
     )
     assert configure(INCREMENTAL, **more).cursor_field == ()
@@ -68,8 +68,8 @@ def test_cursor_source_defined_cannot_be_overridden():
 
 
 def test_cursor_configured_wins_over_the_default():
-    wish = StreamWish(sync_mode="incremental", cursor_field=("meta", "changed"))
-    assert configure(wish, default_cursor_field=("updated_at",)).cursor_field == (
+    overrides = StreamOverrides(sync_mode="incremental", cursor_field=("meta", "changed"))
+    assert configure(overrides, default_cursor_field=("updated_at",)).cursor_field == (
         "meta",
         "changed",
     )
@@ -97,7 +97,7 @@ def test_cursor_illegal():
 )
 def test_an_unknown_cursor_says_what_was_meant(path: tuple[str, ...], hint: str):
     with pytest.raises(ConfigError, match="not in the stream's schema") as caught:
-        configure(StreamWish(sync_mode="incremental", cursor_field=path))
+        configure(StreamOverrides(sync_mode="incremental", cursor_field=path))
     assert (caught.value.code, caught.value.hint) == ("config.unknown_field", hint)
 
 
@@ -119,28 +119,28 @@ def test_the_best_mode_without_a_wish():
     assert (plain.sync_mode, plain.destination_sync_mode) == ("full_refresh", "overwrite")
     only_full = configure(sync_modes=(SyncMode.full_refresh,), source_defined_cursor=True)
     assert only_full.sync_mode is SyncMode.full_refresh
-    assert configure(StreamWish(cursor_field=("email",))).sync_mode is SyncMode.incremental
+    assert configure(StreamOverrides(cursor_field=("email",))).sync_mode is SyncMode.incremental
     with pytest.raises(ConfigError, match="not in the stream's schema"):
-        configure(StreamWish(cursor_field=("emial",)))
+        configure(StreamOverrides(cursor_field=("emial",)))
 
 
 def test_full_refresh_is_allowed_even_when_it_is_not_listed():
-    wish = StreamWish(sync_mode="full_refresh")
-    assert configure(wish, sync_modes=()).sync_mode is SyncMode.full_refresh
+    overrides = StreamOverrides(sync_mode="full_refresh")
+    assert configure(overrides, sync_modes=()).sync_mode is SyncMode.full_refresh
 
 
 @pytest.mark.parametrize(
     ("wish", "code"),
     [
-        (StreamWish(sync_mode="cdc"), "config.sync_mode"),
-        (StreamWish(sync_mode="incremental"), "config.sync_mode"),
-        (StreamWish(sync_mode="incremantal"), "config.unknown_mode"),
-        (StreamWish(destination_sync_mode="upsert"), "config.unknown_mode"),
+        (StreamOverrides(sync_mode="cdc"), "config.sync_mode"),
+        (StreamOverrides(sync_mode="incremental"), "config.sync_mode"),
+        (StreamOverrides(sync_mode="incremantal"), "config.unknown_mode"),
+        (StreamOverrides(destination_sync_mode="upsert"), "config.unknown_mode"),
     ],
 )
-def test_a_mode_that_is_not_supported_is_refused(wish: StreamWish, code: str):
+def test_a_mode_that_is_not_supported_is_refused(overrides: StreamOverrides, code: str):
     with pytest.raises(ConfigError) as caught:
-        configure(wish, sync_modes=(SyncMode.full_refresh,))
+        configure(overrides, sync_modes=(SyncMode.full_refresh,))
     assert caught.value.code == code
     assert caught.value.hint
 
@@ -152,42 +152,42 @@ DEDUP = "append_dedup"
 
 def test_append_dedup_needs_a_key():
     with pytest.raises(ConfigError) as caught:
-        configure(StreamWish(destination_sync_mode=DEDUP))
+        configure(StreamOverrides(destination_sync_mode=DEDUP))
     assert caught.value.code == "config.primary_key_missing"
 
 
 def test_the_users_key_may_be_nested_and_must_exist():
     key = (("id",), ("meta", "changed"))
-    wish = StreamWish(destination_sync_mode=DEDUP, primary_key=key)
-    assert configure(wish).primary_key == key
+    overrides = StreamOverrides(destination_sync_mode=DEDUP, primary_key=key)
+    assert configure(overrides).primary_key == key
     with pytest.raises(ConfigError, match=r"primary_key idd"):
-        configure(StreamWish(destination_sync_mode=DEDUP, primary_key=(("idd",),)))
+        configure(StreamOverrides(destination_sync_mode=DEDUP, primary_key=(("idd",),)))
 
 
 def test_the_sources_key_wins_and_cannot_be_replaced():
     more: dict[str, Any] = {"source_defined_primary_key": (("id",), ("email",))}
-    assert configure(StreamWish(destination_sync_mode=DEDUP), **more).primary_key == (
+    assert configure(StreamOverrides(destination_sync_mode=DEDUP), **more).primary_key == (
         ("id",),
         ("email",),
     )
-    same = StreamWish(primary_key=(("email",), ("id",)))
+    same = StreamOverrides(primary_key=(("email",), ("id",)))
     assert configure(same, **more).primary_key == (("id",), ("email",))
     with pytest.raises(ConfigError, match="cannot replace it"):
-        configure(StreamWish(primary_key=(("id",),)), **more)
+        configure(StreamOverrides(primary_key=(("id",),)), **more)
 
 
 # -- columns and the catalogs
 
 
 def test_selected_columns_keep_key_cursor_and_deletes():
-    wish = StreamWish(
+    overrides = StreamOverrides(
         sync_mode="incremental",
         destination_sync_mode=DEDUP,
         cursor_field=("meta", "changed"),
         primary_key=(("id",),),
         columns=("email",),
     )
-    found = configure(wish)
+    found = configure(overrides)
     assert found.columns == ("email", "id", "meta", "_ab_cdc_deleted_at")
     (entry,) = configured_catalog([found])["streams"]
     kept = {"email", "id", "meta", "_ab_cdc_deleted_at"}
@@ -195,7 +195,7 @@ def test_selected_columns_keep_key_cursor_and_deletes():
     assert entry["stream"]["json_schema"]["definitions"] == SCHEMA["definitions"]
     assert entry["stream"]["future"] == {"x": 1}
     with pytest.raises(ConfigError, match="columns emal"):
-        configure(StreamWish(columns=("emal",)))
+        configure(StreamOverrides(columns=("emal",)))
 
 
 def test_the_configured_catalog_passes_the_sources_own_object_and_the_generations():
@@ -215,8 +215,8 @@ def test_the_configured_catalog_passes_the_sources_own_object_and_the_generation
     assert one.id == StreamId(None, "users")
     assert one.sync_modes == (SyncMode.full_refresh, SyncMode.incremental)
     assert one.is_resumable
-    wish = StreamWish(destination_sync_mode=DEDUP)
-    configured = PACKAGE.source.configure(one, wish)
+    overrides = StreamOverrides(destination_sync_mode=DEDUP)
+    configured = PACKAGE.source.configure(one, overrides)
     assert configured.destination_sync_mode is DestinationSyncMode.append_dedup
     with_ids = msgspec.structs.replace(
         configured, generation_id=4, minimum_generation_id=4, sync_id=7

@@ -27,7 +27,7 @@ from penstock.model.events import (
 from penstock.model.state import SavedState, StateType
 from penstock.protocols.airbyte.catalog import configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.process import ProcessRuntime
 
@@ -48,13 +48,13 @@ def read(
     states: list[SavedState] | None = None,
     timeouts: Timeouts = LIMITS,
     catalog_of: dict[str, Any] | None = None,
-    **wish: Any,
+    **overrides: Any,
 ) -> list[Event]:
     process = runtime()
     catalog = SOURCE.discover(
         process, config if catalog_of is None else catalog_of, timeouts, ignore
     )
-    streams = tuple(SOURCE.configure(s, StreamWish(**wish)) for s in catalog.streams)
+    streams = tuple(SOURCE.configure(s, StreamOverrides(**overrides)) for s in catalog.streams)
     request = ReadRequest(
         config=config, streams=streams, states=tuple(states or ()), timeouts=timeouts
     )
@@ -216,7 +216,7 @@ def test_ten_thousand_streams_of_one_row(tmp_path: Path):
 def test_streams_that_were_not_configured_are_counted():
     process = runtime()
     catalog = SOURCE.discover(process, {}, LIMITS, ignore)
-    one = SOURCE.configure(catalog.streams[0], StreamWish())
+    one = SOURCE.configure(catalog.streams[0], StreamOverrides())
     steps: list[Any] = [
         {"records": {"stream": "s0", "to": 3}},
         {"records": {"stream": "other", "to": 2}},
@@ -233,7 +233,7 @@ def test_l10_the_files_of_a_read_are_private_and_removed(tmp_path: Path):
     steps = [{"records": {"stream": "s0", "to": 1}}, {"wait_for": str(go)}]
     process = runtime()
     stream = SOURCE.discover(process, {}, LIMITS, ignore).streams[0]
-    configured = SOURCE.configure(stream, StreamWish())
+    configured = SOURCE.configure(stream, StreamOverrides())
     journal = tmp_path / "journal"
     config = {"steps": steps, "journal": str(journal), "api_key": "s"}
     events = SOURCE.read(process, ReadRequest(config=config, streams=(configured,)))

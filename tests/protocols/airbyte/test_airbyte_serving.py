@@ -9,7 +9,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.protocols.airbyte import serve
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
 
@@ -80,8 +80,10 @@ def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
         "full_refresh",
         "append",
     )
-    wish = StreamWish(sync_mode=first.sync_mode, destination_sync_mode=first.destination_sync_mode)
-    made = PACKAGE.source.configure(first.stream, wish)
+    overrides = StreamOverrides(
+        sync_mode=first.sync_mode, destination_sync_mode=first.destination_sync_mode
+    )
+    made = PACKAGE.source.configure(first.stream, overrides)
     assert made.destination_sync_mode is DestinationSyncMode.append_dedup
     assert (made.cursor_field, made.primary_key) == (("at",), (("id",),))
 

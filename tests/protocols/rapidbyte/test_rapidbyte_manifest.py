@@ -12,7 +12,7 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec, Stream, StreamId, SyncMode
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.rapidbyte.declared.manifest import (
     MANIFEST_SECTION,
     SCHEMA_SECTION,
@@ -239,8 +239,8 @@ def test_cdc_is_for_those_that_name_it_and_v4s_own(
     users = Stream(id=StreamId(None, "users"), json_schema={}, sync_modes=modes)
     abilities = {} if manifest is None else {"manifest": manifest}
     spec = ConnectorSpec(protocol="rapidbyte", config_schema={}, abilities=abilities)
-    wish = StreamWish(sync_mode="cdc", destination_sync_mode="append")
-    problems = RapidbyteManifest().problems(spec, [configure(users, wish)])
+    overrides = StreamOverrides(sync_mode="cdc", destination_sync_mode="append")
+    problems = RapidbyteManifest().problems(spec, [configure(users, overrides)])
     assert len(problems) == (0 if able else 1)
     assert all("does not support sync_mode cdc" in p for p in problems)
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.package import PACKAGE
 
@@ -31,8 +31,8 @@ def stream(items: list[Any] | None = None, **more: Any) -> Stream:
     return SOURCE.catalog_of({"streams": [entry(items, **more)]}).streams[0]
 
 
-def configured(found: Stream, **wish: Any) -> ConfiguredStream:
-    return SOURCE.configure(found, StreamWish(**wish))
+def configured(found: Stream, **overrides: Any) -> ConfiguredStream:
+    return SOURCE.configure(found, StreamOverrides(**overrides))
 
 
 def given_back(one: ConfiguredStream) -> dict[tuple[str, ...], Any]:
@@ -267,9 +267,9 @@ def test_the_mode_where_the_user_says_nothing(root: Any, mode: SyncMode, cursor:
         ({}, {"sync_mode": "sometimes"}, "unknown_mode"),
     ],
 )
-def test_what_cannot_be_is_a_config_error(root: Any, wish: Any, code: str):
+def test_what_cannot_be_is_a_config_error(root: Any, overrides: Any, code: str):
     with pytest.raises(ConfigError) as caught:
-        configured(stream(metadata(root)), **wish)
+        configured(stream(metadata(root)), **overrides)
     assert caught.value.code == f"config.{code}"
     assert caught.value.hint
 
@@ -290,8 +290,8 @@ def test_l6_a_tap_that_says_nothing_of_replication_decides_by_itself(root: Any):
     assert free.source_decides and "replication-method" not in given_back(free)[()]
     (back,) = selected_catalog([free])["streams"]
     assert "replication_method" not in back
-    for wish in ({"sync_mode": "incremental"}, {"sync_mode": "full_refresh"}):
-        told = configured(stream(metadata(root)), **wish)
+    for overrides in ({"sync_mode": "incremental"}, {"sync_mode": "full_refresh"}):
+        told = configured(stream(metadata(root)), **overrides)
         assert not told.source_decides and "replication-method" in given_back(told)[()]
 
 

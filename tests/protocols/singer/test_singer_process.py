@@ -26,7 +26,7 @@ from penstock.model.events import (
     State,
 )
 from penstock.model.state import SavedState
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.masking import Masker
@@ -45,13 +45,13 @@ def ignore(_: Event) -> None: ...
 
 
 def request(config: dict[str, Any], **more: Any) -> ReadRequest:
-    wish = more.pop("wish", {})
+    overrides = more.pop("wish", {})
     known = {"metadata", "fields", "stream_name", "streams"}
     asked = {k: v for k, v in config.items() if k in known}
     if config.get("scenario") in ("two_names", "same_names"):
         asked["scenario"] = config["scenario"]
     catalog = SOURCE.discover(runtime(), asked, LIMITS, ignore)
-    streams = tuple(SOURCE.configure(s, StreamWish(**wish)) for s in catalog.streams)
+    streams = tuple(SOURCE.configure(s, StreamOverrides(**overrides)) for s in catalog.streams)
     return ReadRequest(config=config, streams=streams, **{"timeouts": LIMITS, **more})
 
 
@@ -138,14 +138,14 @@ def test_a_tap_without_discovery_has_an_open_catalog_specification_Synopsis(scen
 
 
 def test_full_then_incremental_from_the_saved_state():
-    first = read({"records": 30}, wish={"sync_mode": "incremental"})
+    first = read({"records": 30}, overrides={"sync_mode": "incremental"})
     assert rows(first) == {"s0": list(range(1, 31)), "s1": list(range(1, 31))}
     assert only(first, Exited)[0].code == 0
     assert not only(first, Schema)
-    second = read({"records": 32}, states=saved(first), wish={"sync_mode": "incremental"})
+    second = read({"records": 32}, states=saved(first), overrides={"sync_mode": "incremental"})
     assert rows(second) == {"s0": [31, 32], "s1": [31, 32]}
     anew = STATE.without(saved(second), [StreamId(None, "s1")])
-    third = read({"records": 32}, states=tuple(anew), wish={"sync_mode": "incremental"})
+    third = read({"records": 32}, states=tuple(anew), overrides={"sync_mode": "incremental"})
     assert rows(third) == {"s1": list(range(1, 33))}
 
 
@@ -167,8 +167,8 @@ def test_the_catalog_reaches_the_tap_however_it_takes_it(
 
 
 def test_only_selected_fields_come_and_no_schema_event(tmp_path: Path):
-    wish = {"columns": ("name",)}
-    events = read({"records": 2, "journal": str(tmp_path / "j")}, wish=wish)
+    overrides = {"columns": ("name",)}
+    events = read({"records": 2, "journal": str(tmp_path / "j")}, overrides=overrides)
     names = {tuple(json.loads(bytes(b))) for e in only(events, Batch) for b in e.bodies}
     assert names == {("id", "seq", "name")}
     assert not only(events, Schema)

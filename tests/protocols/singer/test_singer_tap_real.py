@@ -17,7 +17,7 @@ from penstock.errors import SourceError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.events import Batch, Error, Event, Exited, Schema, State
 from penstock.model.state import SavedState
-from penstock.protocols.contract import ReadRequest, StreamWish
+from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
 
@@ -62,10 +62,10 @@ def config(tap: SourceConnector, postgres_cluster: str) -> Iterator[dict[str, An
     yield {"sqlalchemy_url": url, "filter_schemas": ["shop"]}
 
 
-def configured(tap: SourceConnector, config: dict[str, Any], **wish: Any) -> ConfiguredStream:
+def configured(tap: SourceConnector, config: dict[str, Any], **overrides: Any) -> ConfiguredStream:
     stream = tap.discover(config).get(ORDERS)
     assert stream is not None
-    return PACKAGE.source.configure(stream, StreamWish(**wish))
+    return PACKAGE.source.configure(stream, StreamOverrides(**overrides))
 
 
 def read(

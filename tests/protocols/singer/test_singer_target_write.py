@@ -28,8 +28,8 @@ STUB = Path(__file__).parents[2] / "stubs" / "stub_target.py"
 S = [{"bookmarks": {"users": {"at": n}}} for n in range(9)]
 
 
-def stub(**wish: Any) -> ProcessRuntime:
-    return ProcessRuntime([sys.executable, str(STUB), msgspec.json.encode(wish).decode()])
+def stub(**overrides: Any) -> ProcessRuntime:
+    return ProcessRuntime([sys.executable, str(STUB), msgspec.json.encode(overrides).decode()])
 
 
 def acked(answers: list[Answer]) -> list[int]:
@@ -192,9 +192,9 @@ def test_versions_are_sent_where_the_target_says_so_or_as_told(
 ) -> None:
     """Also for a stream that is announced late."""
     one = stream("users", mode=DestinationSyncMode.overwrite, generation_id=7)
-    wish = {"save": str(tmp_path / "in"), **({"about": about} if about else {})}
+    overrides = {"save": str(tmp_path / "in"), **({"about": about} if about else {})}
     feed: list[Feed] = [one, users(one, 1, 1), StreamDone(one.id)]
-    write(stub(**wish), [], feed, activate_version=told)
+    write(stub(**overrides), [], feed, activate_version=told)
     kinds = [m["type"] for m in lines(tmp_path / "in")]
     assert ("ACTIVATE_VERSION" in kinds) is sent
     assert any("version" in m for m in lines(tmp_path / "in")) is sent
@@ -250,8 +250,8 @@ def test_a_target_that_prints_a_state_only_if_it_is_last_acks_what_is_closed() -
 def test_a_closing_state_acks_no_rows_without_exit_code_0(tmp_path: Path) -> None:
     """The mark before is acked by it, the rows between are not."""
     one = stream("users")
-    wish = {"ack": "last", "exit": 3, "save": str(tmp_path / "in")}
-    answers = write(stub(**wish), [one], [users(one, 1, 1), mark(1, S[1]), users(one, 2, 1)])
+    overrides = {"ack": "last", "exit": 3, "save": str(tmp_path / "in")}
+    answers = write(stub(**overrides), [one], [users(one, 1, 1), mark(1, S[1]), users(one, 2, 1)])
     assert acked(answers) == [1]
     closing = lines(tmp_path / "in")[-1]
     assert closing["value"].pop(CLOSING)
@@ -308,8 +308,8 @@ def test_a_target_that_never_acks_is_acked_at_its_end_where_that_was_asked_for()
 
 def test_a_target_that_exits_early_is_an_error_in_its_own_words() -> None:
     one = stream("users")
-    wish = {"after": 3, "code": 2, "say": "INFO on\nCRITICAL no space left\nINFO bye"}
-    answers = write(stub(**wish), [one], [users(one, 1, 50_000), mark(1, S[1])])
+    overrides = {"after": 3, "code": 2, "say": "INFO on\nCRITICAL no space left\nINFO bye"}
+    answers = write(stub(**overrides), [one], [users(one, 1, 50_000), mark(1, S[1])])
     assert "no space left" in error(answers).message
     assert "code 2" in error(answers).message
     assert acked(answers) == []
@@ -328,9 +328,9 @@ def test_a_target_that_is_killed_is_an_error_and_what_it_acked_counts() -> None:
 def test_exit_code_0_before_the_end_of_its_input_is_an_error() -> None:
     """Reference §0.5: a target that is told to stop writes what it has and exits with 0."""
     one = stream("users")
-    wish = {"after": 3, "code": 0, "ack": "each"}
+    overrides = {"after": 3, "code": 0, "ack": "each"}
     for acks in (Acks.echo, Acks.at_end):
-        answers = write(stub(**wish), [one], [users(one, 1, 50_000), mark(1, S[1])], acks=acks)
+        answers = write(stub(**overrides), [one], [users(one, 1, 50_000), mark(1, S[1])], acks=acks)
         assert error(answers).code == "destination.ended_early"
         assert acked(answers) == []
 

@@ -29,8 +29,8 @@ from penstock.model.segments import (
     Load,
     Segment,
     SegmentId,
-    Shape,
     StreamSlice,
+    WriteDisposition,
 )
 from penstock.model.state import StateScope, StateType
 from penstock.state.contract import GroupIntent, LoadIntent
@@ -79,7 +79,7 @@ class Feeder(Protocol):
         none."""
         ...
 
-    def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> Conversation:
+    def start(self, streams: Mapping[StreamId, WriteDisposition], attempt: int) -> Conversation:
         """Starts a conversation. ``streams``: those with rows, and how their rows join the table;
         the streams of the plan are added. ``attempt``: from 1; higher where the conversation before
         failed and may be tried again."""
@@ -175,7 +175,7 @@ class PushDelivery:
         self._task = self._feeder.keys_task()
         if self._task is not None:
             self._store.begin_keys(self._lease, self._task)
-        return self._feeder.start({load.stream: load.shape for load in loads}, self._attempt)
+        return self._feeder.start({load.stream: load.disposition for load in loads}, self._attempt)
 
     def _begin_again(self) -> None:
         """Starts the next attempt and orders what the destination did not ack, in the same order;
@@ -356,7 +356,7 @@ def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:
 def _slice(load: LoadIntent, *, complete: bool) -> StreamSlice:
     return StreamSlice(
         stream=load.stream,
-        shape=load.shape,
+        disposition=load.disposition,
         schema_version=load.schema_version,
         generation=load.generation,
         fills_generation=load.replaces,

@@ -16,7 +16,7 @@ from penstock.engine.channel.spark_job import Submit, Submitted
 from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import WriteStream
 from penstock.spark.error_text import JAVA_DIED
 from penstock.state.contract import LoadIntent
@@ -24,7 +24,7 @@ from penstock.state.keys import push_task
 
 MODULE = "penstock.engine.worker.feeder"
 
-DescribeStreams = Callable[[Mapping[StreamId, Shape]], dict[StreamId, WriteStream]]
+DescribeStreams = Callable[[Mapping[StreamId, WriteDisposition]], dict[StreamId, WriteStream]]
 """Streams that have rows, with their write disposition -> the descriptions of these and of the
 plan's other streams."""
 
@@ -58,7 +58,7 @@ class PushTask:
     def keys_task(self) -> str | None:
         return push_task(self._mailbox.run, self._number + 1) if self._keyed else None
 
-    def start(self, streams: Mapping[StreamId, Shape], attempt: int) -> "_Conversation":
+    def start(self, streams: Mapping[StreamId, WriteDisposition], attempt: int) -> "_Conversation":
         self._number += 1
         described = self._describe(streams)
         mail = PushMail(self._mailbox.log_root, self._mailbox.run, self._number, self._mailbox.key)
@@ -102,8 +102,8 @@ class _Conversation:
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
         lacking = self._lacks(loads)
-        shapes = {load.stream: load.shape for load in loads if load.stream in lacking}
-        described = self._describe(shapes) if lacking else {}
+        dispositions = {load.stream: load.disposition for load in loads if load.stream in lacking}
+        described = self._describe(dispositions) if lacking else {}
         streams = {s: described[s] for s in lacking}
         self._described.update(streams)
         return Order(streams=tuple(streams.values()))

@@ -242,7 +242,7 @@ def _groups(
 
 
 def _kind(part: StreamSlice) -> tuple[object, int, int]:
-    return part.shape, part.schema_version, part.generation
+    return part.disposition, part.schema_version, part.generation
 
 
 def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
@@ -307,7 +307,7 @@ def _load(
         return None
     return LoadIntent(
         stream=last.stream,
-        shape=last.shape,
+        disposition=last.disposition,
         segments=tuple(i for i, _ in slices),
         parts=parts,
         schema_version=last.schema_version,
@@ -371,7 +371,7 @@ def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waitin
     generation that meets a schema change starts anew. ``older``: slices of versions that it
     replaces before they were published."""
     last = slices[-1].slice
-    overwrites = last.shape.mode is DestinationSyncMode.overwrite or last.shape.replaces
+    overwrites = last.disposition.mode is DestinationSyncMode.overwrite or last.disposition.replaces
     replaces = overwrites or last.version is not None
     load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
     if load is not None and older:

@@ -25,7 +25,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, default_cursor
-from penstock.model.segments import PartRef, Shape
+from penstock.model.segments import PartRef, WriteDisposition
 from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
 from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Answer, Query, answer, write
@@ -91,13 +91,13 @@ class Queries:
             reserved=self._reserved,
         )
         self._remember(stream.id, found)
-        if stream.shape.mode is not DestinationSyncMode.append_dedup:
+        if stream.disposition.mode is not DestinationSyncMode.append_dedup:
             return stream
-        return msgspec.structs.replace(stream, shape=self._shape(stream, found.schema))
+        return msgspec.structs.replace(stream, disposition=self._disposition(stream, found.schema))
 
-    def _shape(self, stream: PlannedStream, schema: RowSchema) -> Shape:
-        shape, configured = stream.shape, stream.configured
-        key = tuple(map(_path, configured.primary_key, shape.primary_key, repeat(schema)))
+    def _disposition(self, stream: PlannedStream, schema: RowSchema) -> WriteDisposition:
+        disposition, configured = stream.disposition, stream.configured
+        key = tuple(map(_path, configured.primary_key, disposition.primary_key, repeat(schema)))
         missing = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
         gives = ", ".join(f.name for f in schema.fields)
         if missing:
@@ -107,19 +107,19 @@ class Queries:
                 where=self._queries[-1].where,
                 hint=f"select it, or use append or overwrite; the query gives {gives}",
             )
-        named = () if shape.arrival else default_cursor(configured)
-        cursor = _path(named, shape.cursor, schema)
+        named = () if disposition.arrival else default_cursor(configured)
+        cursor = _path(named, disposition.cursor, schema)
         if named and not cursor:
             self._note(
                 f"stream {stream.id}: spark-sql gives no cursor {'.'.join(named)}: of two rows of "
                 "a key the one that was loaded last is the newer"
             )
-        kept = any(f.name == shape.deleted_column for f in schema.fields)
+        kept = any(f.name == disposition.deleted_column for f in schema.fields)
         return msgspec.structs.replace(
-            shape,
+            disposition,
             primary_key=key,
             cursor=cursor,
-            deleted_column=shape.deleted_column if kept else None,
+            deleted_column=disposition.deleted_column if kept else None,
         )
 
     # -- at a load

@@ -22,7 +22,7 @@ from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, 
 from penstock.model.events import Batch, Control, Error, Event, Exited, Schema
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
-from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamWish
+from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamOverrides
 from penstock.runtimes.contract import Timeouts
 
 MAX_SECONDS = 300.0
@@ -47,8 +47,10 @@ def preview(
     configured: tuple[ConfiguredStream, ...] = ()
     if not catalog.open:
         chosen = _choose(catalog, stream)
-        wish = StreamWish(sync_mode=SyncMode.full_refresh.value, destination_sync_mode="append")
-        configured = (connector.role.configure(chosen, wish),)
+        overrides = StreamOverrides(
+            sync_mode=SyncMode.full_refresh.value, destination_sync_mode="append"
+        )
+        configured = (connector.role.configure(chosen, overrides),)
         rows.schema(chosen.id, chosen.json_schema)
     request = ReadRequest(
         config=config,

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.config.pipeline import StreamSettings
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.state.remembered import Remembered, UsedModes
 
 
@@ -24,22 +24,25 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
     )
 
 
-def as_before(wish: StreamWish, stream: Stream, earlier: Remembered) -> StreamWish:
+def as_before(overrides: StreamOverrides, stream: Stream, earlier: Remembered) -> StreamOverrides:
     """Returns the user's overrides, completed by the modes of earlier runs (and the key that these
     need) where the user set none."""
     had = earlier.modes.get(stream.id)
     if had is None:
-        return msgspec.structs.replace(wish, unrecorded=stream.id in earlier.columns)
-    if wish.destination_sync_mode is not None or wish.sync_mode not in (None, had.sync_mode):
-        return wish
-    key = wish.primary_key
+        return msgspec.structs.replace(overrides, unrecorded=stream.id in earlier.columns)
+    if overrides.destination_sync_mode is not None or overrides.sync_mode not in (
+        None,
+        had.sync_mode,
+    ):
+        return overrides
+    key = overrides.primary_key
     if key is None and stream.source_defined_primary_key is None:
         key = had.primary_key or None
     why = "its table has been written so until now"
     if had.destination_sync_mode is DestinationSyncMode.append:
         why = "its table has been appended to until now; mode: upsert keeps one row per key"
     return msgspec.structs.replace(
-        wish,
+        overrides,
         sync_mode=had.sync_mode,
         destination_sync_mode=had.destination_sync_mode,
         replaces=had.replaces,

@@ -37,7 +37,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Control, Counted, Error, Event, Log
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import DataType, Kind, RowSchema
@@ -250,9 +250,13 @@ class ModelSource(Source):
 
     def _removes(self) -> bool:
         """Whether rows that are gone from the model are sent."""
-        wish = self._pipeline.stream_settings(self.stream)
-        mirrors = wish is not None and wish.mode is not None and canonical(wish.mode) == "mirror"
-        return mirrors and bool(wish and wish.primary_key) and not self.model.cursor
+        overrides = self._pipeline.stream_settings(self.stream)
+        mirrors = (
+            overrides is not None
+            and overrides.mode is not None
+            and canonical(overrides.mode) == "mirror"
+        )
+        return mirrors and bool(overrides and overrides.primary_key) and not self.model.cursor
 
     def _remembered(self) -> Stream:
         """Returns the stream as the last run had it; before the first run, with the columns that
@@ -262,8 +266,12 @@ class ModelSource(Source):
         types = {f.source: f.type for f in known.fields} if known is not None else {}
         text = "its columns are those of the last run" if types else "its columns are known then"
         self.notes.append(f"Spark reads the query when the pipeline runs; {text}")
-        wish = self._pipeline.stream_settings(self.stream)
-        named = (*(wish.primary_key or ()), wish.cursor_field or ()) if wish is not None else ()
+        overrides = self._pipeline.stream_settings(self.stream)
+        named = (
+            (*(overrides.primary_key or ()), overrides.cursor_field or ())
+            if overrides is not None
+            else ()
+        )
         for path in named:
             if path:
                 types.setdefault(path[0], DataType(Kind.string))
@@ -383,15 +391,15 @@ class Destination(Endpoint[DestinationConnector]):
         return {"into": section.stream, "options": section.options}
 
     def leftover(
-        self, stream: StreamId, schemas: dict[int, RowSchema], shape: Shape
+        self, stream: StreamId, schemas: dict[int, RowSchema], disposition: WriteDisposition
     ) -> WriteStream:
         """Describes a stream that this run does not sync, whose rows an earlier run sealed."""
         return WriteStream(
             configured=ConfiguredStream(
                 stream=Stream(id=stream, json_schema={}),
                 sync_mode=SyncMode.incremental,
-                destination_sync_mode=shape.mode,
-                primary_key=_original(shape.primary_key, schemas[max(schemas)]),
+                destination_sync_mode=disposition.mode,
+                primary_key=_original(disposition.primary_key, schemas[max(schemas)]),
                 generation_id=0,
                 minimum_generation_id=0,
             ),

@@ -13,7 +13,7 @@ from penstock.engine.plan.endpoints import Destination
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import Acks, WriteStream
 from penstock.state.contract import Store
 
@@ -27,7 +27,7 @@ class FeederJobs:
         self._prepared, self._destination = prepared, destination
         self._store, self._mailbox = store, mailbox
 
-    def streams(self, filled: Mapping[StreamId, Shape]) -> dict[StreamId, WriteStream]:
+    def streams(self, filled: Mapping[StreamId, WriteDisposition]) -> dict[StreamId, WriteStream]:
         """Returns the streams with which a push task begins: those of ``filled``, which have rows,
         with every schema version that their parts may have; and the other streams of the plan with
         the newest version. A stream that overwrites is included only if it has rows: a destination

@@ -111,7 +111,7 @@ class LaneJobs:
             configured=stream.configured_for(generation),
             lane=LaneStream(
                 stream=stream.id,
-                shape=stream.shape,
+                disposition=stream.disposition,
                 schema_version=stream.schema.version,
                 generation=generation,
                 fills_generation=configured.fills_generation,

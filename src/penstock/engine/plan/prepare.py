@@ -254,11 +254,11 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
             # A JSON column may only be the assumption for a stream without rows.
             kinds = {f.source: f.type for f in schema.fields if f.type.kind is not Kind.json}
             columns.update(kinds)
-        wish = pipeline.stream_settings(stream)
-        if wish is not None:
-            columns.update(wish.types or {})
-            paths = (*(wish.primary_key or ()), wish.cursor_field or ())
-            kept = (c if isinstance(c, str) else c[0] for c in wish.columns or ())
+        overrides = pipeline.stream_settings(stream)
+        if overrides is not None:
+            columns.update(overrides.types or {})
+            paths = (*(overrides.primary_key or ()), overrides.cursor_field or ())
+            kept = (c if isinstance(c, str) else c[0] for c in overrides.columns or ())
             for name in (*(path[0] for path in paths if path), *kept):
                 columns.setdefault(name, None)
         streams.append(make(stream, columns))

@@ -37,7 +37,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Showed
 from penstock.model.names import clean_columns, split_table
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import SavedState
 from penstock.model.type_words import type_text
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema, cleaned_path
@@ -45,7 +45,7 @@ from penstock.protocols.contract import (
     ProtocolPackage,
     ShardRole,
     StateRole,
-    StreamWish,
+    StreamOverrides,
     source_rules,
 )
 from penstock.state.remembered import Remembered, TableNames
@@ -154,10 +154,10 @@ def plan_streams(
         )
     for s in streams:
         had = earlier.modes.get(s.id)
-        if had is not None and had.destination_sync_mode is not s.shape.mode:
+        if had is not None and had.destination_sync_mode is not s.disposition.mode:
             notes.append(
                 f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
-                f"until now and is written under {s.shape.mode.value} from now on"
+                f"until now and is written under {s.disposition.mode.value} from now on"
             )
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
@@ -297,7 +297,7 @@ def _unknown_columns(
     return sorted(problems)
 
 
-def _wish(settings: StreamSettings, stream: Stream) -> StreamWish:
+def _wish(settings: StreamSettings, stream: Stream) -> StreamOverrides:
     sync, destination = settings.sync_mode, settings.destination_sync_mode
     replaces = False
     if settings.mode is not None:
@@ -309,7 +309,7 @@ def _wish(settings: StreamSettings, stream: Stream) -> StreamWish:
         both = modes.mode(settings.mode)
         sync, destination = both.sync_mode or sync, both.destination_sync_mode or destination
         replaces = both.replaces
-    return StreamWish(
+    return StreamOverrides(
         sync_mode=sync,
         destination_sync_mode=destination,
         cursor_field=settings.cursor_field,
@@ -335,41 +335,41 @@ def plan_stream(
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
     Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
-    wish = _as_before(_wish(settings, stream), stream, package, rules.earlier)
+    overrides = _as_before(_wish(settings, stream), stream, package, rules.earlier)
     if before is not None:
-        wish = msgspec.structs.replace(wish, sync_mode=before.configured.sync_mode.value)
+        overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
     if rules.queried:
-        wish = msgspec.structs.replace(wish, appends=_QUERIED)
+        overrides = msgspec.structs.replace(overrides, appends=_QUERIED)
 
-    def with_wish(wish: StreamWish) -> PlannedStream:
-        configured = source_rules(package).configure(stream, wish)
+    def with_wish(overrides: StreamOverrides) -> PlannedStream:
+        configured = source_rules(package).configure(stream, overrides)
         return _planned(configured, settings, rules, table_name, columns, before, showed)
 
-    explicit = wish.destination_sync_mode is not None
+    explicit = overrides.destination_sync_mode is not None
     try:
-        found = with_wish(wish)
+        found = with_wish(overrides)
     except _KeyLost as e:
         if explicit:
             raise
         why = e.message
     else:
-        if explicit or found.shape.mode is not DestinationSyncMode.append_dedup:
+        if explicit or found.disposition.mode is not DestinationSyncMode.append_dedup:
             return found
         why = rules.destination.unsupported_reason(found.configured, found.schema)
         if found.chain is not None and not found.chain.one_to_one:
             why = _SEVERAL
         if why is None:
             return found
-    return with_wish(msgspec.structs.replace(wish, appends=why))
+    return with_wish(msgspec.structs.replace(overrides, appends=why))
 
 
 def _as_before(
-    wish: StreamWish, stream: Stream, package: ProtocolPackage, earlier: Remembered
-) -> StreamWish:
+    overrides: StreamOverrides, stream: Stream, package: ProtocolPackage, earlier: Remembered
+) -> StreamOverrides:
     """Completes the overrides with the modes of earlier runs; leaves out a sync mode that the
     source's rules would choose anyway."""
-    before = as_before(wish, stream, earlier)
-    if wish.sync_mode is None and before.sync_mode is not None:
+    before = as_before(overrides, stream, earlier)
+    if overrides.sync_mode is None and before.sync_mode is not None:
         free = msgspec.structs.replace(before, sync_mode=None)
         with suppress(ConfigError):
             if source_rules(package).configure(stream, free).sync_mode == before.sync_mode:
@@ -441,7 +441,7 @@ def _planned(
         given=given,
         chain=chain,
         columns=columns,
-        shape=Shape(
+        disposition=WriteDisposition(
             mode=mode,
             primary_key=key if dedup else (),
             cursor=cursor if dedup else (),
@@ -561,7 +561,7 @@ def describe(
             "namespace": s.id.namespace,
             "name": s.id.name,
             "sync_mode": s.configured.sync_mode.value,
-            "destination_sync_mode": s.shape.mode.value,
+            "destination_sync_mode": s.disposition.mode.value,
             "mode_reason": s.configured.mode_reason,
             "newest_by": s.newest_by if target is None else _by_destination(s),
             "cursor_field": list(s.configured.cursor_field),

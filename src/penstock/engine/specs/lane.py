@@ -14,7 +14,7 @@ import msgspec
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
 from penstock.model.events import Showed
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, RowSchema
 from penstock.runtimes.contract import Timeouts
@@ -65,7 +65,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     removes the records at the source (cdc), so that they are sealed even after a failure."""
 
     stream: StreamId
-    shape: Shape
+    disposition: WriteDisposition
     schema_version: int
     generation: int
     fills_generation: bool

@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath, StreamId
 from penstock.model.rejected import MaxRejected
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import Held
@@ -38,7 +38,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     given: RowSchema | None = None
     chain: PlannedChain | None = None
     columns: dict[str, str]
-    shape: Shape
+    disposition: WriteDisposition
     table: TableName
     lane: int = 0
     deferred: str | None = None
@@ -60,7 +60,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def replaces_table(self) -> bool:
         """Whether a whole generation of it replaces the rows of its table."""
-        return self.shape.mode is DestinationSyncMode.overwrite or self.shape.replaces
+        return self.disposition.mode is DestinationSyncMode.overwrite or self.disposition.replaces
 
     def configured_for(self, generation: int) -> ConfiguredStream:
         """Returns the configured stream for a connector, with the ids of this sync."""
@@ -69,14 +69,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
             self.configured,
             generation_id=generation,
             minimum_generation_id=generation if empties else 0,
-            sync_id=self.shape.sync_id,
+            sync_id=self.disposition.sync_id,
         )
 
     @property
     def key(self) -> tuple[FieldPath, ...]:
         """The primary key that must not be null (original paths); empty unless rows are
         deduplicated by it."""
-        dedup = self.shape.mode is DestinationSyncMode.append_dedup
+        dedup = self.disposition.mode is DestinationSyncMode.append_dedup
         return self.configured.primary_key if dedup and not self.queried else ()
 
     @property
@@ -84,11 +84,11 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
         """How a table decides which of two rows of a key is newer; None: it keeps both. ``by``:
         ``cursor`` (then ``field``, a path of columns), ``extraction`` (its time, where there is no
         cursor) or ``arrival``."""
-        if self.shape.mode is not DestinationSyncMode.append_dedup:
+        if self.disposition.mode is not DestinationSyncMode.append_dedup:
             return None
-        if self.shape.arrival:
+        if self.disposition.arrival:
             return {"by": "arrival", "field": []}
-        cursor = list(self.shape.cursor)
+        cursor = list(self.disposition.cursor)
         return {"by": "cursor" if cursor else "extraction", "field": cursor}
 
 

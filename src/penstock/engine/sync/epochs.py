@@ -149,7 +149,7 @@ class Epochs:
             newest = max((w.slice.generation for w in found), default=0)
             slices = tuple(w for w in found if w.slice.generation == newest)
             same = all(
-                w.slice.shape.joins_like(stream.shape)
+                w.slice.disposition.joins_like(stream.disposition)
                 and w.slice.schema_version == stream.schema.version
                 for w in slices
             )

@@ -181,8 +181,8 @@ class Lane:
         return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
 
     def _overwrites(self) -> bool:
-        shapes = [job.lane.shape for job in self._job.streams]
-        return any(s.replaces or s.mode is DestinationSyncMode.overwrite for s in shapes)
+        dispositions = [job.lane.disposition for job in self._job.streams]
+        return any(s.replaces or s.mode is DestinationSyncMode.overwrite for s in dispositions)
 
     def _between(self, sealer: Sealer) -> None:
         self._process.between(partial(self._progress, sealer))

@@ -294,7 +294,7 @@ class Sealer:
         full_refresh = info.fills_generation and info.version is None
         return StreamSlice(
             stream=info.stream,
-            shape=info.shape,
+            disposition=info.disposition,
             schema_version=info.schema_version,
             generation=info.generation,
             fills_generation=info.fills_generation,

@@ -23,7 +23,7 @@ from penstock.protocols.airbyte.record_reader import AirbyteReader
 from penstock.protocols.airbyte.retry import with_retries
 from penstock.protocols.airbyte.state import state_file
 from penstock.protocols.airbyte.stream_config import configure
-from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
 
@@ -69,8 +69,8 @@ class AirbyteSource:
                 hint="give what the connector's `discover` prints",
             ) from e
 
-    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
-        return configure(stream, wish, DELETED_AT)
+    def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
+        return configure(stream, overrides, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
         """See ``SourceConversation.read``. An exceeded timeout comes as an ``Error`` with a

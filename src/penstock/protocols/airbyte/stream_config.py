@@ -12,7 +12,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.stream_config import (
     configured,
@@ -27,25 +27,25 @@ from penstock.protocols.stream_config import (
 )
 
 
-def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
+def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> ConfiguredStream:
     """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
-    sync_mode = _sync_mode(stream, wish)
-    key = stream.source_defined_primary_key or wish.primary_key
-    target = target_of(stream, wish, sync_mode, key)
+    sync_mode = _sync_mode(stream, overrides)
+    key = stream.source_defined_primary_key or overrides.primary_key
+    target = target_of(stream, overrides, sync_mode, key)
     return configured(
         stream,
-        wish,
+        overrides,
         sync_mode,
         target,
-        cursor=resolve_cursor(stream, sync_mode, wish.cursor_field),
-        key=_primary_key(stream, wish, needed=target.mode is DestinationSyncMode.append_dedup),
-        columns=wish.columns,
+        cursor=resolve_cursor(stream, sync_mode, overrides.cursor_field),
+        key=_primary_key(stream, overrides, needed=target.mode is DestinationSyncMode.append_dedup),
+        columns=overrides.columns,
         deleted_at=deleted_at,
     )
 
 
-def resolve_cursor(stream: Stream, sync_mode: SyncMode, wished: FieldPath | None) -> FieldPath:
+def resolve_cursor(stream: Stream, sync_mode: SyncMode, wanted: FieldPath | None) -> FieldPath:
     """Resolves the cursor's path: empty for full_refresh; source-defined, which cannot be
     overridden (empty where it names no field of the schema); the user's; the source's default.
     Raises ``ConfigError`` where there is none of these."""
@@ -54,41 +54,43 @@ def resolve_cursor(stream: Stream, sync_mode: SyncMode, wished: FieldPath | None
         return ()
     if stream.source_defined_cursor:
         return default if default and exists(stream.json_schema, default) else ()
-    if wished:
-        must_exist(stream, "cursor_field", wished)
-        return wished
+    if wanted:
+        must_exist(stream, "cursor_field", wanted)
+        return wanted
     if default:
         must_exist(stream, "default_cursor_field", default)
         return default
     raise cursor_missing(stream, "source", names_of(stream.json_schema))
 
 
-def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
-    wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
-    if wished is None:
-        if SyncMode.incremental in stream.sync_modes and not read_anew(stream, wish):
+def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
+    wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
+    if wanted is None:
+        if SyncMode.incremental in stream.sync_modes and not read_anew(stream, overrides):
             try:
-                resolve_cursor(stream, SyncMode.incremental, wish.cursor_field)
+                resolve_cursor(stream, SyncMode.incremental, overrides.cursor_field)
             except ConfigError:
-                if wish.cursor_field:
+                if overrides.cursor_field:
                     raise
                 return SyncMode.full_refresh
             return SyncMode.incremental
         return SyncMode.full_refresh
-    if wished is not SyncMode.full_refresh and wished not in stream.sync_modes:
+    if wanted is not SyncMode.full_refresh and wanted not in stream.sync_modes:
         offered = dict.fromkeys([SyncMode.full_refresh, *stream.sync_modes])
-        raise unsupported_mode(stream, wished, offered)
-    return wished
+        raise unsupported_mode(stream, wanted, offered)
+    return wanted
 
 
-def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[FieldPath, ...]:
+def _primary_key(
+    stream: Stream, overrides: StreamOverrides, *, needed: bool
+) -> tuple[FieldPath, ...]:
     """The source's key where it defines one, else the user's. Raises ``ConfigError``."""
-    own, wished = stream.source_defined_primary_key or (), wish.primary_key or ()
+    own, wanted = stream.source_defined_primary_key or (), overrides.primary_key or ()
     if own:
-        if wished and set(wished) != set(own):
+        if wanted and set(wanted) != set(own):
             raise ConfigError(
                 f"stream {stream.id}: the source defines its primary key as {paths(own)};"
-                f" {paths(wished)} cannot replace it",
+                f" {paths(wanted)} cannot replace it",
                 code="config.primary_key",
                 hint="leave primary_key out",
                 stream=str(stream.id),
@@ -97,8 +99,8 @@ def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[Fie
             for path in own:
                 must_exist(stream, "source_defined_primary_key", path)
         return own
-    for path in wished:
+    for path in wanted:
         must_exist(stream, "primary_key", path)
-    if needed and not wished:
+    if needed and not wanted:
         raise key_missing(stream, "source")
-    return wished
+    return wanted

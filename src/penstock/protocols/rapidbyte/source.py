@@ -18,7 +18,7 @@ from penstock.model.catalog import (
     Stream,
 )
 from penstock.model.events import Error, Event, Exited, Log
-from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.rapidbyte.declared import catalog
 from penstock.protocols.rapidbyte.declared.manifest import mode_problems
 from penstock.protocols.rapidbyte.declared.stream_config import configure
@@ -67,8 +67,8 @@ class RapidbyteSource(ComponentRole):
                 hint="give what the connector's discover gives",
             ) from None
 
-    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
-        return configure(stream, wish)
+    def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
+        return configure(stream, overrides)
 
     def read(self, runtime: ComponentRuntime, request: ReadRequest) -> Iterator[Event]:
         component = open_component(runtime)

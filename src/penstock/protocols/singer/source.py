@@ -15,7 +15,7 @@ from penstock.codec.framing import LineFramer
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
 from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
-from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.command_line import (
     abilities_of,
@@ -108,8 +108,8 @@ class SingerSource:
                 e.message, code="config.catalog", hint="give what the tap's `--discover` prints"
             ) from e
 
-    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
-        return configure(stream, wish, DELETED_AT)
+    def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
+        return configure(stream, overrides, DELETED_AT)
 
     def read(self, runtime: Runtime, request: ReadRequest) -> Iterator[Event]:
         """See ``SourceConversation.read``. Raises ``ConfigError`` where no stream is selected."""

@@ -14,7 +14,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.singer.catalog import (
     default_columns,
@@ -36,69 +36,74 @@ from penstock.protocols.stream_config import (
 )
 
 
-def configure(stream: Stream, wish: StreamWish, deleted_at: str) -> ConfiguredStream:
+def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> ConfiguredStream:
     """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
     append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
-    mode = _sync_mode(stream, wish)
-    key = wish.primary_key or stream.source_defined_primary_key
-    target = target_of(stream, wish, mode, key)
+    mode = _sync_mode(stream, overrides)
+    key = overrides.primary_key or stream.source_defined_primary_key
+    target = target_of(stream, overrides, mode, key)
     return configured(
         stream,
-        wish,
+        overrides,
         mode,
         target,
-        cursor=_cursor(stream, mode, wish),
-        key=_primary_key(stream, wish, needed=target.mode is DestinationSyncMode.append_dedup),
-        columns=default_columns(stream) if wish.columns is None else wish.columns,
+        cursor=_cursor(stream, mode, overrides),
+        key=_primary_key(stream, overrides, needed=target.mode is DestinationSyncMode.append_dedup),
+        columns=default_columns(stream) if overrides.columns is None else overrides.columns,
         deleted_at=deleted_at,
-        source_decides=_source_decides(stream, wish) and mode is SyncMode.incremental,
+        source_decides=_source_decides(stream, overrides) and mode is SyncMode.incremental,
     )
 
 
-def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
+def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
     """The user's mode, else that of the catalog, else incremental where a cursor is known, where
     the stream has no full refresh, or where the tap decides by itself."""
-    wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
-    if wished is None and read_anew(stream, wish):
+    wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
+    if wanted is None and read_anew(stream, overrides):
         return SyncMode.full_refresh
-    if wished is None:
+    if wanted is None:
         named = preset(stream)
         if named is not None:
-            unusable = named is SyncMode.incremental and _missing_cursor(stream, wish)
+            unusable = named is SyncMode.incremental and _missing_cursor(stream, overrides)
             return SyncMode.full_refresh if unusable else named
-        known = wish.cursor_field or stream.default_cursor_field
-        known = known or (_source_decides(stream, wish) and not wish.unrecorded)
+        known = overrides.cursor_field or stream.default_cursor_field
+        known = known or (_source_decides(stream, overrides) and not overrides.unrecorded)
         anew = SyncMode.full_refresh in stream.sync_modes and not known
         return SyncMode.full_refresh if anew else SyncMode.incremental
-    if wished not in stream.sync_modes:
+    if wanted not in stream.sync_modes:
         insists = forced(stream)
         because = f": the tap insists on {insists.value}" if insists else ""
-        raise unsupported_mode(stream, wished, stream.sync_modes, because)
-    return wished
+        raise unsupported_mode(stream, wanted, stream.sync_modes, because)
+    return wanted
 
 
-def _source_decides(stream: Stream, wish: StreamWish) -> bool:
+def _source_decides(stream: Stream, overrides: StreamOverrides) -> bool:
     """Whether neither user nor catalog sets anything about replication: only the tap knows then
     whether it resumes from its state or sends everything each time."""
-    chosen = wish.sync_mode or wish.cursor_field or stream.default_cursor_field or preset(stream)
+    chosen = (
+        overrides.sync_mode
+        or overrides.cursor_field
+        or stream.default_cursor_field
+        or preset(stream)
+    )
     return not (chosen or valid_cursors(stream) or reads_tables(stream))
 
 
-def _missing_cursor(stream: Stream, wish: StreamWish) -> bool:
-    return reads_tables(stream) and not (wish.cursor_field or stream.default_cursor_field)
+def _missing_cursor(stream: Stream, overrides: StreamOverrides) -> bool:
+    return reads_tables(stream) and not (overrides.cursor_field or stream.default_cursor_field)
 
 
-def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
+def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> FieldPath:
     """The cursor; empty where the tap resumes by itself. Raises ``ConfigError``."""
     if mode is not SyncMode.incremental:
         return ()
-    path = wish.cursor_field or stream.default_cursor_field
+    path = overrides.cursor_field or stream.default_cursor_field
     offered = valid_cursors(stream)
     if path is None:
-        if _missing_cursor(stream, wish) or offered:
+        if _missing_cursor(stream, overrides) or offered:
             raise cursor_missing(stream, "tap", offered or names_of(stream.json_schema))
         return ()
-    if wish.cursor_field:
+    if overrides.cursor_field:
         must_exist(stream, "cursor_field", path)
         if len(path) > 1 or (offered and not {*path} <= {*offered}):
             allowed = listed(list(offered)) if offered else "a top-level property"
@@ -111,15 +116,17 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
     return path if exists(stream.json_schema, path) else ()
 
 
-def _primary_key(stream: Stream, wish: StreamWish, *, needed: bool) -> tuple[FieldPath, ...]:
+def _primary_key(
+    stream: Stream, overrides: StreamOverrides, *, needed: bool
+) -> tuple[FieldPath, ...]:
     """The user's key, else the tap's. Raises ``ConfigError``."""
-    own, wished = stream.source_defined_primary_key or (), wish.primary_key or ()
-    for path in wished:
+    own, wanted = stream.source_defined_primary_key or (), overrides.primary_key or ()
+    for path in wanted:
         must_exist(stream, "primary_key", path)
-    key = wished or own
+    key = wanted or own
     if needed and not key:
         raise key_missing(stream, "tap")
-    if needed and not wished:
+    if needed and not wanted:
         for path in own:
             must_exist(stream, "key_properties", path)
     return key

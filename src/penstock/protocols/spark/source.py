@@ -28,7 +28,7 @@ from penstock.model.catalog import (
 from penstock.model.events import Batch, Event, Exited, Log, Reject, State, Status, StreamStatus
 from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, StagedRows
 from penstock.model.state import StateScope, StateType
-from penstock.protocols.contract import EventSink, ReadRequest, StreamWish
+from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.spark.stream_config import configure
 from penstock.runtimes.contract import ConnectionStats, Timeouts
 
@@ -64,8 +64,8 @@ class SparkSource:
             "a query takes no catalog file", code="config.catalog", hint="leave `catalog` out"
         )
 
-    def configure(self, stream: Stream, wish: StreamWish) -> ConfiguredStream:
-        return configure(stream, wish)
+    def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
+        return configure(stream, overrides)
 
     def spec(self, runtime: ConnectionStats, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         del runtime, timeouts, log

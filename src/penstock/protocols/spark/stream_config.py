@@ -17,7 +17,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.staged_rows import DELETED_AT
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import names_of
 from penstock.protocols.stream_config import (
     Target,
@@ -43,31 +43,31 @@ SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
 """The modes of a model that is compared by its primary key, and which rows they send."""
 
 
-def configure(stream: Stream, wish: StreamWish) -> ConfiguredStream:
+def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
     """Builds the configured stream. Raises ``ConfigError``."""
-    if (sends := SENDS.get(wish.mode or "")) is not None and compares(stream, wish):
-        return _compared(stream, wish, *sends)
-    mode = _sync_mode(stream, wish)
-    target = target_of(stream, wish, mode, wish.primary_key)
+    if (sends := SENDS.get(overrides.mode or "")) is not None and compares(stream, overrides):
+        return _compared(stream, overrides, *sends)
+    mode = _sync_mode(stream, overrides)
+    target = target_of(stream, overrides, mode, overrides.primary_key)
     return configured(
         stream,
-        wish,
+        overrides,
         mode,
         target,
-        cursor=_cursor(stream, mode, wish),
-        key=_primary_key(stream, wish, target.mode),
-        columns=wish.columns,
+        cursor=_cursor(stream, mode, overrides),
+        key=_primary_key(stream, overrides, target.mode),
+        columns=overrides.columns,
     )
 
 
-def compares(stream: Stream, wish: StreamWish) -> bool:
+def compares(stream: Stream, overrides: StreamOverrides) -> bool:
     """Whether the stream's rows are compared with what was sent before. Raises ``ConfigError`` for
     a mode that needs it, where it cannot be."""
-    can = SyncMode.incremental not in stream.sync_modes and bool(wish.primary_key)
-    if not can and wish.mode in ("insert", "update"):
+    can = SyncMode.incremental not in stream.sync_modes and bool(overrides.primary_key)
+    if not can and overrides.mode in ("insert", "update"):
         raise ConfigError(
-            f"stream {stream.id}: mode {wish.mode!r} compares rows by their primary key with what"
-            " was sent before, so it needs one, and a query without :cursor",
+            f"stream {stream.id}: mode {overrides.mode!r} compares rows by their primary key with"
+            " what was sent before, so it needs one, and a query without :cursor",
             code="config.primary_key_missing",
             hint="set primary_key, and leave :cursor out of the query",
             stream=str(stream.id),
@@ -76,9 +76,9 @@ def compares(stream: Stream, wish: StreamWish) -> bool:
 
 
 def _compared(
-    stream: Stream, wish: StreamWish, mode: DestinationSyncMode, sends: tuple[Change, ...]
+    stream: Stream, overrides: StreamOverrides, mode: DestinationSyncMode, sends: tuple[Change, ...]
 ) -> ConfiguredStream:
-    key = _primary_key(stream, wish, DestinationSyncMode.append_dedup)
+    key = _primary_key(stream, overrides, DestinationSyncMode.append_dedup)
     nested = [path for path in key if len(path) > 1]
     if nested:
         raise ConfigError(
@@ -91,36 +91,37 @@ def _compared(
     target = Target(mode, f"{kinds} rows are sent, compared with what was sent before")
     deleted = DELETED_AT if Change.removed in sends else None
     made = configured(
-        stream, wish, SyncMode.incremental, target,
-        cursor=(), key=key, columns=wish.columns, deleted_at=deleted,
+        stream, overrides, SyncMode.incremental, target,
+        cursor=(), key=key, columns=overrides.columns, deleted_at=deleted,
     )  # fmt: skip
     return msgspec.structs.replace(made, sends=sends)
 
 
-def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
+def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
     """The user's mode, else incremental where the query has a cursor, else full refresh."""
-    wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
-    if wished is None:
-        incremental = SyncMode.incremental in stream.sync_modes and not read_anew(stream, wish)
+    wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
+    if wanted is None:
+        incremental = SyncMode.incremental in stream.sync_modes and not read_anew(stream, overrides)
         return SyncMode.incremental if incremental else SyncMode.full_refresh
-    if wished not in stream.sync_modes:
-        because = ": the query has no parameter :cursor" if wished is SyncMode.incremental else ""
-        raise unsupported_mode(stream, wished, stream.sync_modes, because)
-    return wished
+    if wanted not in stream.sync_modes:
+        because = ": the query has no parameter :cursor" if wanted is SyncMode.incremental else ""
+        raise unsupported_mode(stream, wanted, stream.sync_modes, because)
+    return wanted
 
 
-def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
+def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> FieldPath:
     has_cursor = SyncMode.incremental in stream.sync_modes
-    if wish.cursor_field and not has_cursor:
+    if overrides.cursor_field and not has_cursor:
         raise ConfigError(
-            f"stream {stream.id}: the query does not use its cursor {'.'.join(wish.cursor_field)}",
+            f"stream {stream.id}: the query does not use its cursor"
+            f" {'.'.join(overrides.cursor_field)}",
             code="config.cursor",
             hint="write WHERE :cursor IS NULL OR COLUMN > :cursor in the query",
             stream=str(stream.id),
         )
     if mode is not SyncMode.incremental:
         return ()
-    path = wish.cursor_field
+    path = overrides.cursor_field
     if not path:
         raise cursor_missing(stream, _WHOSE, names_of(stream.json_schema))
     if len(path) > 1:
@@ -135,9 +136,9 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
 
 
 def _primary_key(
-    stream: Stream, wish: StreamWish, target: DestinationSyncMode
+    stream: Stream, overrides: StreamOverrides, target: DestinationSyncMode
 ) -> tuple[FieldPath, ...]:
-    key = wish.primary_key or ()
+    key = overrides.primary_key or ()
     for path in key:
         must_exist(stream, "primary_key", path)
     if target is DestinationSyncMode.append_dedup and not key:

@@ -31,6 +31,7 @@ SPEC = ProtocolSpec(
     destination="a Syncmaven destination",
     roles=("destination",),
     own_names=True,
+    packages=False,
     has_streams=True,
     destination_keys=DestinationKeys,
 )

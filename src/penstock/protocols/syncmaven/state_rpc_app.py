@@ -166,10 +166,10 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
         body.decode()  # a raw value is not checked otherwise
         return msgspec.json.decode(body, type=kind)
     except (ValueError, RecursionError) as e:
-        shape = '{"key": "a" or ["a", "b"], "value": ...}'
+        disposition = '{"key": "a" or ["a", "b"], "value": ...}'
         if kind is PrefixBody:
-            shape = '{"prefix": "a" or ["a", "b"]}'
-        raise Refused(400, f"the body is not JSON of the form {shape}: {e}") from None
+            disposition = '{"prefix": "a" or ["a", "b"]}'
+        raise Refused(400, f"the body is not JSON of the form {disposition}: {e}") from None
 
 
 def _get(store: StateStore, body: bytes, by_page: bool) -> bytes:

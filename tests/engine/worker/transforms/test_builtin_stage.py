@@ -41,7 +41,7 @@ from penstock.model.events import (
     Status,
     StreamStatus,
 )
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Came, Given, Through, failed
@@ -67,9 +67,11 @@ def sql(query: str, at: int = 0) -> TransformJob:
 
 def validate(rule: dict[str, Any], at: int = 0, how: Any = "dlq") -> TransformJob:
     return TransformJob(
-        use="transform-validate", config={"rules": [rule]}, where=f"transforms[{at}]",
+        use="transform-validate",
+        config={"rules": [rule]},
+        where=f"transforms[{at}]",
         on_failure=how,
-    )  # fmt: skip
+    )
 
 
 def not_null(column: str, at: int = 0) -> TransformJob:
@@ -81,9 +83,12 @@ def component() -> TransformJob:
         protocol="rapidbyte", role="transform", component=Component(path="x", digest="y")
     )
     return TransformJob(
-        use="./x.wasm", config={}, where="transforms[0]", place="transform:0",
+        use="./x.wasm",
+        config={},
+        where="transforms[0]",
+        place="transform:0",
         launch=msgspec.to_builtins(launch),
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -124,29 +129,52 @@ def sync(
 
     def stream(name: StreamId) -> StreamJob:
         configured = ConfiguredStream(
-            stream=Stream(id=name, json_schema={}), sync_mode=SyncMode.full_refresh,
-            destination_sync_mode=mode, primary_key=(("id",),) if key else (),
-        )  # fmt: skip
+            stream=Stream(id=name, json_schema={}),
+            sync_mode=SyncMode.full_refresh,
+            destination_sync_mode=mode,
+            primary_key=(("id",),) if key else (),
+        )
         plan = plan_chain(chain, SCHEMA, configured)
         lane = LaneStream(
-            stream=name, shape=Shape(mode=mode), schema_version=1, generation=0,
+            stream=name,
+            disposition=WriteDisposition(mode=mode),
+            schema_version=1,
+            generation=0,
             fills_generation=False,
-        )  # fmt: skip
+        )
         return StreamJob(
-            configured=configured, lane=lane, schema=plan.schema, given=SCHEMA, made=plan.made,
+            configured=configured,
+            lane=lane,
+            schema=plan.schema,
+            given=SCHEMA,
+            made=plan.made,
             key=configured.primary_key,
-        )  # fmt: skip
+        )
 
     job = LaneJob(
-        run="r", lane=0, epoch=1, log_root="", protocol="airbyte", launch={}, config={},
-        config_hash="", streams=tuple(map(stream, streams)), transforms=tuple(chain), open=open,
-    )  # fmt: skip
+        run="r",
+        lane=0,
+        epoch=1,
+        log_root="",
+        protocol="airbyte",
+        launch={},
+        config={},
+        config_hash="",
+        streams=tuple(map(stream, streams)),
+        transforms=tuple(chain),
+        open=open,
+    )
     known, log, went = Streams(job), MemoryLog(), Went()
     connect = none if transform is None else playing(transform)
     sealer = Sealer(
-        log, epoch=1, lane=0, streams=[s.lane for s in job.streams], decode=known.decode,
-        clock=lambda: 0.0, on_data_error=how,
-    )  # fmt: skip
+        log,
+        epoch=1,
+        lane=0,
+        streams=[s.lane for s in job.streams],
+        decode=known.decode,
+        clock=lambda: 0.0,
+        on_data_error=how,
+    )
     for event in Transforming(job, known, connect).events(iter(events)):
         went.events.append(event)
         match event:
@@ -352,9 +380,12 @@ def test_l8_rejects_of_rows_are_sealed_where_no_record_is_counted_with_them() ->
     """The records of a component's rows are counted after a state, their rejects before it."""
     log, stream = MemoryLog(), StreamId(None, "a")
     lane = LaneStream(
-        stream=stream, shape=Shape(mode=DestinationSyncMode.append), schema_version=1,
-        generation=0, fills_generation=False,
-    )  # fmt: skip
+        stream=stream,
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
+        schema_version=1,
+        generation=0,
+        fills_generation=False,
+    )
     nothing: Any = lambda *_: None  # noqa: E731
     sealer = Sealer(log, epoch=1, lane=0, streams=[lane], decode=nothing, clock=lambda: 0.0)
     sealer.status(StreamStatus(stream, Status.running))
@@ -415,8 +446,10 @@ def test_rule_that_ends_the_stream_keeps_what_it_says_of_the_rules() -> None:
     (error,) = [e for e in went.events if isinstance(e, Error)]
     found = failed(error, "source")
     assert (found.code, found.stream, found.where) == (
-        "transform.validation_failed", "a", "transforms[0]"
-    )  # fmt: skip
+        "transform.validation_failed",
+        "a",
+        "transforms[0]",
+    )
     assert found.connector is not None and found.connector["code"] == "VALIDATION_FAILED"
     assert went.rows == 1
 

@@ -42,7 +42,7 @@ from penstock.model.events import (
     Status,
     StreamStatus,
 )
-from penstock.model.segments import Shape
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Came, Through, TransformRequest
@@ -406,9 +406,13 @@ def job_of(
     def stream(name: StreamId) -> StreamJob:
         wanted = configured(name, key=key)
         plan = plan_chain(chain, SCHEMA, wanted)
-        shape = Shape(mode=wanted.destination_sync_mode)
+        disposition = WriteDisposition(mode=wanted.destination_sync_mode)
         lane = LaneStream(
-            stream=name, shape=shape, schema_version=1, generation=0, fills_generation=False
+            stream=name,
+            disposition=disposition,
+            schema_version=1,
+            generation=0,
+            fills_generation=False,
         )
         return StreamJob(
             configured=wanted, lane=lane, schema=plan.schema, given=SCHEMA, made=plan.made,

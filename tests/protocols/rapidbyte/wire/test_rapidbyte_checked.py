@@ -14,7 +14,7 @@ from penstock.codec.columns import Columns
 from penstock.errors import SourceError
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.events import Batch, Error, Exited, Log, Status, StreamStatus
-from penstock.protocols.contract import Came, ReadRequest, StreamWish, TransformRequest
+from penstock.protocols.contract import Came, ReadRequest, StreamOverrides, TransformRequest
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.frame_check import MAX_BYTES, MAX_ROWS, decode_frame
@@ -180,8 +180,8 @@ def runtime(tmp_path: Path) -> Make:
 
 def configured(name: str) -> Any:
     stream = Stream(id=StreamId.of(None, name), json_schema={})
-    wish = StreamWish(sync_mode="full_refresh", destination_sync_mode="append")
-    return PACKAGE.source.configure(stream, wish)
+    overrides = StreamOverrides(sync_mode="full_refresh", destination_sync_mode="append")
+    return PACKAGE.source.configure(stream, overrides)
 
 
 @pytest.mark.parametrize("how", ["offsets", "a name", "an index", "rows of nothing", "two columns"])

@@ -12,7 +12,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamWish
+from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import names_of
 from penstock.protocols.stream_config import (
     configured,
@@ -27,42 +27,42 @@ from penstock.protocols.stream_config import (
 )
 
 
-def configure(stream: Stream, wish: StreamWish) -> ConfiguredStream:
-    """Builds the configured stream. ``wish``: the pipeline's options of this stream. Raises
+def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
+    """Builds the configured stream. ``overrides``: the pipeline's options of this stream. Raises
     ``ConfigError``."""
-    mode = _sync_mode(stream, wish)
-    key = wish.primary_key or stream.source_defined_primary_key
-    target = target_of(stream, wish, mode, key)
+    mode = _sync_mode(stream, overrides)
+    key = overrides.primary_key or stream.source_defined_primary_key
+    target = target_of(stream, overrides, mode, key)
     return configured(
         stream,
-        wish,
+        overrides,
         mode,
         target,
-        cursor=_cursor(stream, mode, wish),
-        key=_primary_key(stream, wish, target.mode),
-        columns=wish.columns,
+        cursor=_cursor(stream, mode, overrides),
+        key=_primary_key(stream, overrides, target.mode),
+        columns=overrides.columns,
     )
 
 
-def _sync_mode(stream: Stream, wish: StreamWish) -> SyncMode:
+def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
     """The user's mode, else incremental where a cursor is known, else full refresh."""
-    wished = word(stream, "sync_mode", wish.sync_mode, SyncMode)
-    if wished is None and read_anew(stream, wish):
+    wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
+    if wanted is None and read_anew(stream, overrides):
         return SyncMode.full_refresh
-    if wished is None:
-        cursor = wish.cursor_field or stream.default_cursor_field
+    if wanted is None:
+        cursor = overrides.cursor_field or stream.default_cursor_field
         incremental = SyncMode.incremental in stream.sync_modes and cursor
-        wished = SyncMode.incremental if incremental else SyncMode.full_refresh
+        wanted = SyncMode.incremental if incremental else SyncMode.full_refresh
     # Catalogs of v4 do not list cdc: the manifest decides (``guest.component``).
-    if wished is not SyncMode.cdc and wished not in stream.sync_modes:
-        raise unsupported_mode(stream, wished, stream.sync_modes)
-    return wished
+    if wanted is not SyncMode.cdc and wanted not in stream.sync_modes:
+        raise unsupported_mode(stream, wanted, stream.sync_modes)
+    return wanted
 
 
-def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
+def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> FieldPath:
     if mode is not SyncMode.incremental:
         return ()
-    path = wish.cursor_field or stream.default_cursor_field
+    path = overrides.cursor_field or stream.default_cursor_field
     if not path:
         raise cursor_missing(stream, "source", names_of(stream.json_schema))
     if len(path) > 1:
@@ -77,11 +77,11 @@ def _cursor(stream: Stream, mode: SyncMode, wish: StreamWish) -> FieldPath:
 
 
 def _primary_key(
-    stream: Stream, wish: StreamWish, target: DestinationSyncMode
+    stream: Stream, overrides: StreamOverrides, target: DestinationSyncMode
 ) -> tuple[FieldPath, ...]:
-    for path in wish.primary_key or ():
+    for path in overrides.primary_key or ():
         must_exist(stream, "primary_key", path)
-    key = wish.primary_key or stream.source_defined_primary_key or ()
+    key = overrides.primary_key or stream.source_defined_primary_key or ()
     if target is DestinationSyncMode.append_dedup and not key:
         raise key_missing(stream, "source")
     return key
