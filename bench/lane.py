@@ -32,7 +32,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
     from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.names import clean_columns
-    from penstock.model.segments import Shape
+    from penstock.model.segments import WriteDisposition
     from penstock.protocols.airbyte.package import PACKAGE
     from penstock.protocols.contract import StreamOverrides
 
@@ -52,7 +52,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
     command = (sys.executable, "-S", str(HERE / "file_source.py"))
     lane = LaneStream(
         stream=stream.id,
-        shape=Shape(mode=configured.destination_sync_mode),
+        disposition=WriteDisposition(mode=configured.destination_sync_mode),
         schema_version=1,
         generation=0,
         fills_generation=False,

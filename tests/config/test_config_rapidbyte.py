@@ -108,8 +108,8 @@ def test_full_file() -> None:
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
         "limits, container, install, assume_manifest, namespace, prefix, acks, activate_version, "
-        "attempts, backoff, stream, options, write_mode, primary_key, schema_evolution, deletes, "
-        "metadata_columns, and 1 more",
+        "checkpoint_every, on_failed_rows, nulls, attempts, backoff, stream, options, write_mode, "
+        "primary_key, and 4 more",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

@@ -35,7 +35,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Counted, Error, Exited, Log, Measured, Reject, Tick
-from penstock.model.segments import Segment, SegmentId, Shape, StreamSlice
+from penstock.model.segments import Segment, SegmentId, WriteDisposition, StreamSlice
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
@@ -767,7 +767,7 @@ def _segment(log: FileLog, of: StreamId, seq: int) -> Segment:
         slices=(
             StreamSlice(
                 stream=of,
-                shape=Shape(mode=APPEND),
+                disposition=WriteDisposition(mode=APPEND),
                 schema_version=1,
                 generation=0,
                 fills_generation=False,
