@@ -69,6 +69,8 @@ class FuzzDestination(Destination):
         self.user_config: dict[str, Any] = {}
         self.changed_before, self.install_seconds = False, 0.0
         self._namespace, self._prefix = "source", ""
+        section = SimpleNamespace(stream=None, options={})
+        self._pipeline = SimpleNamespace(destination=section)  # type: ignore[assignment]
 
     def needs(self) -> SessionNeeds:
         return SessionNeeds()

@@ -35,7 +35,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import Counted, Error, Exited, Log, Measured, Reject, Tick
-from penstock.model.segments import Segment, SegmentId, WriteDisposition, StreamSlice
+from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
@@ -716,6 +716,7 @@ def pushed(made: Make, root: Path, how: str) -> tuple[FileLog, Any, PushMail, An
         log_root=str(log.root),
         protocol="rapidbyte",
         source_protocol="airbyte",
+        pipeline="p",
         launch=msgspec.to_builtins(
             Launch(protocol="rapidbyte", role="destination", component=component)
         ),
