@@ -24,6 +24,7 @@ import msgspec
 from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import spec_of
 from penstock.engine.accounting import Accounting
 from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
 from penstock.engine.channel.mailbox import Mailbox
@@ -272,7 +273,7 @@ class Run:
             refresh=self._refresh,
             stateless=full_refresh or self._served is not None,
         )
-        if any(e.connector.launch().component is not None for e in prepared.endpoints()):
+        if any(spec_of(e.connector.launch().protocol).keeps_keys for e in prepared.endpoints()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
         if self._served is not None:

@@ -47,7 +47,7 @@ def carry_out(
 
 
 def ports(at: KeysAt, task: str) -> OpenKeys:
-    """Returns a function that opens the key store of a WebAssembly component for ``task``."""
+    """Returns a function that opens the store of a connector's own keys for ``task``."""
     from penstock.state.task_keys import open_keys
 
     return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)

@@ -32,7 +32,7 @@ Change = Callable[[Sequence[SavedState]], list[SavedState]]
 
 def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
-    and ``connector_keys`` where WebAssembly components keep keys. Raises ``ConfigError`` for a
+    and ``connector_keys`` where connectors keep keys. Raises ``ConfigError`` for a
     stream that has no state."""
     described = known.states().describe(known.store.states(known.name))
     if stream is not None:

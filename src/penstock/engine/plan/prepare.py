@@ -48,8 +48,8 @@ class Prepared(msgspec.Struct, kw_only=True):
     """A prepared run; its plan grows while sources send new streams and schemas. ``states``: the
     protocol's rules for states, with the names that its states use for streams. ``served``: the
     source is another program (``engine.serve``), whose end does not complete the streams in
-    ``requires_complete_status``. ``keys``: where WebAssembly components keep their own keys; None:
-    the pipeline has no component. ``queries``: over whole streams. ``passed``: streams that the
+    ``requires_complete_status``. ``keys``: where connectors keep their own keys; None: none of
+    them keeps any. ``queries``: over whole streams. ``passed``: streams that the
     source sent in this run and that are not selected."""
 
     pipeline: Pipeline

@@ -139,14 +139,15 @@ def _is_query(use: str) -> bool:
 
 
 def _keys_unreachable(pipeline: Pipeline) -> list[str]:
-    """Returns a problem where components would keep their keys in a store that the workers of a
+    """Returns a problem where connectors would keep their keys in a store that the workers of a
     cluster cannot reach."""
     remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
-    if not remote or pipeline.state.backend == "postgres" or not _has_component(pipeline):
+    keepers = [where for where, told in _connectors(pipeline) if _keeps_keys(told)]
+    if not remote or pipeline.state.backend == "postgres" or not keepers:
         return []
     return [
-        "a WebAssembly connector on a cluster keeps its own state in the store, which every worker "
-        "must reach: set state.backend: postgres"
+        f"{', '.join(keepers)} may keep keys of its own in the state store, which every worker of a"
+        " cluster must reach: set state.backend: postgres"
     ]
 
 
@@ -235,6 +236,11 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
 def _has_streams(destination: Connector) -> bool:
     spec = specs().get(parse_ref(destination.use).protocol or "")
     return spec is not None and spec.has_streams
+
+
+def _keeps_keys(told: Connector) -> bool:
+    spec = specs().get(parse_ref(told.use).protocol or "")
+    return spec is not None and spec.keeps_keys
 
 
 def _has_component(pipeline: Pipeline) -> bool:

@@ -118,7 +118,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a WebAssembly component's own keys are stored. ``url`` may hold a password. ``dry``:
+    """Where connectors' own keys are stored. ``url`` may hold a password. ``dry``:
     writes are discarded at the end."""
 
     url: str

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 class WorkerProcess:
     """A lane's or a feeder's process. ``mail``: takes progress and log, under ``number``. ``task``:
-    the name under which a component's keys are written. ``said``: the connector's log. ``secrets``:
+    the name under which a connector's keys are written. ``said``: the connector's log. ``secrets``:
     one masker for everything that writes a log, since connections add secrets to it. ``talk``:
     seconds and bytes of the conversation."""
 

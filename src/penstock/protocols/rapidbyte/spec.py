@@ -11,5 +11,6 @@ SPEC = ProtocolSpec(
     destinations=("dest-", "destination-"),
     transforms=("transform-",),
     components=True,
+    keeps_keys=True,
     find=component_file,
 )

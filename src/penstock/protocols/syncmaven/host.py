@@ -1,22 +1,38 @@
-"""Says where a connector's processes run: each phase of a conversation is a process of its own.
+"""Says where a connector's processes run, and opens the keys that they are served.
 
-A connector may exit after each answer (reference §1.5), so that one process a phase is the only
-rule that holds for all. Not here: what a phase says (``probe``, ``session``).
+Each phase of a conversation is a process of its own: a connector may exit after each answer
+(reference §1.5), so that one process a phase is the only rule that holds for all. Not here: what a
+phase says (``probe``, ``session``), how keys are served (``stream_keys``).
 """
 
 from collections.abc import Callable, Mapping
 
+from penstock.model.catalog import StreamId
+from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.runtimes.contract import Runtime
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
 
 RuntimeIn = Callable[[Mapping[str, str]], Runtime]
 """The runtime with these variables in the environment of what it starts."""
 
 
 class Host:
-    """``runtime_in``: makes the runtime for a phase."""
+    """``runtime_in``: makes the runtime for a phase. ``keys``: opens a port to the connector's
+    keys; None: it is served none. ``masker``: of what the connector says."""
 
-    def __init__(self, runtime_in: RuntimeIn) -> None:
-        self._runtime_in = runtime_in
+    def __init__(
+        self,
+        runtime_in: RuntimeIn,
+        keys: OpenKeys | None = None,
+        masker: Masker | None = None,
+    ) -> None:
+        self._runtime_in, self._keys = runtime_in, keys
+        self._masker = Masker() if masker is None else masker
 
     def runtime(self, environment: Mapping[str, str] | None = None) -> Runtime:
         return self._runtime_in(environment or {})
+
+    def open_keys(self, stream: StreamId) -> StreamKeys | None:
+        """The keys of one stream, for the caller to close. Raises ``StateError``."""
+        return None if self._keys is None else StreamKeys(stream, self._keys, self._masker).open()

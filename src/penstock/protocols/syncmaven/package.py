@@ -11,6 +11,7 @@ from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.schema import SyncmavenSchema
 from penstock.protocols.syncmaven.state import SyncmavenState
 from penstock.runtimes.contract import ConnectionStats, Runtime, Start
+from penstock.runtimes.limits import confinement
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.metered import MeteredRuntime
 from penstock.runtimes.process import ProcessRuntime
@@ -43,11 +44,15 @@ class SyncmavenPackage:
         stderr: Callable[[str], None] | None = None,
         keys: OpenKeys | None = None,
     ) -> Connection:
+        offline = confinement(launch.permissions, launch.limits).no_network
+
         def runtime_in(environment: Mapping[str, str]) -> Runtime:
             told = msgspec.structs.replace(launch, env={**launch.env, **environment})
             return MeteredRuntime(ProcessRuntime.of(told, secrets, stderr), stats)
 
-        return Connection(self, launch.role, Host(runtime_in), secrets)
+        # without a network it could not reach the server
+        host = Host(runtime_in, None if offline else keys, secrets)
+        return Connection(self, launch.role, host, secrets)
 
     def command_name(self, name: str) -> str:
         return name

@@ -33,5 +33,6 @@ SPEC = ProtocolSpec(
     own_names=True,
     packages=False,
     has_streams=True,
+    keeps_keys=True,
     destination_keys=DestinationKeys,
 )

@@ -8,9 +8,10 @@ A conversation with a connector opens one, around the process that it starts::
 ``keys`` is the port of the task that runs the connector (``OpenKeys``; ``MemoryKeys`` for spec and
 check), so that each worker of a cluster serves its own connector and all of them share the store.
 What the connector writes is in the run's overlay at once. The conversation calls
-``keys.begin(scope)`` when it sends start-stream and ``keys.checkpoint()`` when the stream-result
-has come, and gives that number with the ack: what was written is durable when the ack is settled,
-and gone where it is not. ``server.secrets`` are for the masker, before the connector starts.
+``keys.begin(scope)`` before the first process and ``keys.checkpoint()`` when a stream-result
+is accepted (``stream_keys``), and gives that number with the ack: what was written is durable when
+the ack is settled, and gone where it is not. ``server.secrets`` are for the masker, before the
+connector starts.
 
 It listens on loopback; ``host`` is another address for a connector in a container, ``url_host`` the
 name by which it reaches that. The server runs in a daemon thread and ends with the context, or with

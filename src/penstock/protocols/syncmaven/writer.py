@@ -2,10 +2,10 @@
 
 A stream has one process at a time, from its first row to a checkpoint or its end. What its
 ``stream-result`` counts is acknowledged, and nothing else: a state mark is acked once every row
-before it, of the streams that it covers, is in such a result, was rejected or left out by policy. A
-stream that fails or halts is sent nothing more, and the others go on (L7). Not here: one process
-(``session``), lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4,
-§1.5.
+before it, of the streams that it covers, is in such a result, was rejected or left out by policy.
+What the connector stored until such a result goes with the ack (``stream_keys``). A stream that
+fails or halts is sent nothing more, and the others go on (L7). Not here: one process (``session``),
+lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4, §1.5.
 """
 
 import threading
@@ -40,6 +40,7 @@ from penstock.protocols.syncmaven.messages import (
 )
 from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder
 from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
 
 AHEAD_BYTES = 16 << 20  # of lines that wait to be written
@@ -57,6 +58,7 @@ class _Stream:
     def __init__(self, stream: WriteStream, spec: StreamSpec, encoder: StreamEncoder) -> None:
         self.stream, self.spec, self.encoder = stream, spec, encoder
         self.session: Session | None = None
+        self.keys: StreamKeys | None = None
         self.lines: list[bytes] = []  # of the session, where failed rows are looked for
         self.sessions = 0
         self.fed = self.settled = 0
@@ -66,6 +68,17 @@ class _Stream:
     def covered(self) -> int:
         """Of rows that came, those that may be acknowledged."""
         return self.settled if self.over or self.session is not None else self.fed
+
+    def close(self) -> None:
+        """Ends its process, then what serves it its keys."""
+        session, self.session = self.session, None
+        keys, self.keys = self.keys, None
+        try:
+            if session is not None:
+                session.close()
+        finally:
+            if keys is not None:
+                keys.close()
 
 
 class Writer:
@@ -79,6 +92,7 @@ class Writer:
         self._told = {s.id: s for s in request.streams}
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
+        self._kept: dict[str, int] = {}  # scope of keys -> the last checkpoint that may be acked
         self._queue: ByteQueue[_Item] = ByteQueue(AHEAD_BYTES)
         self._began = time.monotonic()
         self._failed = self._halted = False
@@ -92,12 +106,11 @@ class Writer:
             yield from self._carry_out()
         finally:
             self._queue.abandon()
-            for one in self._streams.values():
-                if one.session is not None:
-                    one.session.close()
+            for one in list(self._streams.values()):
+                one.close()
             thread.join(_JOIN_SECONDS)
         if not self._failed and not self._halted:
-            yield Ack(END)
+            yield self._ack(END)
         yield Exited(1 if self._failed else 0, self._tail)
 
     # -- the thread that draws the feed
@@ -173,6 +186,7 @@ class Writer:
                 case StreamDone(stream):
                     if stream in self._streams:
                         yield from self._end(self._streams[stream])
+                        self._streams[stream].close()
             yield from self._acks()
         for one in list(self._streams.values()):
             yield from self._end(one)
@@ -232,6 +246,9 @@ class Writer:
         """A process for the stream's next rows. Only the first one may be told that these are all
         of them: the next would drop what the first was sent."""
         stream = one.stream
+        if one.keys is None:
+            one.keys = self._host.open_keys(stream.id)
+        environment = {} if one.keys is None else one.keys.environment()
         replaces = stream.configured.replaces or (
             stream.configured.destination_sync_mode is DestinationSyncMode.overwrite
         )
@@ -243,7 +260,7 @@ class Writer:
             full_refresh=replaces and one.sessions == 0,
         )
         one.sessions += 1
-        return Session(self._host.runtime(), self._request.timeouts, start)
+        return Session(self._host.runtime(environment), self._request.timeouts, start)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
         """It ended before the end of the stream."""
@@ -274,6 +291,8 @@ class Writer:
             yield from self._fail(one, fault)
             return
         one.settled = one.fed
+        if one.keys is not None and (number := one.keys.checkpoint()):
+            self._kept[one.keys.scope] = number
 
     def _judge(
         self, one: _Stream, result: Result, rows: int, lines: list[bytes]
@@ -343,10 +362,12 @@ class Writer:
 
     def _over(self, one: _Stream) -> None:
         one.over, one.lines = True, []
-        session, one.session = one.session, None
-        if session is not None:
-            self._tail = session.stderr_tail or self._tail
-            session.close()
+        if one.session is not None:
+            self._tail = one.session.stderr_tail or self._tail
+        one.close()
+
+    def _ack(self, seq: int) -> Ack:
+        return Ack(seq, tuple(self._kept.items()))
 
     def _acks(self) -> Iterator[Answer]:
         """Every mark whose rows are all covered, and no earlier one of its scope waits."""
@@ -356,7 +377,7 @@ class Writer:
             scope = mark.state.scope.key
             covered = all(self._streams[s].covered >= fed for s, fed in at.items())
             if covered and scope not in held:
-                yield Ack(mark.seq)
+                yield self._ack(mark.seq)
             else:
                 held.add(scope)
                 waiting.append((mark, at))

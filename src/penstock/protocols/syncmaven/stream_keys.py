@@ -1,0 +1,49 @@
+"""Serves the connector of one stream its keys during a write, and counts their checkpoints.
+
+One port and one server for all processes of the stream. What they store is covered by a checkpoint
+once a ``stream-result`` is accepted, and becomes durable with the ack that carries the checkpoint;
+the rest is dropped when the conversation ends (``Store.end_keys``). Not here: the server
+(``state_rpc``), when a result is accepted (``writer``).
+"""
+
+from contextlib import ExitStack
+from typing import Self
+
+from penstock.model.catalog import StreamId
+from penstock.model.state import StateScope, StateType
+from penstock.protocols.syncmaven.state_rpc import StateServer
+from penstock.runtimes.masking import Masker
+from penstock.state.keys import OpenKeys
+
+
+class StreamKeys:
+    """``masker``: gets the secrets of the server before the connector does."""
+
+    def __init__(self, stream: StreamId, keys: OpenKeys, masker: Masker) -> None:
+        self.scope = StateScope(StateType.stream, stream).key
+        """Of the checkpoints: the stream's, also where the source's states are shared, since a
+        checkpoint of one stream must not cover what another one wrote."""
+        self._keys = keys()
+        self._server = StateServer(self._keys, stream=stream)
+        self._masker = masker
+        self._stack = ExitStack()
+
+    def open(self) -> Self:
+        """Raises ``StateError`` (``state.rpc_failed``)."""
+        with ExitStack() as opening:
+            opening.callback(self._keys.close)
+            self._keys.begin(self.scope)
+            self._masker.add(self._server.secrets)
+            opening.enter_context(self._server)
+            self._stack = opening.pop_all()
+        return self
+
+    def environment(self) -> dict[str, str]:
+        return self._server.environment()
+
+    def checkpoint(self) -> int:
+        """The number of the checkpoint that covers what was stored so far; 0: nothing was."""
+        return self._keys.checkpoint()
+
+    def close(self) -> None:
+        self._stack.close()
