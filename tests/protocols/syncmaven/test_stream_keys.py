@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.config.sections import NetworkPermissions, Permissions
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
@@ -16,14 +17,18 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Error
+from penstock.model.events import Error, Exited, Log
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import Ack, Feed, Rows, StateMark, WriteRequest, WriteStream
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
-from penstock.runtimes.contract import Timeouts
+from penstock.protocols.syncmaven.package import PACKAGE
+from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.limits import no_namespace
+from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
+from penstock.state.keys import MemoryKeys
 from penstock.state.lock_holder import this_holder
 from penstock.state.open import open_store
 from penstock.state.task_keys import keys_url, open_keys
@@ -64,8 +69,8 @@ def shared(seq: int) -> StateMark:
     return StateMark(seq, SavedState(StateScope(StateType.global_), f'{{"n":{seq}}}'))
 
 
-def write(host: Host, *feed: Feed, config: dict[str, Any], **options: Any) -> list[Any]:
-    request = WriteRequest(
+def request(config: dict[str, Any], options: dict[str, Any]) -> WriteRequest:
+    return WriteRequest(
         config=config,
         streams=(stream(CONTACTS), stream(ORDERS)),
         source_protocol="airbyte",
@@ -74,7 +79,10 @@ def write(host: Host, *feed: Feed, config: dict[str, Any], **options: Any) -> li
         tick=0.1,
         options=options,
     )
-    return list(SyncmavenDestination().write(host, request, iter(feed)))
+
+
+def write(host: Host, *feed: Feed, config: dict[str, Any], **options: Any) -> list[Any]:
+    return list(SyncmavenDestination().write(host, request(config, options), iter(feed)))
 
 
 def test_l1_an_ack_of_a_shared_state_carries_a_checkpoint_of_each_stream(
@@ -111,3 +119,28 @@ def test_a_stream_that_failed_has_no_checkpoint(host: Host, tmp_path: Path) -> N
     )
     (ack,) = [a for a in answers if isinstance(a, Ack)]
     assert (ack.seq, [scope for scope, _ in ack.keys]) == (2, [CONTACTS.key])
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_l10_a_connector_is_told_an_address_that_it_reaches_and_no_log_is(
+    tmp_path: Path, offline: bool
+) -> None:
+    """A connector without a network has a loopback of its own."""
+    if offline and (why := no_namespace()) is not None:
+        pytest.skip(why)
+    hosts = NetworkPermissions(allowed_hosts=()) if offline else None
+    start = Start(
+        role="destination",
+        command=(sys.executable, str(STUB)),
+        permissions=Permissions(network=hosts),
+    )
+    connection = PACKAGE.connect(start, Masker(), ConnectionStats(), keys=MemoryKeys)
+    asked = request({"journal": str(tmp_path / "journal")}, {})
+    answers = list(connection.write(asked, iter([rows(CONTACTS, 1)])))
+    assert [a.code for a in answers if isinstance(a, Exited)] == [0]
+    (address,) = [a.message for a in answers if isinstance(a, Log) and "address" in a.message]
+    if offline:
+        assert address == "the address is None"
+    else:
+        assert address.startswith("the address is http://127.0.0.1:")
+        assert address.endswith("/****")
