@@ -543,6 +543,7 @@ def job_for(setting: Setting, **more: Any) -> PushJob:
         "log_root": str(setting.folder / "log"),
         "protocol": "airbyte",
         "source_protocol": "airbyte",
+        "pipeline": "p",
         "launch": msgspec.to_builtins(
             Launch(
                 protocol="airbyte",
