@@ -21,7 +21,7 @@ import pytest
 START_SECONDS = 60
 
 
-def _binaries() -> str:
+def binaries_folder() -> str:
     found = glob.glob("/usr/lib/postgresql/*/bin/postgres")
     path = max(found, key=lambda p: float(p.split("/")[4]), default=shutil.which("postgres"))
     if path is None or not Path(path).with_name("initdb").exists():
@@ -32,7 +32,7 @@ def _binaries() -> str:
     return str(Path(path).parent)
 
 
-def _unprivileged() -> pwd.struct_passwd:
+def unprivileged_user() -> pwd.struct_passwd:
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     for name in ("postgres", "nobody"):
@@ -46,7 +46,7 @@ def _unprivileged() -> pwd.struct_passwd:
 @contextmanager
 def running_cluster() -> Iterator[str]:
     """The folder of a running cluster's socket; its superuser is ``penstock``, without password."""
-    binaries, user = _binaries(), _unprivileged()
+    binaries, user = binaries_folder(), unprivileged_user()
     folder = tempfile.mkdtemp(prefix="penstock-pg-")
     os.chown(folder, user.pw_uid, user.pw_gid)
     become = {} if os.geteuid() else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

@@ -52,7 +52,7 @@ def _module(name: str, path: Path) -> ModuleType:
 
 
 _build = _module("rust_build", RUST / "build.py")
-_cluster = _module("postgres_fixture", ROOT / "tests" / "state" / "conftest.py")
+_cluster = _module("postgres_cluster", ROOT / "tests" / "postgres_cluster.py")
 CannotBuild: type[Exception] = _build.CannotBuild
 
 
@@ -117,7 +117,7 @@ class Server:
 @contextlib.contextmanager
 def loopback_postgres(**settings: str) -> Iterator[Server]:
     """A server of our own on 127.0.0.1, which asks for a password (SCRAM)."""
-    binaries, user = _cluster._binaries(), _cluster._unprivileged()
+    binaries, user = _cluster.binaries_folder(), _cluster.unprivileged_user()
     folder = tempfile.mkdtemp(prefix="penstock-pg-")
     os.chown(folder, user.pw_uid, user.pw_gid)
     become = {} if os.geteuid() else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
