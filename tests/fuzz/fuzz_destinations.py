@@ -56,7 +56,7 @@ class FuzzDestination(Destination):
         self.connector = SimpleNamespace(  # type: ignore[assignment]
             protocol=load_protocol("airbyte"),
             role=role,
-            launch=lambda: SimpleNamespace(component=None),
+            launch=lambda: SimpleNamespace(component=None, protocol="airbyte"),
             secrets=lambda config: [],
             held=lambda config: ([], []),
             built=list,

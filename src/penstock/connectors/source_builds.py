@@ -8,12 +8,12 @@ other projects would trust what a build left in the user's.
 
 uv asks the index, downloads, checks hashes and installs; it runs code of packages only in processes
 of the Python that it is told to build with. So that Python is a stand-in: a script that enters the
-namespaces (``runtimes.linux_sandbox``) and then becomes the Python. uv keeps the network and the passwords, and
-the code has neither. Considered and rejected: a relay into a namespace that holds uv too (the
-passwords would be beside the code, and an index that takes uploads is a way out), and to download
-everything first (the build dependencies of a package may be known only by running it, and may be
-source themselves: that would be a second resolver). That uv builds with the stand-in is checked
-before anything is built. Not here: the steps (``install``), running uv (``uv``).
+namespaces (``runtimes.linux_sandbox``) and then becomes the Python. uv keeps the network and the
+passwords, and the code has neither. Considered and rejected: a relay into a namespace that holds uv
+too (the passwords would be beside the code, and an index that takes uploads is a way out), and to
+download everything first (the build dependencies of a package may be known only by running it, and
+may be source themselves: that would be a second resolver). That uv builds with the stand-in is
+checked before anything is built. Not here: the steps (``install``), running uv (``uv``).
 """
 
 import contextlib
