@@ -37,7 +37,7 @@ def script(first: int, last: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "overrides",
     [{"sync_mode": "full_refresh"}, UPSERT, {"sync_mode": "full_refresh", "columns": ["seq"]}],
     ids=["full refresh", "upsert", "columns"],
 )

@@ -130,7 +130,7 @@ def test_full_refresh_is_allowed_even_when_it_is_not_listed():
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("overrides", "code"),
     [
         (StreamOverrides(sync_mode="cdc"), "config.sync_mode"),
         (StreamOverrides(sync_mode="incremental"), "config.sync_mode"),

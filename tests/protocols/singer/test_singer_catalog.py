@@ -247,7 +247,7 @@ def test_the_mode_where_the_user_says_nothing(root: Any, mode: SyncMode, cursor:
 
 
 @pytest.mark.parametrize(
-    ("root", "wish", "code"),
+    ("root", "overrides", "code"),
     [
         ({"forced-replication-method": "FULL_TABLE"}, {"sync_mode": "incremental"}, "sync_mode"),
         ({}, {"sync_mode": "cdc"}, "sync_mode"),

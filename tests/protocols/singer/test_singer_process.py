@@ -45,7 +45,7 @@ def ignore(_: Event) -> None: ...
 
 
 def request(config: dict[str, Any], **more: Any) -> ReadRequest:
-    overrides = more.pop("wish", {})
+    overrides = more.pop("overrides", {})
     known = {"metadata", "fields", "stream_name", "streams"}
     asked = {k: v for k, v in config.items() if k in known}
     if config.get("scenario") in ("two_names", "same_names"):
