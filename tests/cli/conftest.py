@@ -11,8 +11,8 @@ from penstock.engine.channel.connector_log import LogLine
 from penstock.engine.log.rejects import RejectLine, encode_rejects
 from penstock.model.catalog import StreamId
 from penstock.protocols import load
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from cli_harness import RUN, SCRIPT, SOURCE, STATES, Cli, report
 from penstock.cli.report_view import report_text
 from penstock.config.home import Home
 from penstock.model.report import StreamReport
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 TARGET = f"singer:{sys.executable} {Path(__file__).parents[1] / 'stubs' / 'stub_target.py'}"
 BASIC = '{"scenario": "basic"}'

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from cli_harness import Cli
 
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 

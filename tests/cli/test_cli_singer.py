@@ -10,8 +10,8 @@ from cli_harness import RUN, Cli
 
 from penstock.config.home import Home
 from penstock.protocols import load
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 TAP = """
 import json, sys

@@ -8,8 +8,8 @@ from cli_harness import RUN, SOURCE, STATES, Cli, stream_state
 
 from penstock.config.home import Home
 from penstock.protocols import load
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 SHOWN = {
     "pipeline": "shop",

@@ -21,7 +21,7 @@ import deltalake
 import duckdb
 
 from penstock.config.home import Home
-from penstock.state.open import open_store
+from penstock.store.open import open_store
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))

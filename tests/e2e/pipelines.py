@@ -24,8 +24,8 @@ from penstock.engine.inspect.runs import rejects
 from penstock.engine.run import run_pipeline
 from penstock.model.report import Report, StreamReport
 from penstock.protocols import load as load_protocol
-from penstock.state.contract import Store
-from penstock.state.open import open_store
+from penstock.store.contract import Store
+from penstock.store.open import open_store
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 SCRIPT = Path(sys.executable).with_name("penstock")

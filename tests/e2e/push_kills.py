@@ -22,7 +22,7 @@ from e2e_harness import Ended, Place, assert_adds_up
 
 from penstock.config.home import Home
 from penstock.protocols import load as load_protocol
-from penstock.state.open import open_store
+from penstock.store.open import open_store
 
 STUBS = Path(__file__).parents[1] / "stubs"
 RECORDS = 300

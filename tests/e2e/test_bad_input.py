@@ -18,8 +18,8 @@ import pytest
 from pipelines import NAME, Answer, Site
 
 from penstock.model.catalog import StreamId
-from penstock.state.lock_holder import this_holder
-from penstock.state.remembered import Remembered, TableNames
+from penstock.store.lock_holder import this_holder
+from penstock.store.remembered import Remembered, TableNames
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -28,7 +28,7 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker.lane import run_lane
 from penstock.model.report import Report
 from penstock.model.state import SavedState
-from penstock.state.open import open_store
+from penstock.store.open import open_store
 from penstock.tables.contract import TableName
 from penstock.tables.memory import MemoryTables
 

@@ -44,8 +44,8 @@ from penstock.model.events import (
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.state.contract import Lease, Store
-from penstock.state.remembered import Remembered, TableNames
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered, TableNames
 from penstock.tables.contract import TableName
 
 

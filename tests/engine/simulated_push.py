@@ -23,7 +23,7 @@ from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Segment
 from penstock.protocols.contract import END
-from penstock.state.contract import Lease, LoadIntent
+from penstock.store.contract import Lease, LoadIntent
 
 Row = tuple[int, int, int]
 

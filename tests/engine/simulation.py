@@ -35,8 +35,8 @@ from penstock.model.state import SavedState, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import StateRole
 from penstock.protocols.singer.package import PACKAGE as SINGER
-from penstock.state.contract import Holder
-from penstock.state.memory import MemoryStore
+from penstock.store.contract import Holder
+from penstock.store.memory import MemoryStore
 from penstock.tables.contract import LastLoad, LoadResult, already_committed
 
 

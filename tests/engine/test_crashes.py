@@ -15,7 +15,7 @@ from simulation import Crash, Fault, Scenario, World, ids, run_once, saved_posit
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import SavedState, StateType
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.state.contract import Holder, Reset
+from penstock.store.contract import Holder, Reset
 
 APPEND, OVERWRITE, DEDUP = (
     DestinationSyncMode.append,

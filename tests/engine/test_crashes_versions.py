@@ -22,7 +22,7 @@ from simulation import Fault, Scenario, World, ids, run_once, saved_positions
 
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.state import StateType
-from penstock.state.contract import Holder
+from penstock.store.contract import Holder
 
 APPEND, DEDUP = DestinationSyncMode.append, DestinationSyncMode.append_dedup
 A, B = StreamId(None, "a"), StreamId(None, "b")

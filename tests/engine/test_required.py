@@ -28,9 +28,9 @@ from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.model.events import Batch
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import load as load_protocol
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.remembered import Remembered
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.remembered import Remembered
 from penstock.tables.open import open_table
 
 A = StreamId(None, "a")

@@ -9,7 +9,7 @@ from test_crashes import RECORDS, _lease, check_exact, expected, without_a
 
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
-from penstock.state.contract import Reset
+from penstock.store.contract import Reset
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 OVERWRITE, APPEND = DestinationSyncMode.overwrite, DestinationSyncMode.append

@@ -16,7 +16,7 @@ from penstock.engine.specs.plan import Outcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
-from penstock.state.contract import Holder, Lease, Reset
+from penstock.store.contract import Holder, Lease, Reset
 from penstock.tables.contract import TableAhead, TableBehind
 
 APPEND, DEDUP, OVERWRITE = (

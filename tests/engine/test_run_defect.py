@@ -16,8 +16,8 @@ from penstock.engine import run
 from penstock.engine.deliver.table_loader import NoLoader
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 SECRET = "correct-horse-battery"

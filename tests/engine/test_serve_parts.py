@@ -32,8 +32,8 @@ from penstock.model.events import Reject, Status, StreamStatus
 from penstock.model.segments import Load, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
 from penstock.tables.contract import TableName
 
 SHARED = StateScope(StateType.legacy)

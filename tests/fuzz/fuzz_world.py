@@ -49,8 +49,8 @@ from penstock.model.types import SEQ, SEQ_EPOCH_SHIFT
 from penstock.protocols import load as load_protocol
 from penstock.protocols.stdio import connect
 from penstock.runtimes.memory import MemoryRuntime, Step
-from penstock.state.contract import Holder
-from penstock.state.memory import MemoryStore
+from penstock.store.contract import Holder
+from penstock.store.memory import MemoryStore
 from penstock.tables.memory import MemoryTables
 
 Play = Callable[[list[str | bytes]], Iterator[Step]]

@@ -11,7 +11,7 @@ from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.state_rpc import StateServer
 from penstock.sdk import KeyValueStore, StoreError
 from penstock.sdk.store import MemoryStore, RpcStore, SyncStore
-from penstock.state.keys import MemoryKeys
+from penstock.store.keys import MemoryKeys
 
 STREAM = StreamId(None, "contacts")
 

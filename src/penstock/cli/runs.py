@@ -18,8 +18,8 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import runs as history
 from penstock.engine.inspect.pipelines import open_known
-from penstock.state.contract import Store
-from penstock.state.open import open_store
+from penstock.store.contract import Store
+from penstock.store.open import open_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

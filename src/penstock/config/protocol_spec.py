@@ -65,7 +65,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
     None: they do not. ``has_streams``: its destinations have streams of their own, so that
     ``destination.stream`` and ``destination.options`` apply. ``keeps_keys``: its connectors may
-    keep keys of their own in the state store (``state.keys``), which their workers must reach.
+    keep keys of their own in the state store (``store.keys``), which their workers must reach.
     ``source_keys``, ``destination_keys``: the protocol's own keys of the pipeline file; a key of
     one name means the same in all protocols.
     Values that differ from the default are passed as ``ReadRequest.abilities`` and

@@ -17,7 +17,7 @@ from penstock.protocols import load
 from penstock.protocols.contract import Connection
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 
 class Launch(Start, frozen=True, kw_only=True):

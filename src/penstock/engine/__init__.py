@@ -6,7 +6,7 @@ closes a run, ``wiring`` puts its parts together, ``sync`` is the state machine,
 what a run does with each stream, ``deliver`` delivers sealed rows, ``inspect`` has the verbs that
 move no rows.
 
-The state machine is written against contracts (``log.log.Log``, ``state.contract.Store``,
+The state machine is written against contracts (``log.log.Log``, ``store.contract.Store``,
 ``sync.ports.LaneRunner``, ``deliver.delivery.Loader``), so that a simulator can stop it at every
 step.
 """

@@ -66,12 +66,12 @@ from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
-from penstock.state.contract import Lease, Reset, Store
-from penstock.state.lock_holder import iso_time, this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
-from penstock.state.remembered import Remembered
-from penstock.state.task_keys import keys_url
+from penstock.store.contract import Lease, Reset, Store
+from penstock.store.lock_holder import iso_time, this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
+from penstock.store.remembered import Remembered
+from penstock.store.task_keys import keys_url
 from penstock.tables.contract import SessionNeeds
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from penstock.model.state import SavedState
 from penstock.protocols import load
 from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote
-from penstock.state.contract import Lease, Store
-from penstock.state.remembered import Remembered
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered
 
 INPUT_TIMEOUT = 7 * 86400.0  # seconds: the host decides how long the input takes
 BLOCK = 1 << 20

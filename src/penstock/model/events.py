@@ -41,7 +41,7 @@ class Batch:
     stands_for: int | None = None  # source records that became these rows; None: as many
     filtered: int = 0  # of the source records, those that transforms dropped
     keys: tuple[tuple[str, int], ...] = ()
-    """For each transform that keeps keys (``state.keys``): its place, and its checkpoint of them
+    """For each transform that keeps keys (``store.keys``): its place, and its checkpoint of them
     after the rows up to here."""
 
     @property
@@ -88,7 +88,7 @@ class Activate:
 @dataclass(slots=True)
 class State:
     """A state, which covers every earlier record of its scope. ``blob``: the source's own message.
-    ``keys``: the source's checkpoint of its keys that belongs to it (``state.keys``); 0: none."""
+    ``keys``: the source's checkpoint of its keys that belongs to it (``store.keys``); 0: none."""
 
     scope: StateScope
     blob: str

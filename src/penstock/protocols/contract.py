@@ -48,7 +48,7 @@ from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
 from penstock.protocols.masked_events import Hearing
 from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 R = TypeVar("R")
 _R = TypeVar("_R", contravariant=True)
@@ -245,7 +245,7 @@ class Ack:
     """The destination has durably written everything fed before the state mark ``seq`` in its
     scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed.
     ``keys``: what its checkpoints so far cover of its own keys, (scope, number) each
-    (``state.keys``)."""
+    (``store.keys``)."""
 
     seq: int
     keys: tuple[tuple[str, int], ...] = ()
@@ -300,7 +300,7 @@ class DestinationConversation(Protocol[_R]):
 
 class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a transform over one stream. ``state``: as the source was given it. ``scope``: of
-    what covers the keys that it keeps for itself (``state.keys.covers``). ``waiting``: bytes that
+    what covers the keys that it keeps for itself (``store.keys.covers``). ``waiting``: bytes that
     may wait before it, and as many behind it."""
 
     config: dict[str, Any]
@@ -327,7 +327,7 @@ class Came:
 class Through:
     """All that came of the first ``upto`` tables that it was fed (``END``: of all, and it ended
     well) was given before. ``whole``: and of no later one. ``told``: the transform's own document;
-    ``keys``: the checkpoint of its own keys (``state.keys``)."""
+    ``keys``: the checkpoint of its own keys (``store.keys``)."""
 
     upto: int
     whole: bool = True

@@ -24,7 +24,7 @@ from penstock.protocols.contract import (
 )
 from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import MemoryKeys, OpenKeys
+from penstock.store.keys import MemoryKeys, OpenKeys
 
 
 def _unplayed(*asked: Any) -> Any:

@@ -13,7 +13,7 @@ from quick_runs import NAME, Bench
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.specs.lane import NewConfig
 from penstock.errors import LogError
-from penstock.state.open import open_store
+from penstock.store.open import open_store
 
 
 def test_l10_new_credentials_are_synced_before_and_after_their_name_appears(

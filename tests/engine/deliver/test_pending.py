@@ -14,7 +14,7 @@ from penstock.model.segments import (
     WriteDisposition,
 )
 from penstock.model.state import StateScope, StateType
-from penstock.state.keys import Covered, lane_task
+from penstock.store.keys import Covered, lane_task
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 SHARED = StateScope(StateType.legacy)

@@ -9,10 +9,10 @@ from penstock.engine.inspect.pipelines import Known, open_known
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.errors import StateError
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.state.contract import Lease, SourceOf
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
+from penstock.store.contract import Lease, SourceOf
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
 
 LEGACY = SavedState(StateScope(StateType.legacy), '{"a":1}')
 

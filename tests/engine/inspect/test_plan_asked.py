@@ -7,7 +7,7 @@ from penstock.engine.plan.streams import StreamRules, plan_streams
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.model.catalog import Catalog, Stream, StreamId
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.state.remembered import Remembered
+from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table
 

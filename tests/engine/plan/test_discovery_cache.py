@@ -27,7 +27,7 @@ from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.protocols import load
-from penstock.state.memory import MemoryStore
+from penstock.store.memory import MemoryStore
 from penstock.tables.memory import MemoryTables
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_source.py"

@@ -9,8 +9,8 @@ from penstock.connectors.source import SourceConnector
 from penstock.engine.plan.endpoints import Source
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.events import Control
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
 
 PIPELINE = """
 version: "1.0"

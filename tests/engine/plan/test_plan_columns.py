@@ -15,7 +15,7 @@ from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, pla
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.protocols import load
-from penstock.state.remembered import Remembered
+from penstock.store.remembered import Remembered
 from penstock.tables.open import open_table
 
 PROPERTIES: dict[str, Any] = {

@@ -15,7 +15,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.protocols import load
-from penstock.state.remembered import Remembered
+from penstock.store.remembered import Remembered
 from penstock.tables import parquet
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table

@@ -18,9 +18,9 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.model.types import CHANGES, RowSchema
 from penstock.protocols import load
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.remembered import Remembered
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableFormat
 from penstock.tables.open import open_table
 

@@ -20,8 +20,8 @@ from penstock.model.catalog import Catalog, Stream, StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.report import Report
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.state.open import open_store
-from penstock.state.remembered import Remembered, TableNames
+from penstock.store.open import open_store
+from penstock.store.remembered import Remembered, TableNames
 from penstock.tables.open import open_table
 
 A, B, BARE = StreamId("shop", "users"), StreamId("web", "users"), StreamId(None, "users")

@@ -27,8 +27,8 @@ from penstock.model.segments import SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
 from penstock.protocols.singer.package import PACKAGE
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
 from penstock.tables.contract import TableName
 
 OPAQUE = SavedState(StateScope(StateType.legacy), '{"a":2,"b":1}')

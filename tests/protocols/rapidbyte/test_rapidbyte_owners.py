@@ -28,12 +28,12 @@ from penstock.protocols.contract import (
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
-from penstock.state.contract import GroupIntent, Reset, Store
-from penstock.state.keys import Covered, KeyPort, Place, covers
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store.contract import GroupIntent, Reset, Store
+from penstock.store.keys import Covered, KeyPort, Place, covers
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 NUMBERS, OTHERS = StreamId(None, "numbers"), StreamId("b", "numbers")
 ID = RowSchema((Field("id", "id", DataType(Kind.integer)),), 1)

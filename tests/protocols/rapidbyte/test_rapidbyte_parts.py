@@ -22,7 +22,7 @@ from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
 from penstock.protocols.rapidbyte.wire.key_scopes import key_place
 from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, CursorValue, Refusal
-from penstock.state.keys import MemoryKeys, Place
+from penstock.store.keys import MemoryKeys, Place
 
 # -- what planning imports
 

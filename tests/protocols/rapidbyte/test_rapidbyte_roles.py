@@ -23,7 +23,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
     WriteMode,
 )
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import DryKeys, MemoryKeys, Place
+from penstock.store.keys import DryKeys, MemoryKeys, Place
 
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")

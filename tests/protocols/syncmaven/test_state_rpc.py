@@ -21,10 +21,10 @@ from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven import state_rpc_app
 from penstock.protocols.syncmaven.state_rpc import StateServer
-from penstock.state.keys import PATH, SHARED, Covered, KeyPort, MemoryKeys, Place, push_task
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store.keys import PATH, SHARED, Covered, KeyPort, MemoryKeys, Place, push_task
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 CONTACTS = StreamId(None, "contacts")
 
@@ -382,7 +382,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.state_rpc import StateServer
-from penstock.state.task_keys import open_keys
+from penstock.store.task_keys import open_keys
 
 def rss():
     with open("/proc/self/statm") as file:
@@ -422,8 +422,8 @@ def test_100_000_keys_are_listed_in_flat_memory(tmp_path: Path) -> None:
     store.close()
     fill = f"""
     import sqlite3
-    from penstock.state import keys_ledger
-    from penstock.state.keys import PATH, Place
+    from penstock.store import keys_ledger
+    from penstock.store.keys import PATH, Place
     from penstock.model.catalog import StreamId
     class Plain:
         def __init__(self, conn): self.conn = conn

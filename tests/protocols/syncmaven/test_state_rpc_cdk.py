@@ -11,7 +11,7 @@ import pytest
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.state_rpc import StateServer
 from penstock.sdk.testing import ScriptedHost
-from penstock.state.keys import MemoryKeys
+from penstock.store.keys import MemoryKeys
 
 pytestmark = pytest.mark.network
 CDK = "@syncmaven/node-cdk@0.0.11"

@@ -28,10 +28,10 @@ from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
-from penstock.state.keys import MemoryKeys
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store.keys import MemoryKeys
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_stored.py"
 CONTACTS, ORDERS = StreamId(None, "contacts"), StreamId(None, "orders")

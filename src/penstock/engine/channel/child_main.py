@@ -18,7 +18,7 @@ import msgspec
 from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.specs.lane import KeysAt
 from penstock.errors import PenstockError
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 J = TypeVar("J")
 
@@ -48,7 +48,7 @@ def carry_out(
 
 def ports(at: KeysAt, task: str) -> OpenKeys:
     """Returns a function that opens the store of a connector's own keys for ``task``."""
-    from penstock.state.task_keys import open_keys
+    from penstock.store.task_keys import open_keys
 
     return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)
 

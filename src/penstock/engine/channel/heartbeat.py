@@ -14,7 +14,7 @@ from typing import Self
 
 from penstock.engine.channel.mailbox import BEAT_SECONDS, Mailbox
 from penstock.errors import Cancelled, LeaseLost, PenstockError
-from penstock.state.contract import Lease, Store
+from penstock.store.contract import Lease, Store
 
 RENEW_SECONDS = 15.0
 LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's pipeline over

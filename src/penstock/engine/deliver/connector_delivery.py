@@ -33,8 +33,8 @@ from penstock.model.segments import (
     WriteDisposition,
 )
 from penstock.model.state import StateScope, StateType
-from penstock.state.contract import GroupIntent, LoadIntent
-from penstock.state.keys import Covered
+from penstock.store.contract import GroupIntent, LoadIntent
+from penstock.store.keys import Covered
 from penstock.tables.contract import LoadResult
 
 STOP_SECONDS = 30.0  # for a destination that is told to stop

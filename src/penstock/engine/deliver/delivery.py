@@ -20,8 +20,8 @@ from penstock.errors import LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState
-from penstock.state.contract import GroupIntent
-from penstock.state.remembered import Remembered
+from penstock.store.contract import GroupIntent
+from penstock.store.remembered import Remembered
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 

@@ -19,8 +19,8 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import WriteStream
 from penstock.spark.error_text import JAVA_DIED
-from penstock.state.contract import LoadIntent
-from penstock.state.keys import push_task
+from penstock.store.contract import LoadIntent
+from penstock.store.keys import push_task
 
 MODULE = "penstock.engine.worker.feeder"
 

@@ -24,8 +24,8 @@ from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
 from penstock.model.state import SavedState, StateScope
-from penstock.state.contract import GroupIntent, LoadIntent
-from penstock.state.keys import Covered, lane_task
+from penstock.store.contract import GroupIntent, LoadIntent
+from penstock.store.keys import Covered, lane_task
 
 Taken = tuple[SegmentId, StreamId]
 

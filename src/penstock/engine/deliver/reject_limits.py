@@ -18,7 +18,7 @@ from penstock.errors import SourceError
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import SHARED_STATE
-from penstock.state.contract import GroupIntent, LoadIntent
+from penstock.store.contract import GroupIntent, LoadIntent
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from penstock.engine.specs.observer import SyncObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import StateRole
-from penstock.state.contract import Lease, Store
+from penstock.store.contract import Lease, Store
 
 
 class SyncFailures:

@@ -29,7 +29,7 @@ from penstock.model.segments import PartRef, WriteDisposition
 from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
 from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Answer, Query, answer, write
-from penstock.state.remembered import Remembered
+from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableLoad
 from penstock.tables.load_frame import literal_path
 

@@ -333,7 +333,7 @@ def _state(home: Home) -> Check:
     place = home.path / "state.db"
     if not place.exists():
         return Check(name="state", ok=True, detail="no state store yet; the first run makes it")
-    from penstock.state.open import open_store
+    from penstock.store.open import open_store
 
     store = open_store(place)
     try:

@@ -20,8 +20,8 @@ from penstock.engine.plan.state_names import state_role
 from penstock.errors import ConfigError, StateError
 from penstock.protocols import load
 from penstock.protocols.contract import ProtocolPackage, StateRole
-from penstock.state.contract import Lease, Store
-from penstock.state.open import open_store
+from penstock.store.contract import Lease, Store
+from penstock.store.open import open_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, Role
 from penstock.model.catalog import CheckResult
-from penstock.state.contract import Store
-from penstock.state.lock_holder import iso_time, this_holder
-from penstock.state.open import open_store
+from penstock.store.contract import Store
+from penstock.store.lock_holder import iso_time, this_holder
+from penstock.store.open import open_store
 from penstock.transforms.open import BUILT_IN
 
 

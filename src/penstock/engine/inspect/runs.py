@@ -20,7 +20,7 @@ from penstock.engine.channel.connector_log import LogLine
 from penstock.engine.log.rejects import RejectLine, decode_rejects
 from penstock.errors import ConfigError, LogError
 from penstock.model.catalog import StreamId
-from penstock.state.contract import Store
+from penstock.store.contract import Store
 
 _TAIL_BYTES = 256 * 1024
 _SEARCHED = 1_000_000  # newest runs in which a run's id is looked up

@@ -20,9 +20,9 @@ from penstock.engine.plan.state_names import meant
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState
-from penstock.state.contract import Reset
-from penstock.state.lock_holder import this_holder
-from penstock.state.remembered import Remembered
+from penstock.store.contract import Reset
+from penstock.store.lock_holder import this_holder
+from penstock.store.remembered import Remembered
 
 _LEASE_SECONDS = 60.0
 _SHOWN = 10

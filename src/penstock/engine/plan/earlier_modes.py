@@ -2,7 +2,7 @@
 
 Where the pipeline file sets no mode for a stream, the stream keeps its mode: a table that was
 appended to is not suddenly merged into because a default or a catalog changed. The store keeps the
-modes (``state.remembered``). Not here: the modes of a new stream
+modes (``store.remembered``). Not here: the modes of a new stream
 (``protocols/*/stream_config.py``).
 """
 
@@ -11,7 +11,7 @@ import msgspec
 from penstock.config.pipeline import StreamSettings
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
 from penstock.protocols.contract import StreamOverrides
-from penstock.state.remembered import Remembered, UsedModes
+from penstock.store.remembered import Remembered, UsedModes
 
 
 def modes_of(configured: ConfiguredStream) -> UsedModes:

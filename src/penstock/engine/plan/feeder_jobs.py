@@ -15,7 +15,7 @@ from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import Acks, WriteStream
-from penstock.state.contract import Store
+from penstock.store.contract import Store
 
 
 class FeederJobs:

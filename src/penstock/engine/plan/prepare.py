@@ -37,7 +37,7 @@ from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
 from penstock.protocols.contract import Held, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
-from penstock.state.contract import Lease, Store
+from penstock.store.contract import Lease, Store
 from penstock.tables.contract import SchemaEvolution, TableFormat
 from penstock.tables.open import open_table
 from penstock.transforms.open import SPARK_SQL

@@ -20,8 +20,8 @@ from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.type_words import type_text
 from penstock.model.types import RowSchema
-from penstock.state.contract import Lease, Store
-from penstock.state.remembered import Remembered, TableNames
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered, TableNames
 
 
 class Planner:

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import is_same, shown
 from penstock.errors import ConfigError, StateError
-from penstock.state.contract import Store
+from penstock.store.contract import Store
 
 
 def refuse_other_protocol(store: Store, pipeline: str, protocol: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from penstock.model.catalog import ConfiguredStream, Stream, StreamId
 from penstock.model.state import SavedState
 from penstock.protocols.contract import ProtocolPackage, StateRole
-from penstock.state.remembered import Remembered
+from penstock.store.remembered import Remembered
 
 _SHOWN = 5
 

@@ -48,7 +48,7 @@ from penstock.protocols.contract import (
     StreamOverrides,
     source_rules,
 )
-from penstock.state.remembered import Remembered, TableNames
+from penstock.store.remembered import Remembered, TableNames
 from penstock.tables.contract import DestinationEndpoint, TableName
 from penstock.transforms.chain import Outline, plan_chain
 from penstock.transforms.contract import TransformJob

@@ -16,7 +16,7 @@ from penstock.connectors.reference import RefKind, parse_ref
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.names import clean_tables
 from penstock.model.targets import KEEP, clashes, targets_of
-from penstock.state.remembered import TableNames
+from penstock.store.remembered import TableNames
 
 
 def record_names(streams: Iterable[Stream], names: TableNames) -> dict[StreamId, str]:

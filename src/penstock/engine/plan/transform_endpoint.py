@@ -24,7 +24,7 @@ from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import TransformRequest
-from penstock.state.contract import Store
+from penstock.store.contract import Store
 from penstock.transforms.chain import with_current_names
 from penstock.transforms.config_errors import join_errors
 from penstock.transforms.contract import TransformJob

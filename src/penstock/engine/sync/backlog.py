@@ -15,7 +15,7 @@ from penstock.engine.sync.progress import SyncProgress
 from penstock.model.catalog import StreamId
 from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
 from penstock.model.state import SavedState, StateScope
-from penstock.state.keys import lane_task
+from penstock.store.keys import lane_task
 
 
 class Backlog:

@@ -16,7 +16,7 @@ from penstock.errors import StateError
 from penstock.model.catalog import ConfiguredStream, StreamId
 from penstock.model.segments import Consumed
 from penstock.model.state import SavedState
-from penstock.state.keys import lane_task
+from penstock.store.keys import lane_task
 
 WaitingSlices = Mapping[StreamId, tuple[Waiting, ...]]
 """The sealed slices of generations that are not complete, per stream."""

@@ -14,7 +14,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import StreamId
 from penstock.model.state import SavedState
 from penstock.protocols.contract import StateRole
-from penstock.state.contract import Reset
+from penstock.store.contract import Reset
 
 
 @dataclass(slots=True)

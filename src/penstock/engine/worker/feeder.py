@@ -48,7 +48,7 @@ from penstock.protocols.contract import (
     WriteRequest,
     failed,
 )
-from penstock.state.keys import push_task
+from penstock.store.keys import push_task
 
 TICK_SECONDS = 0.2
 SHOWN = 10

@@ -30,7 +30,7 @@ from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
 from penstock.protocols.contract import ENDED_HINTS, Connection, ReadRequest
-from penstock.state.keys import lane_task
+from penstock.store.keys import lane_task
 
 
 class Enough(Exception):

@@ -29,7 +29,7 @@ from penstock.model.events import Exited
 from penstock.protocols.contract import Connection
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 PROGRESS_SECONDS = 1.0
 

@@ -16,7 +16,7 @@ from penstock.protocols.rapidbyte.transform import RapidbyteTransform
 from penstock.protocols.rapidbyte.wire.schema import RapidbyteSchema
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 
 class RapidbytePackage:

@@ -55,7 +55,7 @@ from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.wasm.component import ComponentRuntime
-from penstock.state.keys import MemoryKeys
+from penstock.store.keys import MemoryKeys
 
 _WAIT_SECONDS = 7 * 86400.0
 """Seconds that a transform may wait for rows of a stream, since its source may read others first.

@@ -13,7 +13,7 @@ from penstock.protocols.singer.state import SingerState
 from penstock.protocols.stdio.connect import connect_lines
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 _FAMILIES = ("meltanolabs-", "pipelinewise-")
 """Who publishes forks of taps and targets under a name of their own."""

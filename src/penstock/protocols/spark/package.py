@@ -10,7 +10,7 @@ from penstock.protocols.spark.source import PROTOCOL, SparkSource
 from penstock.protocols.spark.state import SparkState
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 
 class SparkPackage:

@@ -11,7 +11,7 @@ from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.runtimes.contract import Runtime
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 RuntimeIn = Callable[[Mapping[str, str]], Runtime]
 """The runtime with these variables in the environment of what it starts."""

@@ -15,7 +15,7 @@ from penstock.runtimes.limits import confinement
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.metered import MeteredRuntime
 from penstock.runtimes.process import ProcessRuntime
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 
 class SyncmavenPackage:

@@ -31,7 +31,7 @@ from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.state_rpc_app import Secrets, StateApp
 from penstock.protocols.syncmaven.state_store import StateStore
-from penstock.state.keys import KeyPort
+from penstock.store.keys import KeyPort
 
 if TYPE_CHECKING:
     from uvicorn import Server

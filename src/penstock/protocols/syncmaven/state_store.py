@@ -4,7 +4,7 @@ Input: keys as the wire has them, one text or a list of segments; values as JSON
 character by character but for white space between tokens. A prefix matches whole segments. Keys
 belong to one stream of one pipeline, which is what a ``syncId`` names, so that two syncs never
 share a key, whether or not a connector puts its ``syncId`` into it. Not here: HTTP
-(``state_rpc_app``), when what was written becomes durable (``state.keys``). Source: the page,
+(``state_rpc_app``), when what was written becomes durable (``store.keys``). Source: the page,
 "State management"; what the real host does beside it.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.state.keys import LONGEST_PATH, PATH, KeyPort, Place
+from penstock.store.keys import LONGEST_PATH, PATH, KeyPort, Place
 
 Key = str | list[str]
 

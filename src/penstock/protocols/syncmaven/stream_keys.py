@@ -13,7 +13,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.syncmaven.state_rpc import StateServer
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 
 class StreamKeys:

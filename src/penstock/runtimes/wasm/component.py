@@ -13,7 +13,7 @@ from penstock.config.sections import Limits, Permissions
 from penstock.errors import Role, error_class
 from penstock.runtimes.contract import Component, ConnectionStats
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import MemoryKeys, OpenKeys
+from penstock.store.keys import MemoryKeys, OpenKeys
 
 if TYPE_CHECKING:
     from penstock.runtimes.wasm.compile_cache import CompileCache

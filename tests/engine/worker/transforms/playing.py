@@ -8,7 +8,7 @@ from penstock.protocols.contract import Connection, Given, TransformRequest
 from penstock.protocols.memory import MemoryProtocol, Played
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 Apply = Callable[[TransformRequest, Iterator[Any], OpenKeys], Iterator[Given]]
 Connect = Callable[[Launch], Connection]

@@ -31,12 +31,12 @@ from penstock.model.events import Batch, Event, Exited, State, StreamStatus, Tic
 from penstock.model.segments import Consumed, Segment
 from penstock.model.state import StateType
 from penstock.protocols.contract import END, Came, Given, Through, TransformRequest
-from penstock.state.contract import Store
-from penstock.state.keys import KeyPort, OpenKeys, Place, covers, lane_task
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store.contract import Store
+from penstock.store.keys import KeyPort, OpenKeys, Place, covers, lane_task
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 
 class Counting:

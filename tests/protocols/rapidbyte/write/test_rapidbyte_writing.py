@@ -58,7 +58,7 @@ from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
-from penstock.state.keys import MemoryKeys, Place
+from penstock.store.keys import MemoryKeys, Place
 
 A, B, C = (StreamId(None, name) for name in ("a", "b", "c"))
 APPEND, REPLACE = DestinationSyncMode.append, DestinationSyncMode.overwrite

@@ -48,7 +48,7 @@ from penstock.model.events import (
 )
 from penstock.model.types import EXTRACTED_AT, RowSchema
 from penstock.protocols.contract import END, Came, Connection, Through, TransformRequest
-from penstock.state.keys import covers
+from penstock.store.keys import covers
 from penstock.transforms.chain import columns_by_output_name, refitted_schema, with_current_names
 from penstock.transforms.contract import TransformJob
 

@@ -44,7 +44,7 @@ from penstock.runtimes.env import secrets_of
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.runtimes.wasm.contract import Trap
-from penstock.state.keys import OpenKeys
+from penstock.store.keys import OpenKeys
 
 _WAITING = 64 << 20  # bytes of frames that wait before or behind a stage without a memory limit
 

@@ -30,7 +30,7 @@ class Checkpoint:
     ``frames``: how many frames the connector had emitted (a source) or taken (a transform, a
     destination) before it. ``text``: its document; ``payload`` None: it is malformed, ``problem``
     says why. ``keys``: the number of the checkpoint of the connector's own keys
-    (``state.keys``)."""
+    (``store.keys``)."""
 
     kind: int
     text: str

@@ -43,7 +43,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
     unwrap_envelope,
 )
 from penstock.runtimes.masking import Masker
-from penstock.state.keys import KeyPort, MemoryKeys, Place
+from penstock.store.keys import KeyPort, MemoryKeys, Place
 
 NEIGHBOUR_TIMEOUT = 10800.0
 """Seconds that a stage waits for the stage before or after it."""

@@ -16,7 +16,7 @@ from penstock.protocols.rapidbyte.guest.session import Loaded, Session
 from penstock.protocols.rapidbyte.wire.compression import Bytes, Codec, CompressedFrame
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.compile_cache import take_problems
-from penstock.state.keys import KeyPort, MemoryKeys
+from penstock.store.keys import KeyPort, MemoryKeys
 
 _LEAST_SHARE = 64 << 10
 

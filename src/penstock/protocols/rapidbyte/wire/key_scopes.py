@@ -1,13 +1,13 @@
 """Validates the scope and the name of a key of a connector's own state, and gives its owner.
 
-Not here: storing keys (``state.keys``, the port that hosts call). Source: the protocol, section
+Not here: storing keys (``store.keys``, the port that hosts call). Source: the protocol, section
 4.3.
 """
 
 from enum import IntEnum
 
 from penstock.protocols.rapidbyte.wire.messages import refusal
-from penstock.state.keys import Place
+from penstock.store.keys import Place
 
 LONGEST_KEY = 1024  # bytes
 

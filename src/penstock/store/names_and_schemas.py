@@ -13,10 +13,10 @@ from sqlalchemy import Connection, delete
 
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
-from penstock.state import rules
-from penstock.state.database import insert_all, rows_of
-from penstock.state.database_url import chunks
-from penstock.state.schema import NAMES, SCHEMAS
+from penstock.store import rules
+from penstock.store.database import insert_all, rows_of
+from penstock.store.database_url import chunks
+from penstock.store.schema import NAMES, SCHEMAS
 
 
 def names(

@@ -12,15 +12,15 @@ import pytest
 
 from penstock.errors import LeaseLost, Locked
 from penstock.model.catalog import StreamId
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 PREAMBLE = """
 import sys, time
 from penstock.errors import PenstockError
-from penstock.state import database, sql
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
+from penstock.store import database, sql
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 place = sys.argv[1]
 print("ready", flush=True)
 sys.stdin.readline()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from penstock.state.contract import Holder
+from penstock.store.contract import Holder
 
 
 def this_holder(run: str, started_at: str | None = None) -> Holder:

@@ -1,4 +1,4 @@
-"""One suite for every store: the contract of ``penstock.state.contract``, method by method.
+"""One suite for every store: the contract of ``penstock.store.contract``, method by method.
 
 L1 and L3 are the ledger's, L12 the lease's; "names only grow" is DESIGN.md §4's last clause.
 """
@@ -23,7 +23,7 @@ from penstock.model.segments import (
 )
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.state.contract import (
+from penstock.store.contract import (
     GroupIntent,
     Holder,
     Lease,
@@ -32,8 +32,8 @@ from penstock.state.contract import (
     SourceOf,
     Store,
 )
-from penstock.state.lock_holder import this_holder
-from penstock.state.remembered import Remembered, TableNames, UsedModes
+from penstock.store.lock_holder import this_holder
+from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
 RAW = StreamId("raw", "users")

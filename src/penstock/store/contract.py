@@ -3,7 +3,7 @@
 One store serves many pipelines. Every write of a run compares its lease's token in the same
 transaction (L12) and raises ``LeaseLost`` where another run took the pipeline over. Any call may
 raise ``StateError``. Methods that read take the pipeline's name and need no lease. Not here: what
-is written when (``engine``), how it is stored (``state.sql``, ``state.memory``), how a new state
+is written when (``engine``), how it is stored (``store.sql``, ``store.memory``), how a new state
 joins the saved ones: that is the protocol's (``protocols/*/state.py``), given as ``merge``.
 """
 
@@ -24,8 +24,8 @@ from penstock.model.segments import (
 )
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state.keys import Covered, Place
-from penstock.state.remembered import Remembered
+from penstock.store.keys import Covered, Place
+from penstock.store.remembered import Remembered
 
 Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
 """Merges new states (second argument, oldest first) into the saved ones (first argument), and

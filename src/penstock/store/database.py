@@ -32,8 +32,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from penstock.errors import StateError
 from penstock.files import write_new
-from penstock.state import database_url, schema
-from penstock.state.database_url import BUSY_SECONDS
+from penstock.store import database_url, schema
+from penstock.store.database_url import BUSY_SECONDS
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"

@@ -14,8 +14,8 @@ from penstock.errors import LeaseLost, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Group, SegmentId, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
-from penstock.state.contract import GroupIntent, Lease, LoadIntent, Reset, Store
-from penstock.state.keys import (
+from penstock.store.contract import GroupIntent, Lease, LoadIntent, Reset, Store
+from penstock.store.keys import (
     PAGE_BYTES,
     PAGE_KEYS,
     PATH,
@@ -29,10 +29,10 @@ from penstock.state.keys import (
     lane_task,
     push_task,
 )
-from penstock.state.lock_holder import this_holder
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store.lock_holder import this_holder
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
 COUNT = Place("pipeline", "", "count")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state.contract import Store
-from penstock.state.memory import MemoryStore
-from penstock.state.open import open_store
+from penstock.store.contract import Store
+from penstock.store.memory import MemoryStore
+from penstock.store.open import open_store
 from postgres_cluster import running_cluster
 
 

@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Connection, inspect, text
 
 from penstock.errors import ConfigError, Locked, StateError
-from penstock.state import database, schema
-from penstock.state.contract import SourceOf
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
-from penstock.state.sql import SqlStore
+from penstock.store import database, schema
+from penstock.store.contract import SourceOf
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+from penstock.store.sql import SqlStore
 
 SECRET = "hunter2-very-secret"
 
@@ -236,7 +236,7 @@ def test_a_missing_driver_says_what_to_install() -> None:
     import sys
     sys.modules["psycopg"] = None
     from penstock.errors import StateError
-    from penstock.state.open import open_store
+    from penstock.store.open import open_store
     try:
         open_store("postgresql://me:{SECRET}@h/d")
     except StateError as error:
@@ -299,7 +299,7 @@ def test_opening_and_reading_states_is_quick(tmp_path: Path) -> None:
     code = """
     import sys, time
     began = time.process_time()
-    from penstock.state.open import open_store
+    from penstock.store.open import open_store
     store = open_store(sys.argv[1])
     store.states("shop")
     print(time.process_time() - began)
@@ -325,7 +325,7 @@ def test_opening_and_reading_states_is_quick(tmp_path: Path) -> None:
 
 def test_the_contract_and_the_twin_import_no_sqlalchemy() -> None:
     code = (
-        "import sys, penstock.state.memory, penstock.state.open; print('sqlalchemy' in sys.modules)"
+        "import sys, penstock.store.memory, penstock.store.open; print('sqlalchemy' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.state.contract import Holder
-from penstock.state.lock_holder import boot, is_dead, iso_time, start_mark, this_holder
+from penstock.store.contract import Holder
+from penstock.store.lock_holder import boot, is_dead, iso_time, start_mark, this_holder
 
 
 def changed(**values: Any) -> Holder:

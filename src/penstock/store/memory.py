@@ -22,8 +22,8 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope
 from penstock.model.types import RowSchema
-from penstock.state import keys_ledger, remembered, rules
-from penstock.state.contract import (
+from penstock.store import keys_ledger, remembered, rules
+from penstock.store.contract import (
     GroupIntent,
     Holder,
     KeyedGroup,
@@ -32,11 +32,11 @@ from penstock.state.contract import (
     Reset,
     SourceOf,
 )
-from penstock.state.keys import Covered, KeyPort, Place, lane_task
-from penstock.state.keys_memory import MemoryLink
-from penstock.state.lock_holder import is_dead, iso_time, start_mark
-from penstock.state.remembered import Remembered
-from penstock.state.task_keys import StoreKeys
+from penstock.store.keys import Covered, KeyPort, Place, lane_task
+from penstock.store.keys_memory import MemoryLink
+from penstock.store.lock_holder import is_dead, iso_time, start_mark
+from penstock.store.remembered import Remembered
+from penstock.store.task_keys import StoreKeys
 
 OnStep = Callable[[str], None]
 

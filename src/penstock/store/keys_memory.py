@@ -1,12 +1,12 @@
-"""Keeps the connector keys of ``state.memory`` in an SQLite database in memory, so that the rules
+"""Keeps the connector keys of ``store.memory`` in an SQLite database in memory, so that the rules
 of ``keys_ledger`` and the port of ``task_keys`` serve that store too."""
 
 import sqlite3
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.state.keys import Place
-from penstock.state.task_keys import Link
+from penstock.store.keys import Place
+from penstock.store.task_keys import Link
 
 _TABLES = (
     "penstock_key_tasks (pipeline, task, marks, PRIMARY KEY (pipeline, task))",

@@ -13,17 +13,17 @@ import pytest
 
 from penstock.model.segments import SHARED_STATE, SegmentId
 from penstock.model.state import SavedState
-from penstock.state.contract import GroupIntent, Lease, Store
-from penstock.state.keys import SHARED, Covered, Place, lane_task
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
-from penstock.state.task_keys import StoreKeys, keys_url, open_keys
+from penstock.store.contract import GroupIntent, Lease, Store
+from penstock.store.keys import SHARED, Covered, Place, lane_task
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+from penstock.store.task_keys import StoreKeys, keys_url, open_keys
 
 PREAMBLE = """
 import sys
 from penstock.errors import StateError
-from penstock.state.keys import Place
-from penstock.state.task_keys import open_keys
+from penstock.store.keys import Place
+from penstock.store.task_keys import open_keys
 port = open_keys(sys.argv[1], "shop", sys.argv[2])
 place = Place("pipeline", "", "count")
 def add_one():

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, Row, and_, delete, func, select, update
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load, SegmentId
 from penstock.model.state import SavedState, StateScope
-from penstock.state import keys_ledger, rules
-from penstock.state.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
-from penstock.state.database import PlainSql, insert_all, rows_of, update_all
-from penstock.state.database_url import chunks
-from penstock.state.keys import Covered
-from penstock.state.schema import (
+from penstock.store import keys_ledger, rules
+from penstock.store.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
+from penstock.store.database import PlainSql, insert_all, rows_of, update_all
+from penstock.store.database_url import chunks
+from penstock.store.keys import Covered
+from penstock.store.schema import (
     CONSUMED,
     EPOCHS,
     GROUP_KEYS,

@@ -10,10 +10,10 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SegmentId, WriteDisposition
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.contract import GroupIntent, Holder, LoadIntent, Store
-from penstock.state.memory import MemoryStore
-from penstock.state.remembered import Remembered, TableNames
-from penstock.state.sql import SqlStore
+from penstock.store.contract import GroupIntent, Holder, LoadIntent, Store
+from penstock.store.memory import MemoryStore
+from penstock.store.remembered import Remembered, TableNames
+from penstock.store.sql import SqlStore
 
 A = StreamId(None, "a")
 STATE = SavedState(StateScope(StateType.stream, A), "{}")

@@ -20,15 +20,15 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.state import keys_ledger, ledger, names_and_schemas, remembered, rules
-from penstock.state.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
-from penstock.state.database import Database, PlainSql, insert_all, rows_of
-from penstock.state.database_url import chunks
-from penstock.state.keys import Covered, Place, lane_task
-from penstock.state.ledger import Held
-from penstock.state.lock_holder import is_dead, iso_time, start_mark
-from penstock.state.remembered import Remembered
-from penstock.state.schema import (
+from penstock.store import keys_ledger, ledger, names_and_schemas, remembered, rules
+from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
+from penstock.store.database import Database, PlainSql, insert_all, rows_of
+from penstock.store.database_url import chunks
+from penstock.store.keys import Covered, Place, lane_task
+from penstock.store.ledger import Held
+from penstock.store.lock_holder import is_dead, iso_time, start_mark
+from penstock.store.remembered import Remembered
+from penstock.store.schema import (
     EPOCHS,
     GENERATIONS,
     HISTORY,

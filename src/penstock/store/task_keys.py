@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import StateError
-from penstock.state import database_url, keys_ledger
-from penstock.state.keys import PATH, SHARED, DryKeys, KeyPort, Place
-from penstock.state.keys_ledger import Values
+from penstock.store import database_url, keys_ledger
+from penstock.store.keys import PATH, SHARED, DryKeys, KeyPort, Place
+from penstock.store.keys_ledger import Values
 
 _QUIET_SECONDS = 30.0
 

@@ -6,8 +6,8 @@ opened, since SQLAlchemy takes long to import.
 
 from pathlib import Path
 
-from penstock.state.contract import Store
-from penstock.state.database_url import sqlite_file
+from penstock.store.contract import Store
+from penstock.store.database_url import sqlite_file
 
 
 def open_store(place: str | Path) -> Store:
@@ -19,8 +19,8 @@ def open_store(place: str | Path) -> Store:
     """
     file = sqlite_file(place)
 
-    from penstock.state import database
-    from penstock.state.sql import SqlStore
+    from penstock.store import database
+    from penstock.store.sql import SqlStore
 
     opened = database.open_postgres(str(place)) if file is None else database.open_sqlite(file)
     return SqlStore(opened)

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, text
 from penstock.errors import ConfigError, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Group, SegmentId
-from penstock.state import database, database_url, schema, task_keys
-from penstock.state.keys import SHARED, KeyPort, Place
-from penstock.state.lock_holder import this_holder
-from penstock.state.open import open_store
-from penstock.state.task_keys import keys_url, open_keys
+from penstock.store import database, database_url, schema, task_keys
+from penstock.store.keys import SHARED, KeyPort, Place
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+from penstock.store.task_keys import keys_url, open_keys
 
 SECRET = "hunter2-very-secret"
 KEY = Place("pipeline", "", SECRET)
@@ -56,7 +56,7 @@ def test_a_lane_imports_it_in_150_ms_and_no_driver(tmp_path: Path) -> None:
     code = """
     import sys, time
     began = time.process_time()
-    import penstock.state.task_keys
+    import penstock.store.task_keys
     taken = time.process_time() - began
     assert not {"sqlalchemy", "psycopg"} & set(sys.modules)
     print(taken)
@@ -105,8 +105,8 @@ def test_a_missing_driver_says_what_to_install() -> None:
     import sys
     sys.modules["psycopg"] = None
     from penstock.errors import StateError
-    from penstock.state.keys import Place
-    from penstock.state.task_keys import open_keys
+    from penstock.store.keys import Place
+    from penstock.store.task_keys import open_keys
     try:
         open_keys("postgresql://me:{SECRET}@h/d", "shop", "t").get(Place("pipeline", "", "k"))
     except StateError as error:

@@ -17,8 +17,8 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import Consumed, Group, Load
 from penstock.model.state import SavedState, StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.state.contract import GroupIntent, Holder, KeyedGroup, LoadIntent, Reset
-from penstock.state.keys import SHARED
+from penstock.store.contract import GroupIntent, Holder, KeyedGroup, LoadIntent, Reset
+from penstock.store.keys import SHARED
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
 HISTORY_BYTES = 32 << 20  # of them together, in characters; the newest is kept whatever its size

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock.model.catalog import StreamId
-from penstock.state.database_url import chunks
-from penstock.state.keys import (
+from penstock.store.database_url import chunks
+from penstock.store.keys import (
     PAGE_BYTES,
     PAGE_KEYS,
     Covered,
@@ -121,7 +121,7 @@ def page_under(sql: Sql, pipeline: str, under: Place, after: str | None) -> list
 
 def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
     """Returns the mark for what ``task`` writes, the number of the checkpoint that will cover it:
-    ``mark``, or a new one where that is None. Raises ``StateError`` (``state.keys_closed``) where
+    ``mark``, or a new one where that is None. Raises ``StateError`` (``store.keys_closed``) where
     the task may not write."""
     mine = (pipeline, task)
     if mark is None:
