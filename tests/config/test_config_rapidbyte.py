@@ -107,9 +107,9 @@ def test_full_file() -> None:
     pipeline = parse_pipeline(FULL, {}, name="o.yml")
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
-        "limits, container, install, assume_manifest, namespace, prefix, acks, activate_version, "
-        "checkpoint_every, on_failed_rows, nulls, attempts, backoff, stream, options, write_mode, "
-        "primary_key, and 4 more",
+        "limits, folder, container, install, assume_manifest, namespace, prefix, acks, "
+        "activate_version, checkpoint_every, on_failed_rows, nulls, attempts, backoff, stream, "
+        "options, write_mode, and 5 more",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

@@ -5,6 +5,7 @@ Not here: reading them (``config``, ``connectors``). Secrets of what was read ar
 :class:`~penstock.cli.output.Output`, so that it masks them (L10).
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +16,13 @@ import typer
 from penstock.config.command_line import Options, pipeline_from_arguments, with_options
 from penstock.config.load import load_pipeline
 from penstock.config.pipeline import Pipeline
+from penstock.config.project import Project, Wanted, project_protocol
 from penstock.config.protocol_spec import specs
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_config
 from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
+from penstock.protocols import project_reader
 
 if TYPE_CHECKING:
     from penstock.cli.output import Output
@@ -42,6 +45,8 @@ Destination = Annotated[
         show_default=False,
     ),
 ]
+
+Select = Annotated[str | None, option("--select", "A,B", "Of a project's folder only these syncs.")]
 
 _FILE_ENDINGS = (".yaml", ".yml")
 _COMPONENT = ".wasm"
@@ -135,6 +140,50 @@ def pipeline(
     output.hide(found.secret_values)
     for warning in found.warnings:
         output.say(f"warning: {warning}")
+    return found
+
+
+def project(
+    folder: str,
+    select: str | None,
+    reading: Reading,
+    options: Options,
+    output: "Output",
+) -> Project:
+    """Reads the project in ``folder``, with the command's options on each of its pipelines. Raises
+    ``ConfigError``."""
+    place = Path(folder)
+    read = project_reader(project_protocol(place))
+    found = read(
+        Wanted(
+            folder=place,
+            environ=os.environ,
+            env_files=tuple(reading.env_file or ()),
+            select=[word.strip() for word in (select or "").split(",") if word.strip()],
+            name=options.name,
+        )
+    )
+    own = msgspec.structs.replace(options, name=None)
+    pipelines = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
+    for each in pipelines.values():
+        output.hide(each.secret_values)
+        for warning in each.warnings:
+            output.say(f"warning: {warning}")
+    for note in found.notes:
+        output.say(f"note: {note}")
+    return msgspec.structs.replace(found, pipelines=pipelines)
+
+
+def is_project(first: str, second: str | None, select: str | None) -> bool:
+    """Whether the words of a command name a project's folder. Raises ``ConfigError`` for
+    ``--select`` of anything else."""
+    found = second is None and Path(first).is_dir()
+    if select is not None and not found:
+        raise ConfigError(
+            "--select chooses syncs of a project, and no project's folder is named",
+            code="usage",
+            hint="of a pipeline's streams --streams chooses",
+        )
     return found
 
 

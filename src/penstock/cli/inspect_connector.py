@@ -18,9 +18,10 @@ from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
 from penstock.cli.progress import watching
 from penstock.cli.role_option import End, RoleOption, class_of, end_of
+from penstock.config.pipeline import Pipeline
 from penstock.config.sections import Install
 from penstock.engine.specs.observer import RunObserver
-from penstock.errors import ConfigError, DestinationError, SourceError
+from penstock.errors import ConfigError, DestinationError, PenstockError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
 from penstock.model.events import Control, Counted, Error, Event, Log
 
@@ -36,7 +37,10 @@ Connector = Annotated[
     typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION] or PROTOCOL:./executable."),
 ]
 Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A connector, or a pipeline file (- for stdin).")
+    str,
+    typer.Argument(
+        metavar="TARGET", help="A connector, a pipeline file (- for stdin), a project's folder."
+    ),
 ]
 _CELL = 60
 _NOT_KEPT = (
@@ -84,11 +88,13 @@ def spec(
     "penstock check airbyte:source-faker --config @faker.json",
     "penstock check singer:target-jsonl --config '{}'",
     "penstock check shop.yaml",
+    "penstock check ./my-syncmaven-project",
 )
 def check(
     surface: Surface,
     target: Target,
     destination: arguments.Destination = None,
+    select: arguments.Select = None,
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
     role: RoleOption = None,
@@ -97,27 +103,56 @@ def check(
     yes: Yes = False,
 ) -> int:
     """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
+    options = arguments.Options(
+        config=config, destination_config=destination_config,
+        constraints=tuple(building.constraint or ()), no_builds=building.no_builds,
+    )  # fmt: skip
+    if arguments.is_project(target, destination, select):
+        project = arguments.project(target, select, reading, options, surface.output)
+        answers, code = list[dict[str, Any]](), 0
+        for id_, pipeline in project.pipelines.items():
+            try:
+                answer = _checked(_check_pipeline(surface, pipeline, yes=yes))
+                code = max(code, _check_code(answer))
+            except PenstockError as e:
+                answer = {"status": "failed", "message": e.message, "error": e.as_report()}
+                code = max(code, e.exit_code)
+            answers.append({"sync": id_, **answer})
+        shown = [f"{a['sync']}: {_check_text(a)}" for a in answers]
+        surface.output.answer({"project": project.name, "syncs": answers}, lambda: shown)
+        return code
     if destination is None and arguments.is_connector(target) and not arguments.is_file(target):
         install = building.install()
         result = _check_connector(surface, target, role, install, config, destination_config, yes)
     else:
-        from penstock.engine.inspect.plan_check import check_pipeline, consents
-
-        options = arguments.Options(
-            config=config, destination_config=destination_config,
-            constraints=tuple(building.constraint or ()), no_builds=building.no_builds,
-        )  # fmt: skip
         pipeline = arguments.pipeline(target, destination, reading, options, surface.output)
-        settle(surface, consents(pipeline, surface.home), yes=yes)
-        with watching(surface.output) as observer:
-            result = check_pipeline(pipeline, surface.home, observer=observer)
+        result = _check_pipeline(surface, pipeline, yes=yes)
+    answer = _checked(result)
+    surface.output.answer(answer, lambda: [_check_text(answer)])
+    return _check_code(answer)
+
+
+def _check_pipeline(surface: Surface, pipeline: Pipeline, *, yes: bool) -> CheckResult:
+    from penstock.engine.inspect.plan_check import check_pipeline, consents
+
+    settle(surface, consents(pipeline, surface.home), yes=yes)
+    with watching(surface.output) as observer:
+        return check_pipeline(pipeline, surface.home, observer=observer)
+
+
+def _checked(result: CheckResult) -> dict[str, Any]:
     status = "succeeded" if result.succeeded else "failed"
-    shown = f"{status}: {result.message}" if result.message else status
-    answer = {"status": status, "message": result.message, "end": result.end}
-    surface.output.answer(answer, lambda: [shown])
-    if result.succeeded:
+    return {"status": status, "message": result.message, "end": result.end}
+
+
+def _check_text(answer: dict[str, Any]) -> str:
+    return ": ".join(text for text in (answer["status"], answer["message"]) if text)
+
+
+def _check_code(answer: dict[str, Any]) -> int:
+    if answer["status"] == "succeeded":
         return 0
-    return (SourceError if result.end == End.source else DestinationError).exit_code
+    return (SourceError if answer["end"] == End.source else DestinationError).exit_code
 
 
 @verb(

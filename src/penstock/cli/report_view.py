@@ -1,6 +1,6 @@
 """Formats a run's report as text: the streams, the totals, where the time went."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +11,8 @@ from penstock.model.report import Report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from penstock.engine.run_all import Settled
 
 _SHOWN = 50
 _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
@@ -41,6 +43,25 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
     yield f"  run       {fields['run']} of pipeline {fields['pipeline']}"
     if fields.get("log"):
         yield f"  log       {fields['log']}"
+
+
+def project_text(settled: "Sequence[Settled]") -> "Iterator[RenderableType]":
+    """Yields the text of the runs of a project: one table, then what each report notes."""
+    headings = ("sync", "status", "read", "sent", "acked", "sent again", "rejected", "time")
+    rows: list[tuple[object, ...]] = []
+    for each in settled:
+        streams = each.report.streams if each.report is not None else []
+        counts = ("read", "written", "committed", "sent_again", "rejected")
+        total = [sum(getattr(s, name) for s in streams) for name in counts]
+        took = text.seconds(each.report.seconds) if each.report is not None else None
+        rows.append((each.sync, each.status, *total, took))
+    yield text.grid(headings, rows, {2, 3, 4, 5, 6, 7})
+    yield ""
+    good = sum(each.exit_code == 0 for each in settled)
+    yield f"{good} of {text.counted(len(settled), 'sync')} succeeded"
+    for each in settled:
+        for note in each.report.notes if each.report is not None else ():
+            yield f"  {each.sync}: {without_trace(note)}"
 
 
 def _streams(streams: list[dict[str, Any]]) -> "RenderableType":

@@ -24,10 +24,13 @@ from penstock.cli.error_view import Fault
 from penstock.cli.progress import watching
 from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
-from penstock.errors import Cancelled, ConfigError
+from penstock.config.project import Project
+from penstock.errors import Cancelled, ConfigError, PenstockError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from penstock.engine.specs.observer import RunObserver
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,7 +39,11 @@ class StreamOptions:
     they may hold passwords (L10)."""
 
     pipeline: Annotated[
-        str, typer.Argument(metavar="PIPELINE", help="A pipeline file, - for stdin, or a source.")
+        str,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="A pipeline file, a project's folder, - for stdin, or a source.",
+        ),
     ]
     destination: arguments.Destination = None
     streams: Annotated[
@@ -107,10 +114,12 @@ Name = Annotated[
     "penstock run airbyte:source-faker singer:target-jsonl --config @faker.json",
     "penstock run shop.yaml --streams users,orders",
     "penstock run airbyte:source-faker delta:./lake --exclude products --mode mirror",
+    "penstock run ./my-syncmaven-project --select contacts",
 )
 def run(
     surface: Surface,
     streaming: StreamOptions,
+    select: arguments.Select = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
     ] = False,
@@ -139,27 +148,28 @@ def run(
         typer.Option("--no-daemon", help="Start a Spark of this run's own, which ends with it."),
     ] = False,
 ) -> int:  # fmt: skip
-    """One sync: from a source to a destination. Run again, it brings only what is new."""
-    wanted = _pipeline(
-        surface, streaming, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
-    )
+    """One sync: from a source to a destination. Run again, it brings only what is new. Of a
+    project's folder: its syncs, one after the other."""
+    more = {"name": name, "lanes": lanes, "max_rejected": max_rejected}
+    options: dict[str, Any] = {
+        "dry_run": dry_run,
+        "limit": limit,
+        "full_refresh": full_refresh,
+        "refresh": refresh,
+        "recreate": recreate,
+        "daemon": not no_daemon,
+    }
+    if arguments.is_project(streaming.pipeline, streaming.destination, select):
+        found = _project(surface, streaming, select, building, reading, **more)
+        return _run_project(surface, found, options, yes=yes)
+    wanted = _pipeline(surface, streaming, building, reading, **more)
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run import request_cancel, run_pipeline
 
     settle(surface, consents(wanted, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
-        report = run_pipeline(
-            wanted,
-            surface.home,
-            observer=observer,
-            dry_run=dry_run,
-            limit=limit,
-            full_refresh=full_refresh,
-            refresh=refresh,
-            recreate=recreate,
-            daemon=not no_daemon,
-        )
+        report = run_pipeline(wanted, surface.home, observer=observer, **options)
     surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:
         fault = Fault(report.error, report.exit_code)
@@ -174,6 +184,7 @@ def run(
 def plan(
     surface: Surface,
     streaming: StreamOptions,
+    select: arguments.Select = None,
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     refresh: Refresh = False,
@@ -183,18 +194,48 @@ def plan(
     yes: Yes = False,
 ) -> int:
     """What `run` would do with these options. No record is read and nothing is written."""
-    wanted = _pipeline(
-        surface, streaming, building, reading, name=name, lanes=lanes, max_rejected=max_rejected
-    )
+    more = {"name": name, "lanes": lanes, "max_rejected": max_rejected}
     from penstock.engine.inspect.plan_check import consents, plan_pipeline
 
-    if yes:
-        settle(surface, consents(wanted, surface.home), yes=True)
-    with watching(surface.output) as observer:
-        answer = plan_pipeline(wanted, surface.home, observer=observer, refresh=refresh)
     verbose = surface.output.verbosity >= 1
-    surface.output.answer(answer, lambda: _plan_text(answer, columns=verbose))
-    return ConfigError.exit_code if answer["problems"] else 0
+    if arguments.is_project(streaming.pipeline, streaming.destination, select):
+        found = _project(surface, streaming, select, building, reading, **more)
+        wanted = found.pipelines
+    else:
+        found, wanted = None, {"": _pipeline(surface, streaming, building, reading, **more)}
+    answers: list[dict[str, Any]] = []
+    for id_, pipeline in wanted.items():
+        if yes:
+            settle(surface, consents(pipeline, surface.home), yes=True)
+        with watching(surface.output) as observer:
+            try:
+                planned = plan_pipeline(pipeline, surface.home, observer=observer, refresh=refresh)
+            except PenstockError as e:
+                if found is None:
+                    raise
+                planned = _unplanned(pipeline, e)
+        answers.append(planned if found is None else {"sync": id_, **planned})
+    answer = answers[0] if found is None else {"project": found.name, "syncs": answers}
+
+    def shown() -> "Iterator[RenderableType]":
+        for number, planned in enumerate(answers):
+            if number:
+                yield ""
+            yield from _plan_text(planned, columns=verbose)
+
+    surface.output.answer(answer, shown)
+    return ConfigError.exit_code if any(planned["problems"] for planned in answers) else 0
+
+
+def _unplanned(pipeline: Pipeline, error: PenstockError) -> dict[str, Any]:
+    """The plan of a sync whose connectors or database could not be asked."""
+    return {
+        "pipeline": pipeline.pipeline,
+        "streams": [],
+        "guarantee": "at-least-once",
+        "notes": [],
+        "problems": [error.message],
+    }
 
 
 def _pipeline(
@@ -204,11 +245,59 @@ def _pipeline(
     reading: arguments.Reading,
     **more: str | None,
 ) -> Pipeline:
+    first, second, options = _given(streaming, building, more)
+    return arguments.pipeline(first, second, reading, options, surface.output)
+
+
+def _project(
+    surface: Surface,
+    streaming: StreamOptions,
+    select: str | None,
+    building: arguments.Building,
+    reading: arguments.Reading,
+    **more: str | None,
+) -> Project:
+    folder, _, options = _given(streaming, building, more)
+    return arguments.project(folder, select, reading, options, surface.output)
+
+
+def _given(
+    streaming: StreamOptions, building: arguments.Building, more: dict[str, str | None]
+) -> tuple[str, str | None, Options]:
+    """Returns the two words of the command, and its options."""
     given: dict[str, Any] = asdict(streaming) | more
     first, second = given.pop("pipeline"), given.pop("destination")
     constraints = tuple(building.constraint or ())
-    options = Options(**given, constraints=constraints, no_builds=building.no_builds)
-    return arguments.pipeline(first, second, reading, options, surface.output)
+    return first, second, Options(**given, constraints=constraints, no_builds=building.no_builds)
+
+
+def _run_project(surface: Surface, project: Project, options: dict[str, Any], *, yes: bool) -> int:
+    """Runs the syncs of a project; returns the highest of their exit codes."""
+    from penstock.cli.report_view import project_text
+    from penstock.engine.inspect.plan_check import consents
+    from penstock.engine.run import request_cancel
+    from penstock.engine.run_all import run_all
+
+    for pipeline in project.pipelines.values():
+        settle(surface, consents(pipeline, surface.home), yes=yes)
+
+    @contextmanager
+    def observe(id_: str) -> "Generator[RunObserver]":
+        surface.output.say(f"sync {id_}")
+        with watching(surface.output) as observer:
+            yield observer
+
+    with stoppable(request_cancel):
+        settled = run_all(project.pipelines, surface.home, observe=observe, **options)
+    code = max(each.exit_code for each in settled)
+    answer = {"project": project.name, "exit_code": code, "syncs": settled}
+    surface.output.answer(answer, lambda: project_text(settled))
+    for each in settled:
+        if each.error is not None and not surface.output.as_json:
+            surface.output.say("")
+            log = str(surface.home.path / each.report.log) if each.report is not None else None
+            surface.output.fault(Fault(each.error, each.exit_code), log=log)
+    return code
 
 
 @contextmanager

@@ -146,6 +146,17 @@ def _file(reader: NodeReader, node: Node, path: str) -> Any:
     return reader.problem(node, f"{path}: there is no file {shown(node)}{meant}")
 
 
+def _folder(reader: NodeReader, node: Node, path: str) -> Any:
+    """Reads the path of an existing folder, as :func:`_file` does that of a file."""
+    text = name(reader, node, path)
+    if text is BAD or reader.folder is None:
+        return text
+    folder = (reader.folder / Path(text).expanduser()).absolute()
+    if folder.is_dir():
+        return str(folder)
+    return reader.problem(node, f"{path}: there is no folder {shown(node)}")
+
+
 def _similar_file(file: Path) -> str | None:
     try:
         return closest(file.name, [p.name for p in file.parent.iterdir() if p.is_file()])
@@ -292,6 +303,7 @@ LITERALS: dict[str, Literal] = {
     "name": name,
     "connector": _connector,
     "file": _file,
+    "folder": _folder,
     "namespace": _namespace,
     "prefix": _prefix,
     "names": _names,

@@ -163,6 +163,15 @@ class Connector(Section, frozen=True, kw_only=True):
     limits: Annotated[
         Limits | None, key("How much it may use.", null="give a limit, or remove the key")
     ] = None
+    folder: Annotated[
+        str | None,
+        key(
+            "The folder that a local executable or a command is run in. A relative path starts at "
+            "the pipeline file. Default: the folder in which Penstock was started.",
+            literal="folder",
+            examples=["./connectors/crm"],
+        ),
+    ] = None
     container: Annotated[ContainerSettings, key("How it runs where it is a container image.")] = (
         ContainerSettings()
     )
@@ -271,7 +280,11 @@ class Destination(Connector, frozen=True, kw_only=True):
         key("How long to wait before its second attempt; each one after it waits three times as "
             "long.", literal="positive_duration"),
     ] = 10.0  # fmt: skip
-    stream: Annotated[str | None, key("The stream of a destination connector to write to.")] = None
+    stream: Annotated[
+        str | None,
+        key("The stream of a destination connector to write to; the empty text: its default one. "
+            "Absent: the one of the stream's own name, else its default one."),
+    ] = None  # fmt: skip
     options: Annotated[dict[str, Any], key("Options of that stream.")] = msgspec.field(
         default_factory=dict[str, Any]
     )

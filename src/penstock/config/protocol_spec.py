@@ -66,6 +66,8 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     None: they do not. ``has_streams``: its destinations have streams of their own, so that
     ``destination.stream`` and ``destination.options`` apply. ``keeps_keys``: its connectors may
     keep keys of their own in the state store (``store.keys``), which their workers must reach.
+    ``project_folders``: of these a project folder of the protocol's own host has one at least; the
+    protocol's ``project`` module reads it (``config.project``).
     ``source_keys``, ``destination_keys``: the protocol's own keys of the pipeline file; a key of
     one name means the same in all protocols.
     Values that differ from the default are passed as ``ReadRequest.abilities`` and
@@ -90,6 +92,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     catalog_file: bool = False
     has_streams: bool = False
     keeps_keys: bool = False
+    project_folders: tuple[str, ...] = ()
     retried: str | None = None
     source_keys: type[Section] | None = None
     destination_keys: type[Section] | None = None

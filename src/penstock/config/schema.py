@@ -50,6 +50,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
     "name": _TEXT,
     "connector": _TEXT,
     "file": _TEXT,
+    "folder": _TEXT,
     "namespace": {"type": "string"},
     "prefix": {"type": "string"},
     "names": _NAMES,
@@ -83,7 +84,9 @@ _LITERALS: dict[str, dict[str, Any]] = {
 
 _VARIABLE = {"$ref": "#/$defs/Variable"}
 _NOTES = ("description", "default", "examples")
-_TAKES_TEXT = {"name", "connector", "file", "namespace", "prefix", "field_path", "key_paths"}
+_TAKES_TEXT = {
+    "name", "connector", "file", "folder", "namespace", "prefix", "field_path", "key_paths",
+}  # fmt: skip
 
 
 def pipeline_json_schema() -> dict[str, Any]:

@@ -105,21 +105,24 @@ def run_pipeline(
     refresh: bool = False,
     recreate: bool = False,
     daemon: bool | None = None,
+    held: "HeldSession | None" = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
     the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: ask the
     source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
-    been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides)."""
+    been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
+    ``held``: keeps the session open after the run, for the next one of this process."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
         stack.callback(_cancel.clear)
         dry = dry_run or limit is not None
         run = Run(
-            pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon
-        )
+            pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon,
+            held=held,
+        )  # fmt: skip
         return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
 
 
@@ -152,6 +155,14 @@ def serve_input(
         return run.execute(stack, full_refresh=False)
 
 
+class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Keeps Spark's session open for several runs of this process. ``open_until``: closes it.
+    ``needs``: of all of them, since a session gets no jars once it is open."""
+
+    open_until: ExitStack
+    needs: SessionNeeds
+
+
 class Run:
     """Runs one sync; :meth:`execute` once."""
 
@@ -167,8 +178,9 @@ class Run:
         served: Served | None = None,
         refresh: bool = False,
         daemon: bool | None = None,
+        held: "HeldSession | None" = None,
     ) -> None:
-        self._refresh, self._daemon = refresh, daemon
+        self._refresh, self._daemon, self._held = refresh, daemon, held
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
@@ -306,7 +318,7 @@ class Run:
         except PenstockError as e:
             return self._failed(e, run_log)
         except Exception as e:  # a JVM that died shows as OSError too: its socket is closed
-            death = _java_death(DEATH_SECONDS)
+            death = java_died(DEATH_SECONDS)
             if death is not None:
                 return self._failed(death, run_log)
             if isinstance(e, OSError):
@@ -345,7 +357,7 @@ class Run:
             echo = Echo(self._served.say, known)
         monitor = RunMonitor(
             self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
-            echo, _java_death,
+            echo, java_died,
         )  # fmt: skip
         rejects = RejectsKeeper(log.root, self._folder / "rejects", monitor.note)
         session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
@@ -368,7 +380,7 @@ class Run:
             self._look_at_drift(prepared)
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
-            errors.append(e if ours else _java_death() or e)
+            errors.append(e if ours else java_died() or e)
             outcome = Outcome(complete=set(), failed={}, errors=[])
             monitor.finish(outcome)
         return self._report(outcome, errors, run_log)
@@ -439,6 +451,9 @@ class Run:
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
+        if self._held is not None:
+            needs = self._held.needs.also(needs)
+            stack = self._held.open_until
         stack.callback(self._keep_classes, needs)  # after the session's end
         spark = open_session(
             needs,
@@ -626,7 +641,9 @@ def _log_folder(home: Home, pipeline: Pipeline) -> Path:
     return Path(place)
 
 
-def _java_death(seconds: float = 0.0) -> PenstockError | None:
+def java_died(seconds: float = 0.0) -> PenstockError | None:
+    """Returns the error of Spark's Java process where it has ended; None: it lives, or there is
+    none. ``seconds``: how long to wait for its end."""
     from penstock.spark.session import java_death
 
     return java_death(seconds)

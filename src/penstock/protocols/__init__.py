@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.config.protocol_spec import ROOT, spec_of
 
 if TYPE_CHECKING:
+    from penstock.config.project import ReadProject
     from penstock.protocols.contract import ProtocolPackage
 
 
@@ -21,3 +22,10 @@ def serving(name: str) -> Any:
     """What a host of this protocol hears of us: ``contract.TargetHost`` or
     ``contract.DestinationHost``, as its spec says. Raises ``ConfigError``."""
     return import_module(f"{ROOT}.{spec_of(name).name}.serve")
+
+
+def project_reader(name: str) -> "ReadProject":
+    """The function that reads a project folder of this protocol's own host. Raises
+    ``ConfigError``."""
+    module = import_module(f"{ROOT}.{spec_of(name).name}.project")
+    return cast("ReadProject", module.read_project)

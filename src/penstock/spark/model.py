@@ -35,11 +35,23 @@ _INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void"
 _MOST_TEXT = 300
 
 
+class Database(msgspec.Struct, frozen=True, kw_only=True):
+    """The database that runs a model's query. ``url``: its address, which may hold a password.
+    ``pieces``: the query's text, cut where :data:`CURSOR` stands."""
+
+    url: str
+    pieces: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "Database(...)"
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a model. ``name``: of its stream. ``query``: one SELECT; or, where it is None,
     ``format`` and ``path`` of files that Spark reads with ``options``. ``cursor``: the query has
-    the parameter :data:`CURSOR`. ``delta``: it reads Delta tables. ``where``: its position in the
-    pipeline file, for errors."""
+    the parameter :data:`CURSOR`. ``delta``: it reads Delta tables. ``database``: what runs the
+    query (``spark.postgres``); None: Spark. ``where``: its position in the pipeline file, for
+    errors."""
 
     name: str
     query: str | None = None
@@ -48,6 +60,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     cursor: bool = False
     delta: bool = False
+    database: Database | None = None
     where: str = "source.use"
 
 

@@ -40,11 +40,12 @@ from penstock.model.events import Control, Counted, Error, Event, Log
 from penstock.model.segments import WriteDisposition
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.targets import clashes, target_of, targets_of
-from penstock.model.types import DataType, Kind, RowSchema
+from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import EventSink, WriteStream
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.runtimes.contract import Timeouts
-from penstock.spark.model import columns, frame
+from penstock.spark import postgres
+from penstock.spark.model import Model, columns, frame
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
 from penstock.tables.open import open_table
@@ -220,9 +221,13 @@ class ModelSource(Source):
     ) -> None:
         super().__init__(pipeline, connect, store, observer, save=save)
         self._store = store
-        name = self.config.get("stream")
-        target = self.connector.ref.target or ""
-        self.model = model_of(target, Path.cwd(), name if isinstance(name, str) else None)
+        name, url = self.config.get("stream"), self.config.get("datasource")
+        target, named = self.connector.ref.target or "", name if isinstance(name, str) else None
+        self.model = (
+            postgres.model_of(target, url, named)
+            if isinstance(url, str)
+            else model_of(target, Path.cwd(), named)
+        )
         self.open: Callable[[SessionNeeds], SparkSession] | None = None
         self.spark: SparkSession | None = None
         self.snapshots: Path | None = None
@@ -233,16 +238,24 @@ class ModelSource(Source):
 
     def needs(self) -> SessionNeeds:
         """Returns what the query requires of the Spark session. Raises ``ConfigError``."""
-        return open_table("delta", "/", {}).needs() if self.model.delta else SessionNeeds()
+        return _needs(self.model)
 
     def discover(self, *, refresh: bool = False) -> Catalog:
         """Returns its one stream, with the columns of the query's result. Raises
         ``ConfigError``."""
         del refresh
-        if self.open is None:
+        fields: tuple[Field, ...] | None = None
+        if self.model.database is not None:
+            told = postgres.describe(self.model)
+            overrides = self._pipeline.stream_settings(self.stream)
+            if overrides is not None and overrides.cursor_field:
+                postgres.refuse_cursor(self.model, told, overrides.cursor_field[0])
+            fields = tuple(c.field for c in told)
+        if self.open is not None:
+            self.spark = self.open(self.needs())
+            fields = fields or columns(frame(self.spark, self.model), self.model)
+        if fields is None:
             return Catalog((self._remembered(),))
-        self.spark = self.open(self.needs())
-        fields = columns(frame(self.spark, self.model), self.model)
         types = {f.source: f.type for f in fields}
         if self._removes() and DELETED_AT not in types:
             types[DELETED_AT] = DataType(Kind.timestamp)
@@ -288,6 +301,22 @@ class ModelSource(Source):
         )
 
 
+def model_needs(pipeline: Pipeline) -> SessionNeeds:
+    """Returns what a pipeline's query requires of the Spark session, without opening anything; of
+    any other source: nothing. A reference that is wrong requires nothing: its run says so."""
+    try:
+        ref = parse_ref(pipeline.source.use)
+        queried = ref.kind is RefKind.query and "datasource" not in pipeline.source.config
+        model = model_of(ref.target or "", Path.cwd()) if queried else None
+    except ConfigError:
+        return SessionNeeds()
+    return _needs(model) if model is not None else SessionNeeds()
+
+
+def _needs(model: Model) -> SessionNeeds:
+    return open_table("delta", "/", {}).needs() if model.delta else SessionNeeds()
+
+
 class Destination(Endpoint[DestinationConnector]):
     """A destination connector; implements ``tables.contract.DestinationEndpoint``."""
 
@@ -315,6 +344,7 @@ class Destination(Endpoint[DestinationConnector]):
             permissions=section.permissions,
             limits=section.limits,
             settings=component_settings(pipeline, section, DESTINATION),
+            base=folder_of(section),
             builds=section.install.builds,
             container=section.container,
             constraints=section.install.constraints,
@@ -447,6 +477,7 @@ def source_of(
             permissions=pipeline.source.permissions,
             limits=pipeline.source.limits,
             settings=component_settings(pipeline, pipeline.source, SOURCE),
+            base=folder_of(pipeline.source),
             builds=pipeline.source.install.builds,
             container=pipeline.source.container,
             constraints=pipeline.source.install.constraints,
@@ -469,6 +500,11 @@ def component_settings(pipeline: Pipeline, section: Connector, place: str) -> di
         "schema_evolution": destination.schema_evolution,
     }
     return msgspec.to_builtins(asked)
+
+
+def folder_of(section: Connector) -> Path | None:
+    """Returns the folder that a local connector runs in; None: the current one."""
+    return None if section.folder is None else Path(section.folder)
 
 
 def source_reference(pipeline: Pipeline) -> ConnectorRef:

@@ -18,7 +18,7 @@ from penstock.config.pipeline import Pipeline, Transform
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.transform import TransformConnector
-from penstock.engine.plan.endpoints import Endpoint, component_settings
+from penstock.engine.plan.endpoints import Endpoint, component_settings, folder_of
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
@@ -59,6 +59,7 @@ class TransformEndpoint(Endpoint[TransformConnector]):
                 permissions=section.permissions,
                 limits=section.limits,
                 settings=component_settings(pipeline, section, self.place),
+                base=folder_of(section),
             )
         except ConfigError as e:
             near = closest(section.use, BUILT_IN)

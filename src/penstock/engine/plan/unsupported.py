@@ -212,6 +212,13 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             )
             for where, told in _connectors(pipeline)
         },
+        **{
+            f"{where}.folder on a connector that is no local executable or command": (
+                told.folder is not None
+                and parse_ref(told.use).kind not in (RefKind.path, RefKind.command)
+            )
+            for where, told in _connectors(pipeline)
+        },
         "resources, which components are told, without a component": (
             pipeline.resources is not None
             and pipeline.dialect == "penstock"

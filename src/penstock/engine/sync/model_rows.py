@@ -39,12 +39,14 @@ from penstock.spark.model import (
     highest,
     write,
 )
+from penstock.spark.postgres import describe, fetch
+from penstock.spark.postgres import frame as fetched
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 WATCH_SECONDS = 0.5
-FOLDER = "model"  # in the epoch's
+FOLDER, FETCHED = "model", "fetched"  # in the epoch's
 
 
 class ModelRows:
@@ -77,6 +79,8 @@ class ModelRows:
             end = LaneEnd.cancelled if self._mailbox.cancelled() else LaneEnd.failed
             e.stream = e.stream or str(lane.streams[0].id)
             return msgspec.json.encode(LaneResult(end=end, errors=[e.as_dict()]))
+        finally:
+            shutil.rmtree(folder.with_name(FETCHED), ignore_errors=True)
         given = msgspec.structs.replace(lane, config={KEY: msgspec.to_builtins(staged)})
         try:
             answer = self._submit(module, msgspec.json.encode(given))
@@ -91,17 +95,13 @@ class ModelRows:
         stream = lane.streams[0].configured
         state = next((s for s in lane.states if s.scope.stream == stream.id), None)
         at = int(time.time() * 1000)
-        rows = frame(self._spark, self._model)
-        fields = columns(rows, self._model)
+        read = self._fetched if self._model.database is not None else self._analysed
+        incremental = stream.sync_mode is SyncMode.incremental and not stream.sends
+        limit = None if stream.sends else lane.limit
+        rows, fields = read(folder, stream, state if incremental else None, limit)
         if stream.sends:
             self._diff.clean(lane)
             return self._diff.stage(lane, rows, fields, at)
-        incremental = stream.sync_mode is SyncMode.incremental
-        if incremental and state is not None:
-            bound = _bound(state, stream, fields)
-            rows = frame(self._spark, self._model, bound)
-        if lane.limit is not None:
-            rows = rows.limit(lane.limit)
         files = write(rows.select(*by_position(rows)), folder, self._model)
         last = None
         if incremental:
@@ -113,6 +113,38 @@ class ModelRows:
             last=last,
             at=at,
         )
+
+    def _analysed(
+        self, folder: Path, stream: ConfiguredStream, state: SavedState | None, limit: int | None
+    ) -> "tuple[DataFrame, tuple[Field, ...]]":
+        """The rows of a query that Spark runs, from the saved cursor on, and their columns."""
+        del folder
+        rows = frame(self._spark, self._model)
+        fields = columns(rows, self._model)
+        if state is not None:
+            _, bound = _bound(state, stream, fields)
+            rows = frame(self._spark, self._model, bound)
+        return rows if limit is None else rows.limit(limit), fields
+
+    def _fetched(
+        self, folder: Path, stream: ConfiguredStream, state: SavedState | None, limit: int | None
+    ) -> "tuple[DataFrame, tuple[Field, ...]]":
+        """As :meth:`_analysed`, of a query that a database runs: its rows are in files first."""
+        cursor = None
+        if state is not None:
+            text, _ = _bound(state, stream, tuple(c.field for c in describe(self._model)))
+            cursor = stream.cursor_field[0], text
+        place = folder.with_name(FETCHED)
+        shutil.rmtree(place, ignore_errors=True)
+        told = fetch(
+            self._model,
+            place,
+            cursor=cursor,
+            limit=limit,
+            stopped=self._mailbox.cancelled,
+            every=WATCH_SECONDS,
+        )
+        return fetched(self._spark, place, told), tuple(c.field for c in told)
 
     def _next_state(
         self,
@@ -162,8 +194,10 @@ def _column(name: str, fields: tuple[Field, ...]) -> tuple[int, DataType]:
     return index, fields[index].type
 
 
-def _bound(state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...]) -> Any:
-    """The saved cursor, to be bound. Raises ``StateError``."""
+def _bound(
+    state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...]
+) -> tuple[str, Any]:
+    """The saved cursor, to be bound: its text, and its value. Raises ``StateError``."""
     told = msgspec.json.decode(state.blob)
     name = stream.cursor_field[0]
     if told.get("cursor_field") != name:
@@ -174,8 +208,9 @@ def _bound(state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...
             stream=str(stream.id),
             hint="`penstock state reset` or --full-refresh reads everything again",
         )
+    text = str(told.get("cursor"))
     try:
-        return cursor_value(str(told.get("cursor")), _column(name, fields)[1])
+        return text, cursor_value(text, _column(name, fields)[1])
     except (ValueError, ArithmeticError) as e:
         raise StateError(
             f"the saved cursor of {stream.id} does not fit the column {name}: {e}",

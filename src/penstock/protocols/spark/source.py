@@ -45,6 +45,13 @@ _CONFIG = {
             "minLength": 1,
             "description": "The name of the stream. Default: that of the table or file; `query`.",
         },
+        "datasource": {
+            "type": "string",
+            "minLength": 1,
+            "secret": True,
+            "description": "The database that runs the query in Spark's place: "
+            "postgres://USER:PASSWORD@HOST/DATABASE.",
+        },
         "allow_empty": {
             "type": "boolean",
             "default": False,

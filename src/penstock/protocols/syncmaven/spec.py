@@ -34,5 +34,6 @@ SPEC = ProtocolSpec(
     packages=False,
     has_streams=True,
     keeps_keys=True,
+    project_folders=("syncs", "models", "connections"),
     destination_keys=DestinationKeys,
 )

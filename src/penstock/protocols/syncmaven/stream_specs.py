@@ -18,12 +18,12 @@ SECRET_WORD = "x-secret"
 
 
 def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
-    """The one that the pipeline names (``destination.stream``), else the one of the stream's own
-    name, else the default one. Raises ``DestinationError``."""
+    """The one that the pipeline names (``destination.stream``; the empty text: the default one),
+    else the one of the stream's own name, else the default one. Raises ``DestinationError``."""
     by_name = {s.name: s for s in specs.streams}
-    wanted = stream.into or stream.target.name
+    wanted = stream.into or ("" if stream.into == "" else stream.target.name)
     found = by_name.get(wanted)
-    if found is None and stream.into is None:
+    if found is None and not stream.into:
         found = by_name.get(specs.default or "")
     if found is None:
         names = list(by_name)

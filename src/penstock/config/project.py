@@ -1,0 +1,78 @@
+"""Finds a project: a folder with several pipelines, in the files of a protocol's own host.
+
+Which folders are one, the protocols' specs say (``ProtocolSpec.project_folders``); the protocol's
+``project`` module turns the files into pipelines. From there on each is a pipeline like any other,
+with a name, a state and reports of its own. Not here: the files (``protocols.NAME.project``), runs
+(``engine.run_all``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.config.did_you_mean import hint
+from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import specs
+from penstock.errors import ConfigError
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a project. ``select``: the ids of its pipelines; empty: all that are not
+    disabled. ``name``: the project's, for the names of its pipelines; None: its folder's.
+    ``environ``: the process's variables; ``env_files``: files of more, a later one first."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    env_files: Sequence[str] = ()
+    select: Sequence[str] = ()
+    name: str | None = None
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """A project as read. ``pipelines``: by their ids in the project, in the order in which they
+    run. ``notes``: what there is to say about it."""
+
+    name: str
+    pipelines: dict[str, Pipeline]
+    notes: tuple[str, ...] = ()
+
+
+ReadProject = Callable[[Wanted], Project]
+"""Reads a project. Raises ``ConfigError`` with every fault of the selected pipelines in
+``problems``."""
+
+
+def project_protocol(folder: Path) -> str:
+    """Returns the protocol whose projects look like this folder. Raises ``ConfigError``
+    (``config.project``)."""
+    for spec in specs().values():
+        if any((folder / name).is_dir() for name in spec.project_folders):
+            return spec.name
+    forms = [
+        f"{', '.join(f'{name}/' for name in spec.project_folders)} ({spec.name})"
+        for spec in specs().values()
+        if spec.project_folders
+    ]
+    raise ConfigError(
+        f"{folder} is a folder and no project",
+        code="config.project",
+        where=str(folder),
+        hint=f"a project has {' or '.join(forms)}; else give a pipeline file",
+    )
+
+
+def chosen(known: Sequence[str], wanted: Sequence[str], folder: Path) -> list[str]:
+    """Returns the selected ids in the order of ``known``. Raises ``ConfigError``
+    (``config.unknown_sync``)."""
+    unknown = [word for word in dict.fromkeys(wanted) if word not in known]
+    if unknown:
+        problems = [f"--select: there is no sync {w!r}; {hint(w, known)}" for w in unknown]
+        raise ConfigError(
+            problems[0],
+            problems=problems,
+            code="config.unknown_sync",
+            where=str(folder),
+            hint=f"the project has: {', '.join(known) or 'none'}",
+        )
+    return [name for name in known if name in wanted] if wanted else list(known)

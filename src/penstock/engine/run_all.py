@@ -1,0 +1,105 @@
+"""Runs several pipelines one after the other, on one Spark session: the syncs of a project.
+
+Each is a run like any other, with its own lease, log, state and report. One that fails leaves the
+others alone; a run that was cancelled is the last. Not here: one run (``run``), the project
+(``config.project``).
+"""
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.engine.plan.endpoints import model_needs
+from penstock.engine.run import HeldSession, java_died, run_pipeline
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import Cancelled, Defect, PenstockError
+from penstock.model.report import Report
+from penstock.tables.contract import SessionNeeds
+
+Observe = Callable[[str], AbstractContextManager[RunObserver]]
+"""Observes the run of the pipeline of this id."""
+
+
+class Settled(msgspec.Struct, kw_only=True):
+    """What became of one pipeline. ``report``: None where it failed before it began, with
+    ``error``, or where it was not begun."""
+
+    sync: str
+    pipeline: str
+    status: str
+    exit_code: int
+    report: Report | None = None
+    error: dict[str, Any] | None = None
+
+
+def run_all(
+    pipelines: Mapping[str, Pipeline], home: Home, *, observe: Observe, **options: Any
+) -> list[Settled]:
+    """Runs the pipelines in order and returns what became of each. ``options``: of
+    :func:`~penstock.engine.run.run_pipeline`. Raises nothing that one run raises."""
+    needs = SessionNeeds()
+    for pipeline in pipelines.values():
+        needs = needs.also(model_needs(pipeline))
+    found: list[Settled] = []
+    with ExitStack() as stack:
+        held = HeldSession(open_until=stack, needs=needs)
+        for id_, pipeline in pipelines.items():
+            if found and found[-1].exit_code == Cancelled.exit_code:
+                status, code = "not run", Cancelled.exit_code
+                found.append(
+                    Settled(sync=id_, pipeline=pipeline.pipeline, status=status, exit_code=code)
+                )
+                continue
+            with observe(id_) as observer:
+                found.append(_settled(id_, pipeline, home, observer, held, options))
+            if java_died() is not None:
+                stack.close()  # the next one gets a session of its own
+    return found
+
+
+def _settled(
+    id_: str,
+    pipeline: Pipeline,
+    home: Home,
+    observer: RunObserver,
+    held: HeldSession,
+    options: Mapping[str, Any],
+) -> Settled:
+    try:
+        report = run_pipeline(pipeline, home, observer=observer, held=held, **options)
+    except PenstockError as e:
+        status = "cancelled" if isinstance(e, Cancelled) else "failed"
+        return Settled(
+            sync=id_,
+            pipeline=pipeline.pipeline,
+            status=status,
+            exit_code=e.exit_code,
+            error=e.as_report(),
+        )
+    except Exception as e:
+        observer.log("DEBUG", "penstock", "".join(traceback.format_exception(e)))
+        defect = Defect(
+            f"Penstock failed where it should not: {type(e).__name__}: {e}",
+            code=f"defect.{type(e).__name__}",
+            hint="this is a fault of ours: please report it with the trace that -vv shows",
+        )
+        return Settled(
+            sync=id_,
+            pipeline=pipeline.pipeline,
+            status="failed",
+            exit_code=defect.exit_code,
+            error=defect.as_report(),
+        )
+    return Settled(
+        sync=id_,
+        pipeline=pipeline.pipeline,
+        status=report.status,
+        exit_code=report.exit_code,
+        report=report,
+        error=report.error,
+    )
