@@ -5,6 +5,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +40,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     spark = Counter(i.path for i in items if i.get_closest_marker("spark"))
     tests = Counter(i.path for i in items)
     items.sort(key=lambda i: (-slow[i.path], -spark[i.path], -tests[i.path], i.path))
+
+
+@pytest.fixture(scope="session")
+def connector_environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home's ``connectors`` folder that all processes of the tests share: a connector of the
+    registry is built once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "connectors"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -205,9 +205,9 @@ def test_spec_of_an_installed_connector_is_stored_with_its_environment(
     ],
 )
 def test_real_connectors_install_and_answer(
-    tmp_path: Path, reference: str, config: dict[str, object], streams: list[str]
+    connector_environments: Path, reference: str, config: dict[str, object], streams: list[str]
 ) -> None:
-    source = resolve(SourceConnector, reference, tmp_path / "connectors")
+    source = resolve(SourceConnector, reference, connector_environments)
     assert source.spec().config_schema["properties"]["count"]["type"] == "integer"
     assert source.check(config).succeeded
     with pytest.raises(ConfigError):

@@ -3,7 +3,7 @@ again until complete, then look: every id exactly once, no state ahead, nothing 
 
 ``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--warm`` those of tables, with a
 Spark that an earlier run left; ``--only TEXT`` those whose name
-holds TEXT; ``test_kills.py`` runs twelve in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
+holds TEXT; ``test_kills.py`` runs nine in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
 destination is a connector are ``push_kills``'s, those with components at both ends
 ``wasm_kills``'s.
 

@@ -112,6 +112,12 @@ class Site:
         self.journal_path = folder / "journal.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
 
+    def with_connectors(self, environments: Path) -> "Site":
+        """Itself, its home with these environments of connectors."""
+        self.home.path.mkdir(parents=True, exist_ok=True)
+        (self.home.path / "connectors").symlink_to(environments)
+        return self
+
     # -- the pipeline
 
     def connector(self, **stub: Any) -> str:

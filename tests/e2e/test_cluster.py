@@ -78,7 +78,9 @@ def line(pid: int) -> str:
 
 
 @pytest.mark.network
-def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_main_job_runs_on_a_cluster(
+    cluster: Cluster, tmp_path: Path, connector_environments: Path
+) -> None:
     """The master by ``PENSTOCK_SPARK_MASTER``, as the README's user would give it."""
     place = Place(
         tmp_path,
@@ -88,6 +90,8 @@ def test_the_main_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> Non
         told={"master": None, "conf": cluster.conf},
         cold=True,
     )
+    place.home.mkdir(parents=True)
+    (place.home / "connectors").symlink_to(connector_environments)
     ended = place.run(environ={"PENSTOCK_SPARK_MASTER": cluster.address})
     assert ended.code == 0, (ended.report, ended.told[-3000:])
     assert_adds_up(ended)

@@ -1,7 +1,4 @@
-"""Real, unmodified sources from the package registry, through the command line and into tables.
-
-Their environments are built once for all tests here.
-"""
+"""Real, unmodified sources from the package registry, through the command line and into tables."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,25 +16,13 @@ FAKER_CONFIG = {"count": 200, "seed": 1, "always_updated": False, "parallelism":
 STREAMS = ["products", "purchases", "users"]
 
 
-@pytest.fixture(scope="module")
-def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home's ``connectors`` folder."""
-    return tmp_path_factory.mktemp("environments")
-
-
 @pytest.fixture
-def real(site: MakeSite, environments: Path) -> MakeSite:
+def real(site: MakeSite, connector_environments: Path) -> MakeSite:
     def make(format: str = "parquet") -> Site:
         here = site(format)
-        return _with_environments(here, environments)
+        return here.with_connectors(connector_environments)
 
     return make
-
-
-def _with_environments(here: Site, environments: Path) -> Site:
-    here.home.path.mkdir(parents=True, exist_ok=True)
-    (here.home.path / "connectors").symlink_to(environments)
-    return here
 
 
 @pytest.mark.spark
@@ -96,9 +81,9 @@ def test_hardcoded_records_keep_their_deep_schema(real: MakeSite) -> None:
 
 
 def test_spec_check_discover_and_preview_by_the_command_line(
-    quiet: Site, environments: Path
+    quiet: Site, connector_environments: Path
 ) -> None:
-    here = _with_environments(quiet, environments)
+    here = quiet.with_connectors(connector_environments)
     for connector, config in ((FAKER, '{"count": 5}'), (HARDCODED, '{"count": 5}')):
         spec = here.cli("spec", connector, "--json")
         assert spec.code == 0, spec.err

@@ -45,21 +45,16 @@ FAKER_CONFIG = {"count": 200, "seed": 1, "always_updated": False, "parallelism":
 FULL = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 
 
-@pytest.fixture(scope="module")
-def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home's ``connectors`` folder."""
-    return tmp_path_factory.mktemp("environments")
-
-
 @pytest.fixture
-def real(tmp_path: Path, shared_spark: "SparkSession", environments: Path) -> Callable[..., Site]:
+def real(
+    tmp_path: Path, shared_spark: "SparkSession", connector_environments: Path
+) -> Callable[..., Site]:
     del shared_spark
     made: list[Site] = []
 
     def make(kind: type[Site] = Site, format: str = "parquet", **stub: Any) -> Site:
         here = kind(tmp_path / f"real-{len(made)}", format, **stub)
-        here.home.path.mkdir(parents=True, exist_ok=True)
-        (here.home.path / "connectors").symlink_to(environments)
+        here.with_connectors(connector_environments)
         made.append(here)
         return here
 

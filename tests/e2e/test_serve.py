@@ -450,8 +450,12 @@ def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) 
 
 
 @pytest.mark.network
-def test_faker_outside_penstock_feeds_a_destination(place: Place) -> None:
+def test_faker_outside_penstock_feeds_a_destination(
+    place: Place, connector_environments: Path
+) -> None:
     """The real source-faker, by its own command: discover, read, and all that it says to us."""
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / "connectors").symlink_to(connector_environments)
     added = place.told("add", "airbyte:source-faker@7.2.1", "--json")
     assert added.returncode == 0, added.stderr
     (faker,) = (place.home / "connectors").rglob("bin/source-faker")

@@ -183,9 +183,9 @@ def cdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.network
 def test_a_destination_on_the_real_node_cdk_takes_what_faker_gives(
-    site: MakeSite, cdk: Path
+    site: MakeSite, cdk: Path, connector_environments: Path
 ) -> None:
-    here = site()
+    here = site().with_connectors(connector_environments)
     out = here.folder / "kept.jsonl"
     use = f"syncmaven:{shlex.join(['node', str(cdk / 'main.js')])}"
     section: dict[str, Any] = {

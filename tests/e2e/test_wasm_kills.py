@@ -28,7 +28,7 @@ IN_CI = (
     "wasm-append/after-ack/pusher",
     "wasm-upsert/mid-push/push-worker",
     "wasm-upsert/before-ack/program",
-    "wasm-replace/mid-part/program",
+    "wasm-replace/mid-part/child",
     "wasm-replace/after-order/program",
 )
 

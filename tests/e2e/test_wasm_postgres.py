@@ -437,8 +437,11 @@ def test_postgres_to_delta(tmp_path: Path, fresh: Server, site: Ends) -> None:
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_source_faker_to_a_wasm_destination(site: Ends, fresh: Server) -> None:
+def test_source_faker_to_a_wasm_destination(
+    site: Ends, fresh: Server, connector_environments: Path
+) -> None:
     """An Airbyte source, unmodified, into tokio-postgres; nested values are JSON text."""
+    site.with_connectors(connector_environments)
     section = {"use": site.to, "config": fresh.config(schema="landed")}
     config = {"count": 200, "seed": 1, "always_updated": False, "parallelism": 1}
     ran = site.run(
@@ -454,8 +457,11 @@ def test_source_faker_to_a_wasm_destination(site: Ends, fresh: Server) -> None:
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_a_wasm_source_to_target_jsonl(tmp_path: Path, fresh: Server, site: Ends) -> None:
+def test_a_wasm_source_to_target_jsonl(
+    tmp_path: Path, fresh: Server, site: Ends, connector_environments: Path
+) -> None:
     """Into a Singer target, unmodified."""
+    site.with_connectors(connector_environments)
     make_rows(fresh, "public.rows", 1, 300)
     out = tmp_path / "out"
     out.mkdir()

@@ -1,5 +1,5 @@
 """Random connectors through random modes, runs and homes: no row is lost in silence (L1, L3, L6,
-L8), and what works is not refused. ``planner_fuzz.py`` plays as many as wanted; these run in CI."""
+L8), and what works is not refused. ``planner_fuzz.py`` plays as many as wanted; CI plays these."""
 
 from contextlib import ExitStack
 
@@ -7,8 +7,8 @@ import pytest
 from fuzz_model import Wrong, case_of, play
 from fuzz_takeouts import TAKEN_OUT
 
-CASES = 2000
-MOST = 4000  # cases in which a fault that is there must show
+CASES = 600
+MOST = 4000  # cases from its first on in which a fault that is there must show
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -26,10 +26,10 @@ def test_L6_cases_that_once_lost_rows(seed: int) -> None:
 
 @pytest.mark.parametrize("fault", sorted(TAKEN_OUT))
 def test_a_fix_that_is_taken_out_is_found(fault: str) -> None:
-    take_out, rules = TAKEN_OUT[fault]
+    take_out, rules, first = TAKEN_OUT[fault]
     with ExitStack() as stack:
         take_out(stack)
-        for seed in range(MOST):
+        for seed in range(first, first + MOST):
             try:
                 play(case_of(seed))
             except Wrong as found:

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 
 from penstock.errors import ConfigError
 from penstock.spark import class_archive_build
-from penstock.spark.class_archive import archive_path, use_options
+from penstock.spark.class_archive import archive_path, trusted, use_options
 from penstock.spark.class_archive_build import KEPT, make_now, make_soon
 from penstock.spark.java import JavaHome, find_java
 from penstock.tables.contract import SessionNeeds
@@ -169,14 +170,17 @@ def test_who_waits_takes_the_maker_along(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("packaged", [False, True])
 def test_what_is_made_is_used(tmp_path: Path, packaged: bool) -> None:
-    """By the Java at hand and by the packaged one: ``-Xshare:on`` ends a Java that cannot map it,
-    and Java says of each class where it has it from."""
+    """By the packaged Java and by the one at hand, for which ``./test`` has made it: ``-Xshare:on``
+    ends a Java that cannot map it, and Java says of each class where it has it from."""
     environ = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}
+    cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     if packaged:
         environ["JAVA_HOME"] = str(find_java({"PATH": ""}).home)
     elif find_java().packaged:
         pytest.skip("this machine has no other Java")
-    cache, scratch = tmp_path / "cache", tmp_path / "scratch"
+    elif trusted(archive_path(find_java(), (), users := platformdirs.user_cache_path("penstock"))):
+        assert_used(users, scratch, environ)
+        return
     folder = cache / "classes"
     folder.mkdir(parents=True, mode=0o700)
     left = folder / "making-left"
@@ -188,21 +192,28 @@ def test_what_is_made_is_used(tmp_path: Path, packaged: bool) -> None:
         "from penstock.spark.class_archive_build import make_now\n"
         "print(make_now(SessionNeeds(), Path(sys.argv[1])))\n"
     )
-    told: list[str] = []
-    for program in (code, USE):
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(cache), str(scratch)],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=environ,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        told.append(done.stdout.strip())
-    made = Path(told[0])
+    made = Path(program(code, cache, scratch, environ))
+    assert_used(cache, scratch, environ)
     assert made.stat().st_mode & 0o777 == 0o600
     assert not left.exists() and not (folder / "0.jsa").exists()
     assert {p.name for p in folder.glob("*.jsa")} == {made.name, *(f"{n}.jsa" for n in range(1, 6))}
+
+
+def program(code: str, cache: Path, scratch: Path, environ: dict[str, str]) -> str:
+    """What it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(cache), str(scratch)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environ,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+def assert_used(cache: Path, scratch: Path, environ: dict[str, str]) -> None:
+    program(USE, cache, scratch, environ)
     loaded = (scratch / "loaded").read_text().splitlines()
     shared = [x for x in loaded if " org.apache.spark." in x and "shared objects file" in x]
     read = [x for x in loaded if " org.apache.spark." in x and "/jars/spark-" in x]

@@ -35,9 +35,8 @@ LIMITS = Timeouts(start=60, heartbeat=60, total=120)
 
 
 @pytest.fixture(scope="module")
-def tap(tmp_path_factory: pytest.TempPathFactory) -> SourceConnector:
-    home = tmp_path_factory.mktemp("home")
-    return resolve(SourceConnector, "singer:meltanolabs-tap-postgres", home)
+def tap(connector_environments: Path) -> SourceConnector:
+    return resolve(SourceConnector, "singer:meltanolabs-tap-postgres", connector_environments)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ Their environments are built once for all tests here.
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,6 +14,8 @@ from typing import Any
 import pytest
 from singer_feed import SHARED, mark, rows, schema, stream, users, write
 
+from penstock.connectors.destination import DestinationConnector
+from penstock.connectors.resolve import resolve
 from penstock.model.catalog import DestinationSyncMode, SyncMode
 from penstock.model.events import Error, Exited
 from penstock.model.types import DataType, Field, Kind
@@ -38,28 +38,19 @@ postgres_url = _fixture.postgres_url
 S = [{"bookmarks": {"users": {"at": n}}} for n in range(5)]
 
 
-def _environment(folder: Path, *packages: str) -> Path:
-    """The folder of its executables."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    python = ["--python", sys.executable]
-    for command in (
-        [uv, "venv", "-q", *python, str(folder)],
-        [uv, "pip", "install", "-q", "--python", str(folder / "bin/python"), *packages],
-    ):
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
-    return folder / "bin"
+def _target(reference: str, environments: Path) -> ProcessRuntime:
+    installed = resolve(DestinationConnector, reference, environments)
+    return ProcessRuntime([installed.describe()["path"]])
 
 
 @pytest.fixture(scope="module")
-def jsonl(tmp_path_factory: pytest.TempPathFactory) -> ProcessRuntime:
-    bin = _environment(tmp_path_factory.mktemp("jsonl") / "env", "target-jsonl==0.1.4")
-    return ProcessRuntime([str(bin / "target-jsonl")])
+def jsonl(connector_environments: Path) -> ProcessRuntime:
+    return _target("singer:target-jsonl@0.1.4", connector_environments)
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> ProcessRuntime:
-    bin = _environment(tmp_path_factory.mktemp("postgres") / "env", "meltanolabs-target-postgres")
-    return ProcessRuntime([str(bin / "target-postgres")])
+def postgres(connector_environments: Path) -> ProcessRuntime:
+    return _target("singer:meltanolabs-target-postgres", connector_environments)
 
 
 def acked(answers: list[Answer]) -> list[int]:
