@@ -83,6 +83,16 @@ def test_every_type_of_spark_comes_as_it_is(models: MakeModels) -> None:
     assert ran.guarantee == "exactly-once" and not here.rejects()
 
 
+def test_a_dry_run_says_how_many_rows_would_be_sent_and_shows_five(models: MakeModels) -> None:
+    here = models()
+    ran = here.read("SELECT id, 'a' AS text FROM range(1000)", dry_run=True)
+    assert ran.noted("query: 1,000 rows would be sent")
+    shown = [json.loads(n.partition(": row: ")[2]) for n in ran.notes if ": row: " in n]
+    assert len({row["id"] for row in shown} & set(range(1000))) == 5
+    assert {row["text"] for row in shown} == {"a"}
+    assert not here.tables() and not here.saved()
+
+
 def test_a_full_read_replaces_the_table_and_leaves_nothing_staged(models: MakeModels) -> None:
     here = models("delta")
     for last in (5, 3):

@@ -16,7 +16,7 @@ Rapidbyte's ``write.frame_encoder`` call it.
 """
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -30,7 +30,15 @@ Text = str | Array
 
 Buffer = Any  # pyarrow.Buffer
 
+JsonType = Literal["string", "number", "integer", "boolean"]
+
 _JSON = DataType(Kind.json)
+_BARE = (Kind.boolean, Kind.integer, Kind.number, Kind.decimal)  # written without quotes
+_FORMS: dict[str, str] = {
+    "number": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$",
+    "integer": r"^-?(?:0|[1-9][0-9]*)$",
+    "boolean": "^(?:true|false)$",
+}
 _MAX_BYTES = (1 << 31) - 2  # of a string column
 # Backslashes must be escaped first: the other escapes contain some.
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
@@ -70,6 +78,24 @@ def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[
             return [_one_line(column)]
         case Kind.string | Kind.time | Kind.time_tz:
             return _around('"', _escaped(column), '"')
+
+
+def pieces_as(column: Array, data_type: DataType, target: JsonType) -> list[Text]:
+    """As :func:`pieces`, where a value can be written as the JSON type ``target`` without losing
+    anything: the text of a number or truth value as that, any scalar as text. A value that cannot
+    is written as its own type has it."""
+    own = pieces(column, data_type)
+    if target == "string":
+        return _around('"', own[0], '"') if data_type.kind in _BARE else own
+    if data_type.kind is not Kind.string:
+        return own
+    fits = pc.fill_null(texts_fit(column, target), False)
+    return [pc.if_else(fits, column, join_texts(own, len(column)))]
+
+
+def texts_fit(column: Array, target: JsonType) -> Array:
+    """Whether each text of a column is a JSON number, integer or truth value; NULL of NULL."""
+    return pc.match_substring_regex(column, _FORMS[target])
 
 
 def join_texts(parts: list[Text], rows: int) -> Array:

@@ -288,6 +288,12 @@ class Destination(Connector, frozen=True, kw_only=True):
     options: Annotated[dict[str, Any], key("Options of that stream.")] = msgspec.field(
         default_factory=dict[str, Any]
     )
+    mapping: Annotated[
+        dict[str, str],
+        key("The fields of that stream, each with the column that it is given. Only these are "
+            "sent. Default: every column under its own name.",
+            examples=[{"email_address": "email", "externalId": "id"}]),
+    ] = {}  # noqa: RUF012  # fmt: skip
     write_mode: Annotated[
         str | None,
         key("Mode of every stream, in Rapidbyte's place; as `source.defaults.mode`.",

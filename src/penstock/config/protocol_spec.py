@@ -64,7 +64,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     behind the protocol's name; no process runs. ``catalog_file``: a source takes
     ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
     None: they do not. ``has_streams``: its destinations have streams of their own, so that
-    ``destination.stream`` and ``destination.options`` apply. ``keeps_keys``: its connectors may
+    ``destination.stream``, ``options`` and ``mapping`` apply. ``keeps_keys``: its connectors may
     keep keys of their own in the state store (``store.keys``), which their workers must reach.
     ``project_folders``: of these a project folder of the protocol's own host has one at least; the
     protocol's ``project`` module reads it (``config.project``).

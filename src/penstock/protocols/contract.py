@@ -163,6 +163,9 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     """The destination's own stream to write to, where the pipeline names one."""
     options: dict[str, Any] = {}
     """What the pipeline says to that stream, in the destination's words."""
+    mapping: dict[str, str] = {}
+    """The destination's fields, each with the column (its original name) that it is given; where
+    there are some, no other column is sent. Empty: every column under its own name."""
 
     @property
     def id(self) -> StreamId:

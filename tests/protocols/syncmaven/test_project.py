@@ -167,7 +167,7 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
          "syncs/mail.yml:2: destination: there is no 'smtp' in connections/; known: mail"),
         ("syncs/mail.yml", "model: users\n", "destination: it is missing"),
         ("syncs/mail.yml", "model: users\ndestination: mail\nmapping: { a: b }\n",
-         "syncs/mail.yml:3: mapping: fields are not mapped"),
+         "syncs/mail.yml:3: mapping: write it under `penstock`"),
         ("syncs/mail.yml", "model: users\ndestination: mail\nenrichments: [{ connection: x }]\n",
          "syncs/mail.yml:3: enrichments: enrichments of a project are not run yet"),
         ("syncs/mail.yml", "model: users\ndestination: mail\ncheckpointEvery: often\n",

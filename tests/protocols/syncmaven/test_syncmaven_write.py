@@ -194,6 +194,56 @@ def test_decimals_and_nulls_are_written_as_the_row_type_takes_them(sink: Path) -
     assert heard(sink)[-3]["payload"]["row"]["price"] == "1.50"
 
 
+def test_fields_are_mapped_and_only_these_are_sent(sink: Path) -> None:
+    """A reject has the row as it came, under the columns' own names (L8)."""
+    row_type = {**DRAFT, "properties": {"mail": {"type": "string", "format": "email"}}}
+    mapped = stream(mapping={"mail": "email", "externalId": "id"})
+    feed = (rows(1), rows(2, email="no"), mark(1))
+    wrote = write(host(sink=str(sink), row_type=row_type), *feed, streams=(mapped,))
+    assert wrote.acks == [1, END]
+    sent = [m["payload"]["row"] for m in heard(sink) if m["type"] == "row"]
+    assert sent == [{"mail": "a@x.io", "externalId": 1}]
+    (reject,) = wrote.rejects
+    assert json.loads(reject.raw) == {"id": 2, "email": "no", "price": None}
+    assert reject.field == "mail" and "externalId=2" in reject.reason
+
+
+@pytest.mark.parametrize(
+    ("types", "texts", "sent"),
+    [
+        ({"email": "integer"}, ["12", "012", "1.0", "", "-3", None], [12, -3, None]),
+        ({"email": "number"}, ["1.50", "1e3", "NaN", ".5", "12 ", "9" * 30],
+         [1.5, 1000.0, int("9" * 30)]),
+        ({"email": ["boolean", "null"]}, ["true", "false", "True", "1", None, "t"],
+         [True, False, None]),
+        ({"id": "string"}, ["a"] * 6, ["1", "2", "3", "4", "5", "6"]),
+    ],
+)  # fmt: skip
+def test_a_value_is_written_as_the_type_that_is_taken_where_nothing_is_lost(
+    sink: Path, types: dict[str, Any], texts: list[str | None], sent: list[Any]
+) -> None:
+    row_type = {**DRAFT, "properties": {name: {"type": t} for name, t in types.items()}}
+    (name,) = types
+    columns = [list(range(1, 7)), texts, [None] * 6]
+    batch = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], ARROW
+    )
+    wrote = write(host(sink=str(sink), row_type=row_type), Rows(USERS, 0, batch), mark(1))
+    found = [m["payload"]["row"].get(name) for m in heard(sink) if m["type"] == "row"]
+    assert found == sent and len(wrote.rejects) == 6 - len(sent)
+    assert {json.loads(r.raw)[name] for r in wrote.rejects} <= set(texts)
+
+
+def test_rows_are_spread_over_time(sink: Path) -> None:
+    """Also those that are sent again to find which failed."""
+    began = time.monotonic()
+    options = {"rows_per_second": 100, "on_failed_rows": "isolate", "checkpoint_every": 40}
+    wrote = write(host(sink=str(sink), fail=[7]), rows(*range(1, 61)), mark(1), options=options)
+    assert (wrote.acks, len(wrote.rejects)) == ([1, END], 1)
+    sent = sum(len(ids) for ids in ids_by_process(sink))
+    assert sent > 100 and time.monotonic() - began > (sent - 10) / 100
+
+
 def test_a_row_of_five_megabytes_passes(sink: Path) -> None:
     wrote = write(host(sink=str(sink)), rows(1, email="x" * 5_000_000), mark(1))
     assert wrote.acks == [1, END]
@@ -389,6 +439,8 @@ OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalPro
         ({"options": OPTIONS}, [stream(options={"mode": "z"})], "destination.options.mode"),
         ({"row_type": {"type": "nonsense"}}, [stream()], "no valid JSON Schema"),
         ({"row_type": {**DRAFT, "required": ["vat"]}}, [stream()], "requires vat"),
+        ({"row_type": {**DRAFT, "required": ["id"]}}, [stream(mapping={"a": "id"})], "requires id"),
+        ({}, [stream(mapping={"a": "emial"})], "no column 'emial'; did you mean 'email'"),
     ],
 )
 def test_what_cannot_work_is_said_before_the_run(

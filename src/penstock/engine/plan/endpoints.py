@@ -418,7 +418,9 @@ class Destination(Endpoint[DestinationConnector]):
 
     def _own(self) -> "_OwnStream":
         section = self._pipeline.destination
-        return {"into": section.stream, "options": section.options}
+        return {
+            "into": section.stream, "options": section.options, "mapping": section.mapping,
+        }  # fmt: skip
 
     def leftover(
         self, stream: StreamId, schemas: dict[int, RowSchema], disposition: WriteDisposition
@@ -441,10 +443,11 @@ class Destination(Endpoint[DestinationConnector]):
 
 
 class _OwnStream(TypedDict):
-    """Of a ``WriteStream``: which of the destination's own streams it is written to."""
+    """Of a ``WriteStream``: which of the destination's own streams it is written to, and how."""
 
     into: str | None
     options: dict[str, Any]
+    mapping: dict[str, str]
 
 
 def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:

@@ -186,6 +186,7 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
     asked = {
         "destination.stream": destination.stream is not None and not _has_streams(destination),
         "destination.options": bool(destination.options) and not _has_streams(destination),
+        "destination.mapping": bool(destination.mapping) and not _has_streams(destination),
         "destination.permissions": destination.permissions is not None and not connector,
         **{
             f"destination.limits.{name}": not connector

@@ -194,11 +194,16 @@ class ModelDiff:
         parts += [f"{counts[Change.same.value]:,} as before", f"{refused:,} refused"]
         self.notes.append(f"{stream.id}: rows {', '.join(parts)}")
         if lane.dry and files:
-            shown = self._spark.read.parquet(*files).filter(SEND).limit(SAMPLES).collect()
-            for row in shown:
-                record = {name: row[f"c{index}"] for index, name in enumerate(names)}
-                text = msgspec.json.encode(record, enc_hook=str).decode()
-                self.notes.append(f"{stream.id}: {row[KIND]}: {text}")
+            self.show(stream.id, self._spark.read.parquet(*files).filter(SEND), names)
+
+    def show(self, stream: StreamId, rows: "DataFrame", names: Sequence[str]) -> None:
+        """Notes the first of the staged rows that would be sent, each with its kind, if it has
+        one."""
+        kinds = KIND in rows.columns
+        for row in rows.limit(SAMPLES).collect():
+            record = {name: row[f"c{index}"] for index, name in enumerate(names)}
+            text = msgspec.json.encode(record, enc_hook=str).decode()
+            self.notes.append(f"{stream}: {row[KIND] if kinds else 'row'}: {text}")
 
 
 def folder_of(stream: StreamId) -> str:

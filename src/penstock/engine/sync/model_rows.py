@@ -103,6 +103,10 @@ class ModelRows:
             self._diff.clean(lane)
             return self._diff.stage(lane, rows, fields, at)
         files = write(rows.select(*by_position(rows)), folder, self._model)
+        if lane.dry and files:
+            staged = self._spark.read.parquet(*files)
+            self._diff.notes.append(f"{stream.id}: {staged.count():,} rows would be sent")
+            self._diff.show(stream.id, staged, [f.source for f in fields])
         last = None
         if incremental:
             last = self._next_state(folder, files, stream, fields)

@@ -61,7 +61,10 @@ class FailedRows:
             )
         with closing(self._make()) as session:
             yield from session.open().begin()
-            yield from session.send(b"".join(rows), len(rows))
+            most = self._encoder.most_rows or len(rows)
+            for at in range(0, len(rows), most):
+                some = rows[at : at + most]
+                yield from session.send(b"".join(some), len(some))
             if session.outcome is None:
                 yield from session.end()
             outcome = session.outcome

@@ -18,6 +18,7 @@ from penstock.model.events import Reject
 from penstock.protocols.contract import Rows, WriteStream
 from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
 from penstock.protocols.syncmaven.row_check import RowCheck, key_of
+from penstock.protocols.syncmaven.stream_specs import mapped
 
 CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
 _BEFORE, _BETWEEN = ROW_START.encode(), (ROW_END + "\n" + ROW_START).encode()
@@ -47,7 +48,8 @@ class Encoded:
 
 class StreamEncoder:
     """Encodes one stream. ``checkpoint_every``: rows between two checkpoints; None: there is none
-    before the end. ``on_data_error``: dlq, skip or fail."""
+    before the end. ``on_data_error``: dlq, skip or fail. ``most_rows``: of one item; None: there is
+    no bound but its size."""
 
     def __init__(
         self,
@@ -57,11 +59,13 @@ class StreamEncoder:
         nulls: str,
         on_data_error: str,
         checkpoint_every: int | None,
+        most_rows: int | None = None,
     ) -> None:
         self._stream, self._spec, self._nulls = stream, spec, nulls
+        self.most_rows = most_rows
         self._on_data_error, self._every = on_data_error, checkpoint_every
         self._since = 0  # rows since the last checkpoint
-        self._encoders: dict[int, tuple[RowCheck, LineEncoder, LineEncoder]] = {}
+        self._encoders: dict[int, tuple[RowCheck, LineEncoder, LineEncoder, LineEncoder]] = {}
 
     def changed(self, stream: WriteStream) -> None:
         self._stream = stream
@@ -70,6 +74,7 @@ class StreamEncoder:
         """Each item is some megabytes at most, and ends at a checkpoint if it has one."""
         batch = rows.batch
         size = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
+        size = min(size, self.most_rows or size)
         start = 0
         while start < batch.num_rows:
             left = size if self._every is None else min(size, self._every - self._since)
@@ -83,21 +88,24 @@ class StreamEncoder:
                 return
 
     def _encoded(self, version: int, batch: Any) -> Encoded:
-        check, whole, bare = self._encoder(version)
+        check, whole, bare, original = self._encoder(version)
         if check.proves(batch):
             return Encoded(self._stream.id, whole.encode(batch), batch.num_rows, batch.num_rows, [])
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
         fitting: list[bytes] = []
-        rejects: list[Reject] = []
-        for body in bodies:
+        misfits: dict[int, dict[str, Any]] = {}
+        for index, body in enumerate(bodies):
             row = decode(body)
             if check.fits(row):
                 fitting.append(body)
             else:
-                rejects.append(self._reject(check, row, body))
+                misfits[index] = row
+        if misfits and original is not bare:
+            bodies = bytes(original.encode(batch)).split(b"\n")
+        rejects = [self._reject(check, row, bodies[i]) for i, row in misfits.items()]
         lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER if fitting else b""
-        item = Encoded(self._stream.id, lines, len(fitting), len(bodies), rejects)
+        item = Encoded(self._stream.id, lines, len(fitting), batch.num_rows, rejects)
         if rejects and self._on_data_error == "fail":
             item.fault = DestinationError(
                 f"a row does not fit: {rejects[0].reason}",
@@ -115,23 +123,34 @@ class StreamEncoder:
         return Reject(self._stream.id, f"{reason} ({key})" if key else reason, body, field)
 
     def key(self, row: dict[str, Any]) -> str:
-        """The row's primary key, in words; empty where the stream has none."""
-        return key_of(row, iter(self._stream.configured.primary_key))
+        """The primary key of a row as it is sent, in words; empty where the stream has none, or
+        it is not sent."""
+        fields = {column: field for field, column in self._stream.mapping.items()}
+        paths = self._stream.configured.primary_key
+        if fields:
+            paths = tuple((fields[p[0]], *p[1:]) for p in paths if p[0] in fields)
+        return key_of(row, iter(paths))
 
-    def _encoder(self, version: int) -> tuple[RowCheck, LineEncoder, LineEncoder]:
+    def _encoder(self, version: int) -> tuple[RowCheck, LineEncoder, LineEncoder, LineEncoder]:
+        """How rows of a schema are checked and written: as lines, as bodies, and as bodies under
+        their original names."""
         found = self._encoders.get(version)
         if found is None:
             schema = self._stream.schemas.get(version)
             if schema is None:
                 raise Defect(f"stream {self._stream.id} has no schema {version}")
-            check = RowCheck(self._spec.row_type, schema, self._nulls)
-            texts = {f.source for f in schema.fields} - check.as_numbers
-            whole = [ROW_START, Slot.data, ROW_END]
-            encoders = [
-                LineEncoder(schema, t, decimals_as_text=texts, omit_nulls=check.omitted)
-                for t in (whole, [Slot.data])
+            sent = mapped(schema, self._stream.mapping)
+            check = RowCheck(self._spec.row_type, sent, self._nulls)
+            texts = {f.source for f in sent.fields} - check.as_numbers
+            whole, bare = [
+                LineEncoder(
+                    sent, t, decimals_as_text=texts, omit_nulls=check.omitted, casts=check.casts
+                )
+                for t in ([ROW_START, Slot.data, ROW_END], [Slot.data])
             ]
-            found = self._encoders[version] = (check, encoders[0], encoders[1])
+            plain = not self._stream.mapping and not check.casts
+            original = bare if plain else LineEncoder(schema, [Slot.data], decimals_as_text=True)
+            found = self._encoders[version] = (check, whole, bare, original)
         return found
 
 

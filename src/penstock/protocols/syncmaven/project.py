@@ -150,7 +150,12 @@ class _Reading:
             if sync.get(key):
                 self._fault(file, key, f"{key}: enrichments of a project are not run yet")
         if sync.get("mapping"):
-            self._fault(file, "mapping", "mapping: fields are not mapped; rename them in the query")
+            self._fault(
+                file,
+                "mapping",
+                "mapping: write it under `penstock`, as"
+                " penstock: { destination: { mapping: { FIELD: COLUMN } } }",
+            )
 
     def _more(self, file: File, sync: Values) -> Values:
         more = sync.get("penstock") or {}

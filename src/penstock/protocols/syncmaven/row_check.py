@@ -1,7 +1,9 @@
 """Checks rows against a stream's row type (JSON Schema, draft-07), and says how rows are written
 for it.
 
-Where the columns' types prove that every row fits, no row is looked at; else each is validated. As
+Where the columns' types prove that every row fits, no row is looked at; else each is validated. A
+column whose JSON type a property does not take is written as one that it takes (``casts``), where
+nothing is lost by that. As
 the real host does, properties that the row type does not name are allowed at the top. Not here:
 encoding (``outgoing``). Source: reference §1.3.
 """
@@ -11,6 +13,8 @@ from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 
+from penstock.codec.json_text import JsonType, texts_fit
+from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
 _ANNOTATIONS = frozenset(
@@ -25,6 +29,12 @@ _JSON_TYPES = {
     Kind.struct: {"object"},
 }
 _TEXT = {"string"}
+_CASTS: dict[Kind, tuple[JsonType, ...]] = {
+    Kind.string: ("number", "integer", "boolean"),
+    Kind.boolean: ("string",),
+    Kind.integer: ("string",),
+    Kind.number: ("string",),
+}
 _SHOWN = 300  # characters of a reason
 
 
@@ -39,7 +49,8 @@ def row_type_fault(row_type: dict[str, Any]) -> str | None:
 
 class RowCheck:
     """``omitted``: columns (original names) whose NULLs are left out. ``as_numbers``: decimals that
-    are written as JSON numbers; the others are texts. ``nulls``: auto, send or omit.
+    are written as JSON numbers; the others are texts. ``casts``: columns that are written as
+    another JSON type. ``nulls``: auto, send or omit.
 
     Raises ``ValueError`` for a row type that is no JSON Schema (:func:`row_type_fault`)."""
 
@@ -57,6 +68,14 @@ class RowCheck:
             for f in schema.fields
             if f.type.kind is Kind.decimal and not self._takes({f.source: "1"})
         )
+        self.casts: dict[str, JsonType] = {
+            f.source: target for f in schema.fields if (target := self._cast(f)) is not None
+        }
+        self._from_text: list[tuple[str, JsonType]] = [
+            (f.name, target)
+            for f in schema.fields
+            if f.type.kind is Kind.string and (target := self.casts.get(f.source)) is not None
+        ]
         self._never_null = [
             f.name
             for f in schema.fields
@@ -67,7 +86,14 @@ class RowCheck:
 
     def proves(self, batch: Any) -> bool:
         """Whether every row of a record batch (pyarrow) fits, by its columns alone."""
-        return self._typed and all(batch.column(name).null_count == 0 for name in self._never_null)
+        return (
+            self._typed
+            and all(batch.column(name).null_count == 0 for name in self._never_null)
+            and all(
+                pc.all(texts_fit(batch.column(name), target)).as_py() is not False
+                for name, target in self._from_text
+            )
+        )
 
     def fits(self, row: dict[str, Any]) -> bool:
         return self._valid.is_valid(row)
@@ -102,7 +128,24 @@ class RowCheck:
             return False
         return "type" not in given or not self._types(field).isdisjoint(_strings(given["type"]))
 
+    def _cast(self, field: Field) -> JsonType | None:
+        """The JSON type that the field's values are written as, since its property takes none that
+        they have; None: they are written as they are."""
+        properties = self._type.get("properties")
+        if not isinstance(properties, dict):
+            return None
+        schema = cast(dict[str, Any], properties).get(field.source)
+        told = cast(dict[str, Any], schema).get("type") if isinstance(schema, dict) else None
+        takes = _strings(told)
+        if not takes or field.type.kind not in _CASTS or not self._own(field).isdisjoint(takes):
+            return None
+        return next((target for target in _CASTS[field.type.kind] if target in takes), None)
+
     def _types(self, field: Field) -> set[str]:
+        target = self.casts.get(field.source)
+        return {target} if target is not None else self._own(field)
+
+    def _own(self, field: Field) -> set[str]:
         if field.type.kind is Kind.decimal:
             return {"number"} if field.source in self.as_numbers else {"string"}
         return _json_types(field.type)

@@ -26,11 +26,33 @@ _LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
 Outcome = Result | Halt | DestinationError
 
 
-class Session:
-    """``outcome`` None: it goes on. ``sent``: rows."""
+class Pace:
+    """Spreads rows over time, whatever number of processes they go to: ``rate`` a second."""
 
-    def __init__(self, runtime: Runtime, timeouts: Timeouts, start: bytes) -> None:
-        self._timeouts, self._start = timeouts, start
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._next_at = 0.0
+
+    @property
+    def most_rows(self) -> int:
+        """Rows to be sent at once: a tenth of a second's."""
+        return max(1, self._rate // 10)
+
+    def wait(self) -> float:
+        """Seconds until rows may be sent."""
+        return self._next_at - time.monotonic()
+
+    def sent(self, rows: int) -> None:
+        self._next_at = max(self._next_at, time.monotonic()) + rows / self._rate
+
+
+class Session:
+    """``outcome`` None: it goes on. ``sent``: rows. ``pace``: when rows may be sent."""
+
+    def __init__(
+        self, runtime: Runtime, timeouts: Timeouts, start: bytes, pace: "Pace | None" = None
+    ) -> None:
+        self._timeouts, self._start, self._pace = timeouts, start, pace
         self._runtime = runtime
         self._reader = ReplyReader()
         self._stack = ExitStack()
@@ -59,6 +81,10 @@ class Session:
 
     def send(self, lines: Any, rows: int) -> Iterator[Answer]:
         """Stops where it has an outcome before it took all."""
+        if self._pace is not None:
+            while self.outcome is None and (wait := self._pace.wait()) > 0:
+                yield from self.listen(min(wait, STEP))
+            self._pace.sent(rows)
         yield from self._write(lines)
         self.sent += rows
 

@@ -24,6 +24,11 @@ class DestinationKeys(Section, frozen=True, kw_only=True):
         key("A NULL in a row for a Syncmaven destination: sent as null, left out, or (`auto`) left "
             "out where the stream's row type does not take null."),
     ] = "auto"  # fmt: skip
+    rows_per_second: Annotated[
+        int | None,
+        key("The most rows that a Syncmaven destination is sent in a second, over a pipeline's "
+            "streams. Default: as many as it takes.", literal="positive_int"),
+    ] = None  # fmt: skip
 
 
 SPEC = ProtocolSpec(

@@ -3,12 +3,15 @@
 Pure. Not here: asking for them (``probe``), rows (``row_check``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import ConnectorSpec
+from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteStream
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
@@ -58,6 +61,20 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
     return found
 
 
+def mapped(schema: RowSchema, mapping: Mapping[str, str]) -> RowSchema:
+    """The columns as the destination is given them: those of the mapping under its names (one that
+    the schema lacks is left out); without a mapping all of them."""
+    if not mapping:
+        return schema
+    known = {f.source: f for f in schema.fields}
+    fields = tuple(
+        msgspec.structs.replace(known[column], source=name)
+        for name, column in mapping.items()
+        if column in known
+    )
+    return msgspec.structs.replace(schema, fields=fields)
+
+
 def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
     """What its schema (draft-07) says against the options."""
     if spec.options is None:
@@ -70,15 +87,24 @@ def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
     return []
 
 
+def _unknown_columns(stream: WriteStream) -> list[str]:
+    known = [f.source for f in stream.schemas[stream.latest].fields]
+    return [
+        f"destination.mapping.{name}: there is no column {column!r}; {hint(column, known)}"
+        for name, column in stream.mapping.items()
+        if known and column not in known
+    ]
+
+
 def _misfits(spec: StreamSpec, stream: WriteStream) -> list[str]:
-    found = option_problems(spec, stream.options)
+    found = [*option_problems(spec, stream.options), *_unknown_columns(stream)]
     row_type = spec.row_type
     if row_type is None:
         return found
     fault = row_type_fault(row_type)
     if fault is not None:
         return [*found, f"the row type of {spec.name!r} is no valid JSON Schema: {fault}"]
-    fields = stream.schemas[stream.latest].fields
+    fields = mapped(stream.schemas[stream.latest], stream.mapping).fields
     required = row_type.get("required")
     named = {f.source for f in fields}
     missing = [n for n in required if n not in named] if isinstance(required, list) else []

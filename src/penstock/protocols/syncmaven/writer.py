@@ -39,7 +39,7 @@ from penstock.protocols.syncmaven.messages import (
     start_stream,
 )
 from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder
-from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.syncmaven.session import Pace, Session
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
 
@@ -89,6 +89,8 @@ class Writer:
         self._policy = str(request.options.get("on_failed_rows", "fail"))
         every = request.options.get("checkpoint_every")
         self._every = ISOLATE_EVERY if every is None and self._policy == "isolate" else every
+        rate = request.options.get("rows_per_second")
+        self._pace = None if rate is None else Pace(rate)
         self._told = {s.id: s for s in request.streams}
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
@@ -160,6 +162,7 @@ class Writer:
                 nulls=str(self._request.options.get("nulls", "auto")),
                 on_data_error=self._request.on_data_error,
                 checkpoint_every=self._every,
+                most_rows=None if self._pace is None else self._pace.most_rows,
             )
             found = self._streams[stream] = _Stream(told, spec, encoder)
         return found
@@ -260,7 +263,7 @@ class Writer:
             full_refresh=replaces and one.sessions == 0,
         )
         one.sessions += 1
-        return Session(self._host.runtime(environment), self._request.timeouts, start)
+        return Session(self._host.runtime(environment), self._request.timeouts, start, self._pace)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
         """It ended before the end of the stream."""
