@@ -11,17 +11,24 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.codec.table_rows import table_rows
 from penstock.codec.untyped import Table
 from penstock.files import private, sync_file
+from penstock.model.segments import PartLayout
 
 
-def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[int, int]:
-    """Writes ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``sync`` False:
-    the caller makes it durable.
+def write_part(
+    path: str | Path, table: Table, layout: PartLayout | None = None, *, sync: bool = True
+) -> tuple[int, int]:
+    """Writes ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``layout``: in
+    the shape of the table that may take the file as it is. ``sync`` False: the caller makes it
+    durable.
 
     The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: the
     caller does that when it makes the part visible. Raises ``OSError``.
     """
+    if layout is not None:
+        table = table_rows(table, layout).replace_schema_metadata(layout.described)
     with private(path, "wb", buffering=0) as file:
         sink = _Summed(file)
         pq.write_table(
@@ -30,7 +37,9 @@ def write_part(path: str | Path, table: Table, *, sync: bool = True) -> tuple[in
             compression="zstd",
             compression_level=1,
             use_dictionary=False,
-            write_statistics=False,  # a part is always read whole, so no reader would use them
+            # a part that is read once, and whole, needs none
+            write_statistics=layout is not None,
+            store_schema=layout is None,
             coerce_timestamps="us",
             version="2.6",
             row_group_size=1 << 20,

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, StreamId
 from penstock.model.state import SavedState, StateScope
+from penstock.model.types import MetadataNames
 
 # Stands for a segment's shared (GLOBAL, LEGACY) state among the streams that consume the segment.
 SHARED_STATE = StreamId("\0state", "\0state")
@@ -24,15 +25,37 @@ class SegmentId(msgspec.Struct, frozen=True, order=True):
     seq: int
 
 
-class PartRef(msgspec.Struct, frozen=True):
+class TableShape(msgspec.Struct, frozen=True):
+    """Says that a part has the columns of a table in place of the internal ones (``model.types``):
+    the stream's, then the metadata columns under ``names``. ``digest``: of all that the file has in
+    common with a table's: columns, types, sync id, generation."""
+
+    names: MetadataNames
+    digest: str
+
+
+class PartLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """How a lane writes the parts of a stream in their table's shape. ``columns``: the stream's, in
+    the table's order; ``described``: metadata of the file that readers of the table expect."""
+
+    shape: TableShape
+    columns: tuple[str, ...]
+    sync_id: int | None
+    generation: int
+    described: dict[str, str]
+
+
+class PartRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Refers to a part. ``path``: relative to the pipeline's log. ``crc``: CRC-32 of the file.
-    ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them."""
+    ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them. ``shape``: of
+    a part that a table can take as it is; None: it has the internal columns."""
 
     path: str
     rows: int
     raw_bytes: int
     size: int
     crc: int
+    shape: TableShape | None = None
 
 
 class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,6 @@ from penstock.spark.types import (
     CHANGE_LIST,
     SOURCE_NAME,
     ddl,
-    part_schema,
     quoted,
     row_schema,
     spark_type,
@@ -87,26 +86,22 @@ def answer(
 def write(
     spark: "SparkSession",
     queries: Sequence[Query],
-    parts: Sequence[str],
+    rows: "DataFrame",
     given: RowSchema,
     folder: str,
     *,
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> Answer:
-    """Runs the queries over ``parts`` (paths that Spark takes as they are) and writes the result to
-    ``folder`` as parts: the columns of the answer and the internal ones. Each row gets the newest
-    extraction time of the parts, a sequence number in the order of the last query's result, and an
-    empty change list. ``taken``, ``reserved``: as of :func:`answer`.
+    """Runs the queries over ``rows`` (columns of ``given``, and EXTRACTED_AT) and writes the result
+    to ``folder`` as parts: the columns of the answer and the internal ones. Each row gets the
+    newest extraction time of the rows, a sequence number in the order of the last query's result,
+    and an empty change list. ``taken``, ``reserved``: as of :func:`answer`.
 
     Raises ``ConfigError`` (``transform.query``), and ``DestinationError`` (``transform.failed``)
     where a query fails on the rows."""
     from pyspark.sql import functions as F
 
-    if parts:
-        rows = spark.read.schema(part_schema(given)).parquet(*parts)
-    else:
-        rows = spark.createDataFrame([], part_schema(given))
     users = rows.select(*(F.col(quoted(f.name)) for f in given.fields))
     with _asked(spark, queries, users, given, taken, reserved) as (made, found):
         try:

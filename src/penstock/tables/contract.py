@@ -93,7 +93,8 @@ class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
 class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one commit into one table. ``parts``: absolute paths of Parquet files that hold the
     columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
-    CHANGES).
+    CHANGES), or the metadata columns of a table where ``load.parts`` (the same parts, in the same
+    order) say so.
 
     ``load.disposition`` says how rows join the table: mode, primary key, cursor (paths of cleaned
     column names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null
@@ -278,7 +279,11 @@ class DestinationEndpoint(Protocol):
 
 
 class TableFormat(DestinationEndpoint, Protocol):
-    """A destination of one table format, at one path or in one database; holds all its tables."""
+    """A destination of one table format, at one path or in one database; holds all its tables.
+    ``takes_parts``: its tables are local files, so that parts in their shape may become theirs
+    (``tables.direct_parts``)."""
+
+    takes_parts: bool
 
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]

@@ -96,6 +96,7 @@ class DeltaTables:
     ``catalog:CATALOG.DATABASE`` for tables in a catalog of the Spark session."""
 
     name = "delta"
+    takes_parts = False
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})

@@ -35,6 +35,7 @@ from penstock.spark.types import (
     part_schema,
     quoted,
     stored,
+    struct_type,
 )
 from penstock.tables.casts import Cast, casts_between, null_of
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
@@ -106,11 +107,10 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
     :data:`GENERATION`."""
     from pyspark.sql import functions as F
 
-    schema = part_schema(load.schema)
     if load.parts:
-        parts = spark.read.schema(schema).parquet(*map(literal_path, load.parts))
+        parts = _rows_of(spark, [load])
     else:
-        parts = spark.createDataFrame([], schema)
+        parts = spark.createDataFrame([], part_schema(load.schema))
     return parts.select(
         "*",
         F.col(EXTRACTED_AT).alias(ORDER[0]),
@@ -118,6 +118,38 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
         F.lit(load.sync_id).cast("bigint").alias(SYNC),
         F.lit(load.load.generation).cast("bigint").alias(GENERATION),
     )
+
+
+def _rows_of(
+    spark: "SparkSession", loads: Sequence[TableLoad], file: str | None = None
+) -> "DataFrame":
+    """Every row of the parts of ``loads``, which have equal columns: data and internal ones. A part
+    in its table's shape has no sequence numbers. ``file``: a column for the part's URI."""
+    from pyspark.sql import functions as F
+
+    paths: dict[MetadataNames | None, list[str]] = {}
+    for load in loads:
+        for path, part in zip(load.parts, load.load.parts, strict=True):
+            paths.setdefault(part.shape and part.shape.names, []).append(literal_path(path))
+    data = loads[0].schema.fields
+    uri = [] if file is None else [F.col("_metadata.file_path").alias(file)]
+    frames: list[DataFrame] = []
+    for names, files in paths.items():
+        if names is None:
+            rows = spark.read.schema(part_schema(loads[0].schema)).parquet(*files)
+            frames.append(rows.select("*", *uri))
+            continue
+        rows = spark.read.schema(struct_type((*data, *metadata_fields(names)))).parquet(*files)
+        internal = {
+            SEQ: F.lit(None).cast("bigint"),
+            RAW_ID: F.col(quoted(names.raw_id)),
+            EXTRACTED_AT: F.col(quoted(names.extracted_at)),
+            CHANGES: F.col(quoted(names.meta)).getField("changes"),
+        }
+        columns = [F.col(quoted(f.name)) for f in data]
+        columns += [value.alias(name) for name, value in internal.items()]
+        frames.append(rows.select(*columns, *uri))
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) -> "DataFrame":
@@ -137,11 +169,11 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
     owners = spark.read.schema(f"part STRING, {LOAD} INT, {SYNC} BIGINT, {GENERATION} BIGINT").json(
         literal_path(str(listing))
     )
-    paths = [literal_path(part) for load in loads for part in load.parts]
-    escaped = F.regexp_replace("_metadata.file_path", r"\+", "%2B")
+    uri = "_penstock_file"
+    escaped = F.regexp_replace(uri, r"\+", "%2B")
     part = F.regexp_replace(F.url_decode(escaped), "^file:/+", "/")
-    rows = spark.read.schema(part_schema(loads[0].schema)).parquet(*paths)
-    owned = rows.withColumn("part", part).join(F.broadcast(owners), "part", "left")
+    rows = _rows_of(spark, loads, uri).withColumn("part", part).drop(uri)
+    owned = rows.join(F.broadcast(owners), "part", "left")
     reason = F.concat(F.lit("a part belongs to no load: "), F.col("part"))
     checked = F.when(F.col(LOAD).isNull(), F.raise_error(reason).cast("int"))
     return owned.withColumn(LOAD, checked.otherwise(F.col(LOAD)))

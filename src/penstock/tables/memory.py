@@ -36,6 +36,7 @@ class MemoryTables:
     the answers of :meth:`single_load_reason`."""
 
     name = "memory"
+    takes_parts = False
 
     def __init__(
         self,

@@ -3,8 +3,9 @@
 ``ROOT/namespace/name`` (or ``ROOT/name``) can be read by plain ``spark.read.parquet``, DuckDB and
 pandas: all files of a table have the same columns. A plain append stages its files and renames them
 into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
-per key or changes columns writes a complete new folder and exchanges the two in one step. Appends
-to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
+per key or changes columns writes a complete new folder and exchanges the two in one step. Parts
+that have the table's shape already are linked instead of read and written (``direct_parts``).
+Appends to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
 ``parquet_folders`` reads and changes the folders, ``load_frame`` builds the rows,
 ``schema_evolution`` the columns.
 """
@@ -24,7 +25,7 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.types import struct_type
-from penstock.tables import load_frame
+from penstock.tables import direct_parts, load_frame
 from penstock.tables.contract import (
     LoadResult,
     SessionNeeds,
@@ -65,7 +66,8 @@ Outcome = LoadResult | PenstockError
 class _LoadPlan(msgspec.Struct, frozen=True):
     """How one load changes its table. ``marker``: the table's, as it was read before the job;
     ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one;
-    ``notes``: for the report."""
+    ``direct``: the load's parts become files of the table as they are; ``notes``: for the
+    report."""
 
     index: int
     load: TableLoad
@@ -73,6 +75,7 @@ class _LoadPlan(msgspec.Struct, frozen=True):
     marker: Marker | None
     target: tuple[Field, ...]
     rewrites: bool
+    direct: bool
     notes: tuple[str, ...]
 
 
@@ -80,6 +83,7 @@ class ParquetTables:
     """The destination ``parquet:PATH``; PATH must be on a local file system."""
 
     name = "parquet"
+    takes_parts = True
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         if options:
@@ -160,7 +164,8 @@ class _Wave:
     def run(self, wave: Sequence[tuple[int, TableLoad]]) -> None:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
         jobs = [self._alone(plan) for plan in plans if plan.rewrites]
-        jobs += [self._together(batch) for batch in _batches([p for p in plans if not p.rewrites])]
+        appends = [plan for plan in plans if not plan.rewrites and not self._appended(plan)]
+        jobs += [self._together(batch) for batch in _batches(appends)]
         with ThreadPoolExecutor(PARALLEL_JOBS, "penstock-load") as pool:
             for done in [pool.submit(job) for job in jobs]:
                 done.result()
@@ -191,8 +196,11 @@ class _Wave:
         if dedups:
             load_frame.key_sql(load, columns.fields)
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
+        alone = load.load.replaces or not rewrites  # no row of the table is written again
+        same = columns.fields == load_frame.load_fields(load)
+        direct = alone and same and direct_parts.fits(load)
         notes = load_frame.cast_notes(load, columns.fields)
-        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites, notes)
+        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites, direct, notes)
 
     def _table_rows(self, folder: Path, marker: Marker) -> "DataFrame | None":
         files = finished_files(folder, marker)
@@ -217,7 +225,8 @@ class _Wave:
 
         staged = self.staging / f"table-{plan.index}"
         observation = Observation()
-        self._new_content(plan, observation).write.parquet(str(staged))
+        if not (plan.direct and direct_parts.linked(plan.load, staged)):
+            self._new_content(plan, observation).write.parquet(str(staged))
         name_rewritten(staged)
         load = plan.load.load
         applied = plan.marker.applied if plan.marker else {}
@@ -263,6 +272,21 @@ class _Wave:
         return load_frame.read_parts(self.spark, load)
 
     # -- loads that only add files
+
+    def _appended(self, plan: _LoadPlan) -> bool:
+        """Appends a load's parts as they are, where the plan says so and the file system can;
+        False: Spark has to write them. The parts were made durable when they were sealed."""
+        if not plan.direct:
+            return False
+        try:
+            files = direct_parts.linked(plan.load, self.staging / f"parts-{plan.index}")
+            if files is None:
+                return False
+            self._publish(plan, files)
+            self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
+        except Exception as failure:
+            self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
+        return True
 
     def _together(self, batch: Sequence[_LoadPlan]) -> Callable[[], None]:
         def job() -> None:

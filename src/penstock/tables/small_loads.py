@@ -15,23 +15,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import DestinationError
-from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, Field, MetadataNames
-from penstock.spark.types import struct_type
+from penstock.model.types import Field, MetadataNames
 from penstock.tables.contract import TableLoad
+from penstock.tables.direct_parts import described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
-# which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
-_SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
-_SPARK_VERSION = "org.apache.spark.version"
-
 
 class _File(msgspec.Struct, frozen=True):
-    """One file to write: the paths of its load's parts, and the load's sync id and generation."""
+    """One file to write: its load's parts, each with the names of its metadata columns where it is
+    in the shape of a table, and the load's sync id and generation."""
 
-    parts: tuple[str, ...]
+    parts: tuple[tuple[str, MetadataNames | None], ...]
     sync_id: int | None
     generation: int
 
@@ -62,13 +58,10 @@ def write_each(
         folder=str(folder),
         columns=tuple(f.name for f in loads[0].schema.fields),
         metadata=loads[0].policy.metadata,
-        described={
-            _SPARK_COLUMNS: struct_type(tuple(target)).json(),
-            _SPARK_VERSION: spark.version,
-        },
+        described=described(tuple(target)),
     )
     requests = [
-        (index, msgspec.json.encode(_File(x.parts, x.sync_id, x.load.generation)).decode())
+        (index, msgspec.json.encode(_File(_parts(x), x.sync_id, x.load.generation)).decode())
         for index, x in enumerate(loads)
     ]
     write = F.udf(_writer(job), "bigint", useArrow=False).asNondeterministic()
@@ -86,6 +79,11 @@ def write_each(
     return [folder / _name(index) for index in range(len(loads))]
 
 
+def _parts(load: TableLoad) -> tuple[tuple[str, MetadataNames | None], ...]:
+    pairs = zip(load.parts, load.load.parts, strict=True)
+    return tuple((path, part.shape.names if part.shape else None) for path, part in pairs)
+
+
 def _name(index: int) -> str:
     return f"{index:06d}.parquet"
 
@@ -101,11 +99,14 @@ def _write(job: _Job, index: int, file: _File) -> int:
     """Writes one file, inside a Spark task; returns its number of rows."""
     import pyarrow.parquet as pq
 
+    from penstock.codec.table_rows import part_rows
+
     path = Path(job.folder, _name(index))
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     writer, count = None, 0
-    for part in file.parts:
-        table = _table_columns(pq.ParquetFile(part).read(), job, file)
+    for part, names in file.parts:
+        rows = pq.ParquetFile(part).read()
+        table = _table_columns(part_rows(rows, names) if names else rows, job, file)
         writer = writer or pq.ParquetWriter(draft, table.schema, store_schema=False)
         writer.write_table(table)
         count += table.num_rows
@@ -117,21 +118,13 @@ def _write(job: _Job, index: int, file: _File) -> int:
     return count
 
 
-def _table_columns(table: Any, job: _Job, file: _File) -> Any:
-    """Builds the table's columns, data then metadata, from a part's Arrow table."""
+def _table_columns(rows: Any, job: _Job, file: _File) -> Any:
+    """Builds the table's columns, data then metadata, from a part's rows."""
     import pyarrow as pa
 
-    columns: dict[str, Any] = {name: table.column(name) for name in job.columns}
+    from penstock.codec.table_rows import metadata
+
+    columns: dict[str, Any] = {name: rows.column(name) for name in job.columns}
     if job.metadata is not None:
-        rows, names = table.num_rows, job.metadata
-        lists = table.column(CHANGES).combine_chunks()
-        if isinstance(lists, pa.ChunkedArray):
-            lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
-        # without the null bitmap, so that an absent list becomes an empty one
-        changes: Any = pa.ListArray.from_arrays(lists.offsets, lists.values)
-        sync: Any = pa.array([file.sync_id] * rows, pa.int64())
-        columns[names.raw_id] = table.column(RAW_ID)
-        columns[names.extracted_at] = table.column(EXTRACTED_AT)
-        columns[names.meta] = pa.StructArray.from_arrays([sync, changes], ["sync_id", "changes"])
-        columns[names.generation_id] = pa.array([file.generation] * rows, pa.int64())
+        columns |= metadata(rows, job.metadata, file.sync_id, file.generation)
     return pa.table(columns)

@@ -31,7 +31,7 @@ from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Answer, Query, answer, write
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableLoad
-from penstock.tables.load_frame import literal_path
+from penstock.tables.load_frame import read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +147,7 @@ class Queries:
             found = write(
                 self._spark,
                 self._queries,
-                [literal_path(part) for part in load.parts],
+                read_parts(self._spark, load),
                 load.schema,
                 str(folder),
                 taken=self._names(load.stream),

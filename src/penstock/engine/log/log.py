@@ -24,7 +24,7 @@ import msgspec
 from penstock.engine.log.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.files import private, replace, sync, sync_file_system, write_new
-from penstock.model.segments import PartRef, Segment
+from penstock.model.segments import PartLayout, PartRef, Segment
 
 FORMAT_VERSION = 1
 SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
@@ -57,9 +57,16 @@ class Log(Protocol):
         empty result."""
         ...
 
-    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+    def write_part(
+        self,
+        epoch: int,
+        name: str,
+        rows: Any,
+        raw_bytes: int,
+        layout: PartLayout | None = None,
+    ) -> PartRef:
         """Writes rows as a part, which the next :meth:`seal` makes durable. ``raw_bytes``: size of
-        the records as the source sent them."""
+        the records as the source sent them. ``layout``: the part gets the shape of its table."""
         ...
 
     def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
@@ -188,7 +195,14 @@ class FileLog:
             for above in (folder.parent, self.root):
                 sync(above)
 
-    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+    def write_part(
+        self,
+        epoch: int,
+        name: str,
+        rows: Any,
+        raw_bytes: int,
+        layout: PartLayout | None = None,
+    ) -> PartRef:
         from penstock.codec.parquet_parts import (
             write_part,  # PyArrow, which the driver does without
         )
@@ -196,10 +210,11 @@ class FileLog:
         relative = f"epochs/{epoch:08d}/parts/{name}.parquet"
         path = self.root / relative
         with storage(path, "write"):
-            size, crc = write_part(path, rows, sync=raw_bytes >= SYNC_BYTES)
+            size, crc = write_part(path, rows, layout, sync=raw_bytes >= SYNC_BYTES)
         if raw_bytes < SYNC_BYTES:
             self._unsynced.append(path)
-        return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
+        shape = None if layout is None else layout.shape
+        return PartRef(relative, rows.num_rows, raw_bytes, size, crc, shape)
 
     def rejects_folder(self, epoch: int) -> Path:
         """Returns the folder for files of records that are too long for memory; a reject names such

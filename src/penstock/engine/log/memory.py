@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.errors import LogError
-from penstock.model.segments import PartRef, Segment
+from penstock.model.segments import PartLayout, PartRef, Segment
 
 
 def _nothing(step: str) -> None:
@@ -35,11 +35,19 @@ class MemoryLog:
         self.runs_of_sources[epoch] = self.runs_of_sources.get(epoch, 0) + 1
         self.on_step("log.claim.after")
 
-    def write_part(self, epoch: int, name: str, rows: Any, raw_bytes: int) -> PartRef:
+    def write_part(
+        self,
+        epoch: int,
+        name: str,
+        rows: Any,
+        raw_bytes: int,
+        layout: PartLayout | None = None,
+    ) -> PartRef:
         path = f"{epoch}/{name}"
         self.parts[path] = rows
         self.on_step("log.part.after")
-        return PartRef(path, len(rows), raw_bytes, 0, 0)
+        shape = None if layout is None else layout.shape
+        return PartRef(path, len(rows), raw_bytes, 0, 0, shape)
 
     def write_rejects(self, epoch: int, name: str, lines: bytes) -> str:
         path = f"{epoch}/{name}.rejects"

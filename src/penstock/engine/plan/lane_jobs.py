@@ -12,12 +12,15 @@ import msgspec
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.plan.endpoints import Destination
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import Bounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
-from penstock.model.catalog import Shard, SyncMode
+from penstock.model.catalog import DestinationSyncMode, Shard, SyncMode
 from penstock.model.rejected import MaxRejected
-from penstock.spark.session import choose_master, local_slots
+from penstock.model.segments import PartLayout
+from penstock.spark.session import choose_master, is_cluster, local_slots
+from penstock.tables.direct_parts import layout
 
 
 def sync_plan(prepared: Prepared) -> SyncPlan:
@@ -118,6 +121,7 @@ class LaneJobs:
                 must_say=stream.id in prepared.requires_complete_status,
                 consumes=configured.sync_mode is SyncMode.cdc,
                 shard=Shard(lane, stream.shards) if stream.shards > 1 else None,
+                layout=self._layout(stream, generation),
             ),
             schema=stream.schema,
             given=stream.given,
@@ -126,6 +130,20 @@ class LaneJobs:
             whole=stream.whole,
             ignored=tuple(stream.columns.keys() - taken),
         )
+
+    def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:
+        """Returns the layout of parts that the stream's table can take as they are; None where rows
+        need more than to be appended, or the table is not on this machine."""
+        prepared, disposition = self._prepared, stream.disposition
+        names, destination = prepared.rules.metadata, prepared.destination
+        rewritten = stream.queried or disposition.mode is DestinationSyncMode.append_dedup
+        if names is None or rewritten or isinstance(destination, Destination):
+            return None
+        if is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1)):
+            return None
+        if not destination.takes_parts:
+            return None
+        return layout(stream.schema, names, disposition.sync_id, generation)
 
 
 def reject_quota(pipeline: Pipeline) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
 from penstock.model.events import Showed
-from penstock.model.segments import WriteDisposition
+from penstock.model.segments import PartLayout, WriteDisposition
 from penstock.model.state import SavedState
 from penstock.model.types import ChangeWords, RowSchema
 from penstock.runtimes.contract import Timeouts
@@ -62,7 +62,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     """What the sealer needs of a stream of its lane. ``must_say``: exit code 0 is not enough for
     the stream to be complete; an explicit COMPLETE status is needed (L6). ``consumes``: reading
-    removes the records at the source (cdc), so that they are sealed even after a failure."""
+    removes the records at the source (cdc), so that they are sealed even after a failure.
+    ``layout``: its parts are written in the shape of its table; None: with the internal columns."""
 
     stream: StreamId
     disposition: WriteDisposition
@@ -73,6 +74,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     must_say: bool = False
     shard: Shard | None = None
     consumes: bool = False
+    layout: PartLayout | None = None
 
     @property
     def read_again(self) -> bool:

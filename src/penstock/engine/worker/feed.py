@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.codec.table_rows import part_rows
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import Order
@@ -111,7 +112,8 @@ def batches(path: Path, part: PartRef) -> Iterator[Any]:
     with storage(path, "read"):
         try:
             with pq.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(batch_size=size, use_threads=False)
+                for batch in file.iter_batches(batch_size=size, use_threads=False):
+                    yield part_rows(batch, part.shape.names) if part.shape else batch
         except (ValueError, EOFError) as e:  # pyarrow's own errors are ValueErrors
             raise LogError(
                 f"the log's file {path} cannot be read: {e}", code="log.corrupt", where=str(path)

@@ -257,8 +257,8 @@ class LaneEvents:
         answer = self._asking(ask, sealer)
         if answer is not None:
             self._versions[stream] = version
-            self._streams.learn(answer)
             sealer.stream(answer.lane)
+            self._streams.learn(answer)
 
     def _activated(self, event: Activate, sealer: Sealer) -> None:
         """Handles ACTIVATE_VERSION. One before any row of its version is ignored: the table keeps

@@ -376,7 +376,9 @@ class Sealer:
             size = sum(b.size for b in batches)
             name = f"{self._next_part:06d}"
             self._next_part += 1
-            tally.parts.append(self._log.write_part(self._epoch, name, decoded.rows, size))
+            layout = stream.info.layout
+            part = self._log.write_part(self._epoch, name, decoded.rows, size, layout)
+            tally.parts.append(part)
             reach("mid-part")
 
     def _count_owed(self, stream: OpenStream, tally: Tally) -> None:

@@ -1,0 +1,94 @@
+"""Says which parts a table can take as its own files, and links them into its folder.
+
+A lane writes the parts of a stream that is only appended in the shape of its table
+(:func:`layout`). A load publishes them without reading them where the table still has that shape
+(:func:`fits`) and lies on the log's file system (:func:`linked`); else Spark reads and writes them.
+Not here: how a load becomes visible (``parquet``, ``delta``). Neighbours: ``engine.plan.lane_jobs``
+asks for layouts, ``codec.parquet_parts`` writes the files."""
+
+import hashlib
+import importlib.metadata
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from penstock.files import private
+from penstock.model.catalog import DestinationSyncMode
+from penstock.model.segments import PartLayout, TableShape
+from penstock.model.types import Field, MetadataNames, RowSchema
+from penstock.spark.types import metadata_fields, stored, struct_type
+from penstock.tables.contract import TableLoad
+
+SMALL_BYTES = 1 << 20  # parts that are smaller on average are written together, by Spark
+# keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
+# which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
+_SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+_SPARK_VERSION = "org.apache.spark.version"
+
+
+def layout(
+    schema: RowSchema, names: MetadataNames, sync_id: int | None, generation: int
+) -> PartLayout:
+    """The layout of parts that hold rows of ``schema`` in the shape of their table."""
+    columns = (*(Field(f.name, f.source, stored(f.type)) for f in schema.fields),)
+    about = described((*columns, *metadata_fields(names)))
+    content = [about[_SPARK_COLUMNS], names, sync_id, generation]
+    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
+    return PartLayout(
+        shape=TableShape(names, digest),
+        columns=tuple(f.name for f in columns),
+        sync_id=sync_id,
+        generation=generation,
+        described=about,
+    )
+
+
+def described(columns: tuple[Field, ...]) -> dict[str, str]:
+    """The metadata of a file of a table with these columns, as Spark writes it."""
+    return {
+        _SPARK_COLUMNS: struct_type(columns).json(),
+        _SPARK_VERSION: importlib.metadata.version("pyspark"),
+    }
+
+
+def fits(load: TableLoad) -> bool:
+    """Whether every part of ``load`` has the columns, types and metadata values that the load's
+    rows have in a table, and the parts are not too many for their size. A load of one part makes
+    one file either way."""
+    parts, names = load.load.parts, load.policy.metadata
+    if load.mode is DestinationSyncMode.append_dedup or names is None or not parts:
+        return False
+    if len(parts) > 1 and sum(p.size for p in parts) < SMALL_BYTES * len(parts):
+        return False
+    wanted = layout(load.schema, names, load.sync_id, load.load.generation).shape
+    return all(p.shape == wanted for p in parts)
+
+
+def linked(load: TableLoad, folder: Path) -> list[Path] | None:
+    """Creates ``folder``, with a second name for each part's file, readable as other new files are;
+    the log keeps its own names, so that the load can be repeated. None where the file system, or
+    the parts' owner, does not allow it: nothing is left then."""
+    folder.mkdir()
+    permissions = _new_file_permissions(folder)
+    files = [folder / f"{index:05d}.parquet" for index in range(len(load.parts))]
+    try:
+        for part, file in zip(load.parts, files, strict=True):
+            os.link(part, file)
+            os.chmod(file, permissions)
+    except OSError:
+        for file in files:
+            with suppress(FileNotFoundError):
+                file.unlink()
+        folder.rmdir()
+        return None
+    return files
+
+
+def _new_file_permissions(folder: Path) -> int:
+    probe = folder / "permissions"
+    with private(probe, "xb", permissions=0o666) as file:
+        permissions = os.fstat(file.fileno()).st_mode & 0o777
+    probe.unlink()
+    return permissions
