@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pipelines import Site, changes_of
 
@@ -58,6 +59,21 @@ def test_full_refresh_overwrite_gets_no_state_and_replaces(site: MakeSite) -> No
     assert here.seqs("s0") == list(range(1, 41))
     assert not here.journal()[-1]["state"]
     assert {row["_airbyte_generation_id"] for row in here.rows("s0")} == {2}
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize("defaults", [APPEND, OVERWRITE], ids=["append", "overwrite"])
+def test_l2_a_loads_parts_become_files_of_its_table(
+    site: MakeSite, format: str, defaults: dict[str, str]
+) -> None:
+    here = site(format=format)
+    here.run(defaults=defaults)
+    here.run({"records": 130}, defaults=defaults)
+    assert here.seqs("s0") == here.seqs("s1") == list(range(1, 131))
+    files = [pq.ParquetFile(f).metadata for f in (here.lake / "s0").glob("*.parquet")]
+    kept = {f.row_group(0).column(0).compression for f in files}
+    assert kept == ({"ZSTD"} if format == "parquet" or defaults == APPEND else {"SNAPPY"})
+    assert not [*here.home.path.rglob("parts/*.parquet")]
 
 
 def test_legacy_source_becomes_a_stream_state_source(site: MakeSite) -> None:

@@ -198,8 +198,8 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
     os.rename(aside, table)
     real = direct_parts.linked
 
-    def meanwhile(load: Any, folder: Path) -> Any:
-        found = real(load, folder)
+    def meanwhile(*given: Any) -> Any:
+        found = real(*given)
         wider = parquet_folders.read_marker(table)
         assert wider is not None
         changed = msgspec.structs.replace(wider, columns=wider.columns[1:])

@@ -1,11 +1,12 @@
-"""Writes loads into Delta Lake tables by SQL and the DataFrame writer; needs Delta's jar only.
+"""Writes loads into Delta Lake tables, by SQL and the DataFrame writer of Spark with Delta's jar.
 
 Every load is one commit that carries (key, number) as Delta's transaction id: Delta itself skips a
 load whose number the table has (L3). Delta reads the id from two session settings that it never
 resets, so they are set for one statement, under a lock that every write of this process takes. The
 commit's userMetadata holds key, number and the load's token (:class:`_CommitNote`): by the token a
 repeated load is told from another home's load of the same number. Widening a column is a commit of
-its own before the load's. A commit that conflicts with another writer's is tried again.
+its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
+have the table's shape become its files unread (``delta_files``); all else Spark writes.
 Neighbours: ``delta_locations`` reads and writes one table by path or by name, ``load_frame``
 builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
@@ -41,6 +42,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
+from penstock.tables.delta_files import NEEDS_MAPPING, Conflict, table_for
 from penstock.tables.delta_locations import (
     PREFIX,
     CatalogDatabase,
@@ -85,7 +87,7 @@ _CONFLICT = re.compile(
     r"|DELTA_(?:PROTOCOL|METADATA)_CHANGED|TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS"
 )
 CONFLICT_TRIES = 8
-_NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 _write_lock = threading.RLock()
 _view_ids = itertools.count()
@@ -96,7 +98,6 @@ class DeltaTables:
     ``catalog:CATALOG.DATABASE`` for tables in a catalog of the Spark session."""
 
     name = "delta"
-    takes_parts = False
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})
@@ -107,6 +108,7 @@ class DeltaTables:
                 code="config.unknown_option",
                 hint=f"its only option is {TYPE_WIDENING}: true | false",
             )
+        self.takes_parts = False
         self._database = CatalogDatabase(path) if path.startswith(PREFIX) else None
         if self._database is not None:
             self._local, self._root = None, path
@@ -116,6 +118,7 @@ class DeltaTables:
         file_path = unquote(url.path) if url.scheme == "file" else path
         self._local = Path(file_path).expanduser().resolve() if local else None
         self._root = str(self._local) if self._local else path.rstrip("/")
+        self.takes_parts = local
 
     def needs(self) -> SessionNeeds:
         """Raises ``ConfigError`` (``spark.no_delta``) where no Delta exists for this Spark."""
@@ -174,7 +177,8 @@ class DeltaTables:
                     location = self._location(spark, load.table)
                     done = _LoadCommit(spark, location, load, self._widens).run()
             except Exception as failure:
-                if isinstance(failure, PenstockError) or not _CONFLICT.search(str(failure)):
+                conflicts = isinstance(failure, Conflict) or _CONFLICT.search(str(failure))
+                if isinstance(failure, PenstockError) or not conflicts:
                     raise
                 if attempt == CONFLICT_TRIES:
                     raise _conflict(load, attempt) from failure
@@ -227,6 +231,9 @@ class _LoadCommit:
 
     def run(self) -> LoadResult:
         load = self.load
+        published = self._published()
+        if published is not None:
+            return published
         old = self._columns()
         result = already_committed(load.load, self._last_load() if old is not None else None)
         if result is not None:
@@ -235,6 +242,40 @@ class _LoadCommit:
         done = self._load(old, columns)
         notes = load_frame.cast_notes(load, columns.fields)
         return msgspec.structs.replace(done, notes=(*done.notes, *notes))
+
+    def _published(self) -> LoadResult | None:
+        """Commits the load's parts as files of the table, where it can take them; None: Spark has
+        to read and write them."""
+        location, load = self.location, self.load.load
+        if not isinstance(location, FolderLocation) or not location.local:
+            return None
+        settings: Mapping[str, str] = self.spark.conf.getAll
+        defaults = not any(key.startswith(_DEFAULTS) for key in settings)
+        table = table_for(Path(location.path), self.load, defaults)
+        if table is None:
+            return None
+        last = None if table.version < 0 else self._last_load()
+        result = already_committed(load, last)
+        if result is not None:
+            return result
+        if (table.last_number or 0) >= load.number:
+            return self._skipped()
+        files = table.link()
+        if files is None:
+            return None
+        try:
+            table.commit(files, self._note(settings.get(_NOTE)))
+        except Exception:
+            if not self._committed_since(table.version):
+                for file in files:
+                    file.unlink()
+                raise
+        return LoadResult(load.rows)
+
+    def _note(self, user: str | None) -> str:
+        load = self.load.load
+        note = _CommitNote(load.key, load.number, load.token, user)
+        return msgspec.json.encode(note).decode()
 
     def _load(self, old: tuple[Field, ...] | None, columns: EvolvedColumns) -> LoadResult:
         load = self.load
@@ -325,11 +366,10 @@ class _LoadCommit:
         """Sets transaction id and userMetadata for the one statement run inside; restores both."""
         conf, load = self.spark.conf, self.load.load
         user = conf.get(_NOTE, None)
-        note = _CommitNote(load.key, load.number, load.token, user)
         try:
             conf.set(f"{_TXN}AppId", load.key)
             conf.set(f"{_TXN}Version", str(load.number))
-            conf.set(_NOTE, msgspec.json.encode(note).decode())
+            conf.set(_NOTE, self._note(user))
             yield
         finally:
             conf.unset(f"{_TXN}AppId")
@@ -369,7 +409,7 @@ class _LoadCommit:
             content = content.observe(observation, F.count(F.lit(1)).alias("written"))
         writer = content.write.format("delta").mode("overwrite" if load.replaces else "append")
         writer = writer.option("overwriteSchema" if load.replaces else "mergeSchema", "true")
-        if any(_NEEDS_MAPPING.search(f.name) for f in target):
+        if any(NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
         before = next(self.location.history(), HistoryEntry(-1)).version
         with self._transaction():

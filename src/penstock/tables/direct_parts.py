@@ -66,28 +66,26 @@ def fits(load: TableLoad) -> bool:
     return all(p.shape == wanted for p in parts)
 
 
-def linked(load: TableLoad, folder: Path) -> list[Path] | None:
-    """Creates ``folder``, with a second name for each part's file, readable as other new files are;
-    the log keeps its own names, so that the load can be repeated. None where the file system, or
-    the parts' owner, does not allow it: nothing is left then."""
-    folder.mkdir()
-    permissions = _new_file_permissions(folder)
-    files = [folder / f"{index:05d}.parquet" for index in range(len(load.parts))]
+def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
+    """Gives each part's file a second name in ``folder`` (``stem`` and a number), readable as other
+    new files are and as new as they; the log keeps its own names, so that the load can be repeated.
+    None where the file system, or the parts' owner, does not allow it: nothing is left then."""
+    files = [folder / f"{stem}{index:05d}.parquet" for index in range(len(load.parts))]
     try:
+        permissions = _new_file_permissions(folder / f".{stem}permissions")
         for part, file in zip(load.parts, files, strict=True):
             os.link(part, file)
             os.chmod(file, permissions)
+            os.utime(file)  # what looks for files that no table has goes by their age
     except OSError:
         for file in files:
             with suppress(FileNotFoundError):
                 file.unlink()
-        folder.rmdir()
         return None
     return files
 
 
-def _new_file_permissions(folder: Path) -> int:
-    probe = folder / "permissions"
+def _new_file_permissions(probe: Path) -> int:
     with private(probe, "xb", permissions=0o666) as file:
         permissions = os.fstat(file.fileno()).st_mode & 0o777
     probe.unlink()

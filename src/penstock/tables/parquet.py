@@ -225,8 +225,9 @@ class _Wave:
 
         staged = self.staging / f"table-{plan.index}"
         observation = Observation()
+        staged.mkdir()
         if not (plan.direct and direct_parts.linked(plan.load, staged)):
-            self._new_content(plan, observation).write.parquet(str(staged))
+            self._new_content(plan, observation).write.mode("overwrite").parquet(str(staged))
         name_rewritten(staged)
         load = plan.load.load
         applied = plan.marker.applied if plan.marker else {}
@@ -279,7 +280,7 @@ class _Wave:
         if not plan.direct:
             return False
         try:
-            files = direct_parts.linked(plan.load, self.staging / f"parts-{plan.index}")
+            files = direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
             if files is None:
                 return False
             self._publish(plan, files)
