@@ -1,36 +1,43 @@
 """Penstock: any data connector, any source to any destination, on one PySpark pipeline.
 
-The public names, each imported when first asked for: ``import penstock`` stays cheap. What is not
-listed here is no public interface.
+The public names (docs/python.md), each imported when first asked for: ``import penstock`` stays
+cheap. What is not listed here is no public interface.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.config.load import load_pipeline
-    from penstock.config.pipeline import Pipeline
-    from penstock.engine.run import run_pipeline
+    from penstock.api.verbs import check, discover, plan, rejects, run, runs, state
     from penstock.errors import PenstockError
     from penstock.model.report import Report
 
 __version__ = "0.1.0"
 
+_VERBS = "penstock.api.verbs"
 _HOMES = {
     "PenstockError": "penstock.errors",
-    "Pipeline": "penstock.config.pipeline",
     "Report": "penstock.model.report",
-    "load_pipeline": "penstock.config.load",
-    "run_pipeline": "penstock.engine.run",
+    "check": _VERBS,
+    "discover": _VERBS,
+    "plan": _VERBS,
+    "rejects": _VERBS,
+    "run": _VERBS,
+    "runs": _VERBS,
+    "state": _VERBS,
 }
 
 __all__ = [
     "PenstockError",
-    "Pipeline",
     "Report",
     "__version__",
-    "load_pipeline",
-    "run_pipeline",
+    "check",
+    "discover",
+    "plan",
+    "rejects",
+    "run",
+    "runs",
+    "state",
 ]
 
 

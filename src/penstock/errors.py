@@ -1,7 +1,8 @@
 """The one error tree: what happened, where, what to do next, and the exit code that follows.
 
-Not here: how an error is shown (``cli.output``) or stored (``model.report``). Every layer raises
-from this tree; nothing else reaches a user. Exit codes are those of the command-line contract.
+Not here: how an error is shown (``terminal.output``) or stored (``model.report``). Every layer
+raises from this tree; nothing else reaches a user. Exit codes are those of the command-line
+contract.
 
     PenstockError
       ConfigError          2   a pipeline file, an option, a connector's config; usage
@@ -31,11 +32,13 @@ class PenstockError(Exception):
     ``message`` says what happened, ``where`` the place (a file and line, a stream, a path in a
     config), ``hint`` what to do next. ``code`` is stable and dotted (``source.exited``).
     ``connector`` holds every field of a connector's own error. ``fields``: what
-    :meth:`as_dict` carries; a class with more of them adds their names.
+    :meth:`as_dict` carries; a class with more of them adds their names. ``report``: of the run that
+    it ended (``model.report.Report``), where the Python interface raises it.
     """
 
     exit_code: ClassVar[int] = 70
     default_code: ClassVar[str] = "defect"
+    report: Any = None
     fields: ClassVar[tuple[str, ...]] = ("code", "message", "hint", "where", "stream", "connector")
 
     def __init__(

@@ -3,7 +3,7 @@
 import pytest
 from cli_harness import SOURCE, Cli
 
-from penstock.cli.role_option import End, end_of
+from penstock.api.roles import End, end_of
 from penstock.connectors.reference import parse_ref
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from cli_harness import SCRIPT, Cli
 
-from penstock.cli import format as text
-from penstock.cli.output import Output, encode_json
-from penstock.cli.progress import LineObserver, watching
 from penstock.errors import Cancelled, ConfigError, Defect, SourceError
+from penstock.terminal import format as text
+from penstock.terminal.output import Output, encode_json
+from penstock.terminal.progress import LineObserver, watching
 
 
 class Terminal(io.StringIO):

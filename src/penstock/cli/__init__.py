@@ -2,7 +2,7 @@
 
 :func:`main` finds the verb's module and imports nothing else: ``penstock --version`` costs a start
 of Python. Each verb module holds Typer apps made by ``cli.app``; all printing goes through
-``cli.output``. Not here: logic, which is in ``engine`` and ``connectors``.
+``terminal.output``. Not here: logic, which is in ``engine`` and ``connectors``.
 """
 
 import os

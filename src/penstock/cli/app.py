@@ -17,9 +17,9 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from penstock.cli import VERBS
-from penstock.cli.output import Output
 from penstock.cli.usage_errors import unknown_verb, usage_error
 from penstock.config.home import Home
+from penstock.terminal.output import Output
 
 P = ParamSpec("P")
 

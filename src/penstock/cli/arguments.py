@@ -1,8 +1,7 @@
-"""Sorts the words of a command: a pipeline file, two connectors, one connector, or a pipeline's
-name.
+"""Defines the options that verbs share, and reads the pipeline that a command names.
 
-Not here: reading them (``config``, ``connectors``). Secrets of what was read are passed to the
-:class:`~penstock.cli.output.Output`, so that it masks them (L10).
+Not here: what names a pipeline (``api.pipelines``). Secrets of what was read are passed to the
+:class:`~penstock.terminal.output.Output`, so that it masks them (L10).
 """
 
 import os
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from penstock.config.command_line import Options, pipeline_from_arguments, with_options
-from penstock.config.load import load_pipeline
+from penstock.api import pipelines
+from penstock.api.pipelines import pipeline_of
+from penstock.config.command_line import Options, with_options
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project, Wanted, project_protocol
-from penstock.config.protocol_spec import specs
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_config
-from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
 from penstock.protocols import project_reader
 
 if TYPE_CHECKING:
-    from penstock.cli.output import Output
+    from penstock.terminal.output import Output
 
 
 def option(name: str, metavar: str, meaning: str, **more: Any) -> Any:
@@ -47,9 +45,6 @@ Destination = Annotated[
 ]
 
 Select = Annotated[str | None, option("--select", "A,B", "Of a project's folder only these syncs.")]
-
-_FILE_ENDINGS = (".yaml", ".yml")
-_COMPONENT = ".wasm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,47 +91,27 @@ class Building:
 BUILDING = Building()
 
 
-def is_file(word: str) -> bool:
-    """Whether ``word`` names a pipeline file rather than a connector or a pipeline's name."""
-    if word.endswith(_COMPONENT):
-        return False
-    return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
-
-
-def is_connector(word: str) -> bool:
-    """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
-    head, colon, _ = word.partition(":")
-    return bool(colon) or head in (*TABLES, *specs()) or " " in word or word.endswith(_COMPONENT)
-
-
 def pipeline(
     first: str, second: str | None, reading: Reading, options: Options, output: "Output"
 ) -> Pipeline:
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, overridden by the command's
     options. Raises ``ConfigError``."""
-    for word in (first, second or ""):
-        if word.lstrip().startswith("{"):  # never quoted: it may hold a password
-            raise ConfigError(
-                "a configuration stands where a connector is wanted",
-                code="usage",
-                hint="write --config before it",
-            )
-    if second is not None:
-        if is_file(first):
-            raise ConfigError(
-                f"{first} is a pipeline file, and nothing may follow it",
-                code="usage",
-                hint="give one pipeline file, or a source and a destination",
-            )
-        found = pipeline_from_arguments(first, second, **msgspec.structs.asdict(options))
-    elif is_connector(first) and not is_file(first):
-        raise ConfigError(
-            f"{first!r} is a connector, and no destination is named",
-            code="usage",
-            hint=f"name both, as in: penstock run {first} parquet:./lake",
-        )
-    else:
-        found = with_options(_load(first, reading), options)
+    found = pipeline_of(
+        first, second, options, env_file=tuple(reading.env_file or ()), lenient=reading.lenient
+    )
+    return _heard(found, output)
+
+
+def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
+    """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
+    pipeline that ran. Raises ``ConfigError``."""
+    env_file, lenient = tuple(reading.env_file or ()), reading.lenient
+    found = pipelines.pipeline_or_name(words, env_file=env_file, lenient=lenient)
+    return found if isinstance(found, str) else _heard(found, output)
+
+
+def _heard(found: Pipeline, output: "Output") -> Pipeline:
+    """Hides the pipeline's secrets in the output, and prints its warnings."""
     output.hide(found.secret_values)
     for warning in found.warnings:
         output.say(f"warning: {warning}")
@@ -164,14 +139,14 @@ def project(
         )
     )
     own = msgspec.structs.replace(options, name=None)
-    pipelines = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
-    for each in pipelines.values():
+    made = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
+    for each in made.values():
         output.hide(each.secret_values)
         for warning in each.warnings:
             output.say(f"warning: {warning}")
     for note in found.notes:
         output.say(f"note: {note}")
-    return msgspec.structs.replace(found, pipelines=pipelines)
+    return msgspec.structs.replace(found, pipelines=made)
 
 
 def is_project(first: str, second: str | None, select: str | None) -> bool:
@@ -187,25 +162,6 @@ def is_project(first: str, second: str | None, select: str | None) -> bool:
     return found
 
 
-def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
-    """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
-    pipeline that ran. Raises ``ConfigError``."""
-    if len(words) > 2:
-        raise ConfigError(
-            "more words than a pipeline takes",
-            code="usage",
-            hint="PIPELINE is a pipeline file, SOURCE DESTINATION, or the name of one that ran",
-        )
-    first, second = words[0], words[1] if len(words) > 1 else None
-    if second is None and not is_file(first) and not is_connector(first):
-        return first
-    return pipeline(first, second, reading, Options(), output)
-
-
 def connector_config(given: str | None) -> dict[str, Any]:
     """Parses the configuration of ``--config``. Raises ``ConfigError``, which never quotes it."""
     return {} if given is None else parse_config(given)
-
-
-def _load(word: str, reading: Reading) -> Pipeline:
-    return load_pipeline(word, env_file=tuple(reading.env_file or ()), lenient=reading.lenient)

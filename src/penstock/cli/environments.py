@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.api.roles import class_of, end_of
 from penstock.cli import arguments
-from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
-from penstock.cli.progress import watching
-from penstock.cli.role_option import class_of, end_of
 from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError
+from penstock.terminal import format as text
+from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

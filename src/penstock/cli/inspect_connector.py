@@ -6,24 +6,35 @@ is a source or a destination, ``connectors.source`` and ``connectors.destination
 """
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
+from penstock.api.answers import DiscoveredStream
+from penstock.api.asking import (
+    Hear,
+    asked,
+    check_connector,
+    reference,
+    source_reference,
+    wanted_of,
+)
+from penstock.api.pipelines import is_connector, is_file
+from penstock.api.roles import End, class_of, end_of
 from penstock.cli import arguments
-from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
-from penstock.cli.progress import watching
-from penstock.cli.role_option import End, RoleOption, class_of, end_of
+from penstock.cli.role_option import RoleOption
+from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import Install
-from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, DestinationError, PenstockError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
-from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.terminal import format as text
+from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,11 +54,6 @@ Target = Annotated[
     ),
 ]
 _CELL = 60
-_NOT_KEPT = (
-    "the connector changed its configuration, and this verb has no pipeline to keep it under: what "
-    "it was given may not work again; name a pipeline, which keeps such changes"
-)
-Hear = Callable[[Event], None]
 C = TypeVar("C", bound="Asked")
 
 
@@ -63,7 +69,7 @@ def spec(
     building: arguments.Building = arguments.BUILDING,
 ) -> None:
     """A connector's configuration (a JSON Schema) and abilities."""
-    ref = _reference(connector)
+    ref = reference(connector)
     if ref.format is not None:
         raise ConfigError(
             f"{connector} is a table: it has no specification",
@@ -103,7 +109,7 @@ def check(
     yes: Yes = False,
 ) -> int:
     """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
-    options = arguments.Options(
+    options = Options(
         config=config, destination_config=destination_config,
         constraints=tuple(building.constraint or ()), no_builds=building.no_builds,
     )  # fmt: skip
@@ -121,7 +127,7 @@ def check(
         shown = [f"{a['sync']}: {_check_text(a)}" for a in answers]
         surface.output.answer({"project": project.name, "syncs": answers}, lambda: shown)
         return code
-    if destination is None and arguments.is_connector(target) and not arguments.is_file(target):
+    if destination is None and is_connector(target) and not is_file(target):
         install = building.install()
         result = _check_connector(surface, target, role, install, config, destination_config, yes)
     else:
@@ -201,32 +207,14 @@ def preview(
 # -- asking
 
 
-def _reference(word: str) -> "ConnectorRef":
-    from penstock.connectors.reference import parse_ref
-
-    return parse_ref(word)
-
-
 @contextmanager
 def _asking(
     surface: Surface, kind: "type[C]", ref: "ConnectorRef", install: Install
 ) -> "Generator[tuple[C, Hear]]":
     """Yields a connector to ask, whose environment is built first if it is not there, and the
     function that its events go to."""
-    from penstock.connectors.resolve import resolve
-
     with watching(surface.output) as observer:
-        hear = listener(observer, End(kind.ROLE))
-        asked = resolve(
-            kind,
-            ref,
-            surface.home.connectors,
-            log=hear,
-            progress=lambda told: observer.phase("install", told),
-            constraints=install.constraints,
-            builds=install.builds,
-        )
-        yield asked, hear
+        yield asked(kind, ref, surface.home, observer, install)
 
 
 def _source(
@@ -234,50 +222,11 @@ def _source(
 ) -> "AbstractContextManager[tuple[SourceConnector, Hear]]":
     from penstock.connectors.source import SourceConnector
 
-    return _asking(surface, SourceConnector, _a_source(word), install)
+    return _asking(surface, SourceConnector, source_reference(word), install)
 
 
 def _settle(surface: Surface, connector: "Asked", yes: bool) -> None:
-    want = connector.wanting()
-    settle(surface, [] if want is None else [want], yes=yes)
-
-
-def _a_source(word: str) -> "ConnectorRef":
-    """Parses a reference to a source. Raises ``ConfigError`` for a package with the name of a
-    destination."""
-    ref = _reference(word)
-    if ref.name is not None and end_of(ref) is End.destination:
-        raise ConfigError(
-            f"{word} is a destination: it has no streams of its own",
-            code="connector.not_a_source",
-            hint="name a source; of a destination there is `spec` and `check`",
-        )
-    return ref
-
-
-def listener(observer: RunObserver, end: End = End.source) -> Hear:
-    """Returns a function that shows a connector's events beside its answers, by their level. A
-    configuration that it changed is not kept by these verbs: that is said once, without its
-    values."""
-    changed = False
-
-    def hear(event: Event, /) -> None:
-        nonlocal changed
-        match event:
-            case Control():
-                if not changed:
-                    observer.log("WARN", end.value, _NOT_KEPT)
-                changed = True
-            case Log():
-                observer.log(event.level, end.value, event.message)
-            case Error():
-                observer.log("ERROR", end.value, event.message)
-            case Counted():
-                observer.log("DEBUG", end.value, f"{event.what}: {event.count}")
-            case _:
-                pass
-
-    return hear
+    settle(surface, wanted_of(connector), yes=yes)
 
 
 def _check_connector(
@@ -289,7 +238,7 @@ def _check_connector(
     into: str | None,
     yes: bool,
 ) -> CheckResult:
-    ref = _reference(word)
+    ref = reference(word)
     end = role or end_of(ref)
     if into is not None and (end is End.source or config is not None):
         raise ConfigError(
@@ -298,16 +247,11 @@ def _check_connector(
             hint="give one of the two; --role destination where its name does not tell",
         )
     given = arguments.connector_config(config if into is None else into)
-    if ref.format is None:
-        with _asking(surface, class_of(end), ref, install) as (asked, _):
-            _settle(surface, asked, yes)
-            result = asked.check(given)
-        return CheckResult(result.succeeded, result.message, end)
-    from penstock.tables.open import open_table
-
-    options = {name: str(value) for name, value in given.items()}
-    open_table(ref.format or "", ref.target or options.pop("path", ""), options).check()
-    return CheckResult(True, f"{ref.text} can be written", end)
+    with watching(surface.output) as observer:
+        return check_connector(
+            ref, end, given, surface.home, observer, install,
+            lambda wanted: settle(surface, wanted, yes=yes),
+        )  # fmt: skip
 
 
 # -- text
@@ -358,19 +302,7 @@ def _abilities(abilities: dict[str, Any]) -> str:
 
 
 def _stream(stream: Stream) -> dict[str, Any]:
-    return {
-        "namespace": stream.id.namespace,
-        "name": stream.id.name,
-        "json_schema": stream.json_schema,
-        "sync_modes": [mode.value for mode in stream.sync_modes],
-        "primary_key": stream.source_defined_primary_key or [],
-        "cursor_field": stream.default_cursor_field or [],
-        "source_defined_cursor": stream.source_defined_cursor,
-        "default_cursor_field": stream.default_cursor_field,
-        "source_defined_primary_key": stream.source_defined_primary_key,
-        "is_resumable": stream.is_resumable,
-        "selected": stream.selected,
-    }
+    return msgspec.structs.asdict(DiscoveredStream.of(stream))
 
 
 def _catalog_text(streams: list[dict[str, Any]], *, open_: bool) -> "Iterator[RenderableType]":

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli import format as text
-from penstock.cli.traces import without_trace
 from penstock.model.report import Report
+from penstock.terminal import format as text
+from penstock.terminal.traces import without_trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import arguments
-from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
-from penstock.cli.error_view import Fault
-from penstock.cli.progress import watching
 from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project
 from penstock.errors import Cancelled, ConfigError, PenstockError
+from penstock.terminal import format as text
+from penstock.terminal.error_view import Fault
+from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.api.pipelines import is_connector
 from penstock.cli import arguments
-from penstock.cli import format as text
 from penstock.cli.app import Surface, verb
 from penstock.cli.report_view import report_text
 from penstock.config.pipeline import Pipeline
@@ -20,6 +20,7 @@ from penstock.engine.inspect import runs as history
 from penstock.engine.inspect.pipelines import open_known
 from penstock.store.contract import Store
 from penstock.store.open import open_store
+from penstock.terminal import format as text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,9 +94,7 @@ def rejects(
 
 
 def _is_run(words: list[str]) -> bool:
-    return _RUN.fullmatch(words[-1]) is not None or (
-        len(words) == 2 and not arguments.is_connector(words[0])
-    )
+    return _RUN.fullmatch(words[-1]) is not None or (len(words) == 2 and not is_connector(words[0]))
 
 
 def _pipeline(

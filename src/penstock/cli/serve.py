@@ -13,14 +13,14 @@ import typer
 
 from penstock.cli import arguments
 from penstock.cli.app import Surface, group, verb
-from penstock.cli.error_view import Fault
-from penstock.cli.progress import watching
 from penstock.cli.run import stoppable
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.protocol_spec import specs
 from penstock.config.serve_config import read_settings, schema
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocols import serving
+from penstock.terminal.error_view import Fault
+from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
     from penstock.model.catalog import (

@@ -5,8 +5,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import format as text
 from penstock.cli.app import Surface, group, verb
+from penstock.terminal import format as text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import arguments
-from penstock.cli import format as text
 from penstock.cli.app import Surface, group, verb
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
@@ -19,6 +18,7 @@ from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import open_known
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
+from penstock.terminal import format as text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -22,7 +22,7 @@ Rows = Callable[[Array], Array]
 """Maps positions in a (nested) column to row numbers, both int64."""
 
 _MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
-_NO_BODY = pa.array([], pa.string())
+_NO_BODY = pa.nulls(0, pa.string())
 
 
 class Malformed(Exception):

@@ -13,8 +13,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,15 +77,45 @@ from penstock.tables.contract import SessionNeeds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_cancel = threading.Event()
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 _MAILBOX = "mailbox"  # the key's name among the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
+class _Runs:
+    """The runs of this process, each with what stops it. No lock: a signal's handler may interrupt
+    any of this."""
+
+    def __init__(self) -> None:
+        self._stops: list[threading.Event] = []
+        self._asked_before = False
+
+    def stop(self) -> None:
+        """Stops every run; where none has begun yet, the next one."""
+        stops = [*self._stops]
+        self._asked_before = not stops
+        for stop in stops:
+            stop.set()
+
+    @contextmanager
+    def one(self, stop: threading.Event) -> Generator[None]:
+        """Counts a run as going on during the block."""
+        self._stops.append(stop)
+        try:
+            if self._asked_before:
+                self._asked_before = False
+                stop.set()
+            yield
+        finally:
+            self._stops.remove(stop)
+
+
+_runs = _Runs()
+
+
 def request_cancel() -> None:
-    """Stops the run of this process at its next step (Ctrl-C, SIGTERM)."""
-    _cancel.set()
+    """Stops the runs of this process at their next step (Ctrl-C, SIGTERM)."""
+    _runs.stop()
 
 
 def new_run_id() -> str:
@@ -106,6 +136,7 @@ def run_pipeline(
     recreate: bool = False,
     daemon: bool | None = None,
     held: "HeldSession | None" = None,
+    cancel: threading.Event | None = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -113,15 +144,16 @@ def run_pipeline(
     source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
-    ``held``: keeps the session open after the run, for the next one of this process."""
+    ``held``: keeps the session open after the run, for the next one of this process.
+    ``cancel``: stops this run once it is set."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
-        stack.callback(_cancel.clear)
         dry = dry_run or limit is not None
         run = Run(
             pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon,
             held=held,
+            cancel=cancel,
         )  # fmt: skip
         return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
 
@@ -141,17 +173,19 @@ def serve_input(
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
-        stack.callback(_cancel.clear)
+        cancel = threading.Event()
 
         def broke(error: OSError) -> None:
             observer.log("ERROR", "penstock", f"the input cannot be read any more: {error}")
-            request_cancel()
+            cancel.set()
 
         pipe = stack.enter_context(input_pipe(broke))
         served = Served(
             protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
         )
-        run = Run(pipeline, home, store, observer, dry=False, limit=None, served=served)
+        run = Run(
+            pipeline, home, store, observer, dry=False, limit=None, served=served, cancel=cancel
+        )
         return run.execute(stack, full_refresh=False)
 
 
@@ -179,8 +213,10 @@ class Run:
         refresh: bool = False,
         daemon: bool | None = None,
         held: "HeldSession | None" = None,
+        cancel: threading.Event | None = None,
     ) -> None:
         self._refresh, self._daemon, self._held = refresh, daemon, held
+        self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
@@ -190,13 +226,15 @@ class Run:
         self._accounting = Accounting(observer)
         self._succeeded = False
         self._spark: SparkSession | None = None
+        self._own_spark = False
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         """Prepares and runs the sync, and returns its report. ``stack`` closes what was opened.
         Raises as :func:`run_pipeline`."""
         announce_driver()
+        stack.enter_context(_runs.one(self._cancel))
         lease = self._acquire(stack)
-        pulse = stack.enter_context(Pulse(self._store, lease, _cancel))
+        pulse = stack.enter_context(Pulse(self._store, lease, self._cancel))
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
         self._leftover_configs(lease, log)
@@ -446,7 +484,7 @@ class Run:
     def _open_session(
         self, stack: ExitStack, needs: SessionNeeds, lanes: int, pulse: Pulse
     ) -> "SparkSession":
-        from penstock.spark.session import close_session, how_started, open_session
+        from penstock.spark.session import close_session, how_started, is_ours, open_session
         from penstock.spark.warm import wanted
 
         self._observer.phase("start", "starting Spark")
@@ -465,7 +503,7 @@ class Run:
             check=pulse.check,
         )
         stack.callback(close_session, spark)
-        self._spark = spark
+        self._spark, self._own_spark = spark, is_ours()
         self._accounting.start = how_started()
         self._accounting.time.start += round(time.monotonic() - began, 3)
         return spark
@@ -474,7 +512,11 @@ class Run:
         """Archives the classes of a Spark that worked, to make its next start quicker."""
         from penstock.spark.class_archive_build import make_soon
 
-        if self._succeeded and not (self._pipeline.spark.master or "").startswith("sc://"):
+        if (
+            self._succeeded
+            and self._own_spark
+            and not (self._pipeline.spark.master or "").startswith("sc://")
+        ):
             make_soon(needs)
 
     # -- around it

@@ -1,6 +1,7 @@
 """Defines the report of a run: exactly the JSON that the command-line contract (docs/cli.md)
-publishes."""
+publishes, and its form in a notebook."""
 
+from html import escape
 from typing import Any, Literal
 
 import msgspec
@@ -83,3 +84,25 @@ class Report(msgspec.Struct, kw_only=True):
     expected_bytes: int | None = None
     error: dict[str, Any] | None
     log: str
+
+    def _repr_html_(self) -> str:
+        """The report as notebooks show it: a row a stream, what failed, the notes."""
+        columns = ("stream", "status", "read", "written", "rejected", "states", "into")
+        rows = "".join(_html_row("td", _cells(stream)) for stream in self.streams)
+        lines = [f"{self.status} in {self.seconds:.1f} s, {self.guarantee}"]
+        lines += [str(self.error["message"])] if self.error else []
+        lines += [f"note: {note}" for note in self.notes]
+        lines.append(f"run {self.run} of pipeline {self.pipeline}")
+        told = "<br>".join(escape(line) for line in lines)
+        return f"<table>{_html_row('th', columns)}{rows}</table><p>{told}</p>"
+
+
+def _cells(stream: StreamReport) -> tuple[object, ...]:
+    name = f"{stream.namespace}.{stream.name}" if stream.namespace else stream.name
+    into = stream.table or stream.target or ""
+    counts = (stream.read, stream.written, stream.rejected, stream.states)
+    return name, stream.status, *(f"{count:,}" for count in counts), into
+
+
+def _html_row(tag: str, cells: "tuple[object, ...]") -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"

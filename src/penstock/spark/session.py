@@ -1,8 +1,9 @@
 """Configures, opens, shares and closes the one Spark session of a process.
 
-Local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the pipeline file; a Spark Connect
-server by an ``sc://`` address. Spark prints nothing on the user's terminal: its log is in the run's
-folder.
+Where the user's program has a session already, of any kind, runs get one beside it on the same
+Spark (``users_session``). Else local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the
+pipeline file; a Spark Connect server by an ``sc://`` address. Spark prints nothing on the user's
+terminal: its log is in the run's folder.
 
 Every session has: UTC, ANSI SQL, case-insensitive names (as Delta's are; column names are cleaned
 to differ in more than case), timestamps in microseconds and the proleptic Gregorian calendar in
@@ -10,7 +11,7 @@ Parquet, no UI.
 
 Java maps Spark's classes from an archive where there is one (``class_archive``). A local JVM may
 stay for the next run (``lent_session``). Not here: the JVM process (``jvm``), which Java
-(``java``), which jars (``jars``).
+(``java``), which jars (``jars``), the user's session (``users_session``).
 """
 
 import atexit
@@ -27,13 +28,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import platformdirs
 
-from penstock.errors import ConfigError, Defect, PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.spark.certificates import proxy_options, trust_options
 from penstock.spark.class_archive import use_options
 from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import Wanted
+from penstock.spark.users_session import beside, masters_differ, users_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,14 +80,15 @@ def _go_on() -> None:
 
 
 class _Open:
-    """Holds the process's open session and counts its users."""
+    """Holds the process's open session and counts its users. ``packages`` None: the session is
+    beside the user's, whose jars nobody here knows."""
 
     def __init__(
         self,
         spark: "SparkSession",
         jvm: "Jvm | None",
         master: str,
-        packages: frozenset[str],
+        packages: frozenset[str] | None,
         scratch: Path,
     ) -> None:
         self.spark = spark
@@ -95,6 +98,22 @@ class _Open:
         self.scratch = scratch
         self.users = 1
 
+    def refuse(self, needs: Needs, chosen: str) -> None:
+        """Raises ``ConfigError`` where a run that needs this cannot join."""
+        if self.packages is None:
+            return
+        lacks = sorted(set(needs.packages) - self.packages)
+        both_local = local_slots(chosen) and local_slots(self.master)
+        if not lacks and (self.master == chosen or both_local):
+            return
+        other = f"without {', '.join(lacks)}" if lacks else f"on {self.master}"
+        raise ConfigError(
+            f"another run of this process has Spark open {other}: this one needs "
+            f"{', '.join(lacks) or chosen}",
+            code="spark.other_session",
+            hint="run them one after the other, or each in a process of its own",
+        )
+
 
 _lock = threading.RLock()
 _current: _Open | None = None
@@ -103,10 +122,19 @@ _current: _Open | None = None
 def choose_master(
     master: str | None, cores: int, lanes: int, environ: Mapping[str, str] = os.environ
 ) -> str:
-    """Returns the pipeline file's master, else the environment's, else a local one with a slot for
-    each core, and at least one more than there are lanes (sources mostly wait; loads need a
-    slot)."""
+    """Returns the pipeline file's master, else that of the user's own session, else the
+    environment's, else a local one with a slot for each core, and at least one more than there are
+    lanes (sources mostly wait; loads need a slot)."""
+    if master is None and (users := _users()) is not None:
+        return str(users.conf.get("spark.master", "local"))
     return master or environ.get(MASTER_VARIABLE) or f"local[{max(cores, lanes + 1)}]"
+
+
+def _users() -> "SparkSession | None":
+    """Returns the session that the user's program has open; None: it has none."""
+    if _current is not None:
+        return _current.spark if _current.packages is None else None
+    return users_session()
 
 
 def open_session(
@@ -121,8 +149,8 @@ def open_session(
     stays_with: Path | None = None,
     check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
-    """Opens the process's session, or shares the one that is open on the same master with these
-    jars (its settings are then those of the first opening).
+    """Opens the process's session, or shares the one that is open (its settings are then those of
+    the first opening; the same master or both local, with these jars).
 
     ``scratch_dir``: for the log (``spark.log``) and Spark's temporary files; ``cache_dir``
     (default: the user's cache folder): for files that later starts use again. Each opening must be
@@ -136,14 +164,16 @@ def open_session(
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
     with _lock:
         if _current is not None:
-            if _current.master != chosen or not set(needs.packages) <= _current.packages:
-                raise Defect(
-                    f"a Spark session on {_current.master} with other jars is open in this process"
-                )
+            _current.refuse(needs, chosen)
             _current.users += 1
             return _current.spark
         scratch = scratch_dir.resolve()
         cache = (cache_dir or platformdirs.user_cache_path("penstock")).resolve()
+        if (users := users_session()) is not None:
+            masters_differ(users, master)
+            spark = beside(users, needs, _merge(session_conf(), conf or {}))
+            _current = _Open(spark, None, chosen, None, scratch)
+            return spark
         if chosen.startswith("sc://"):
             spark, jvm = _connect(chosen, conf or {}), None
         else:
@@ -170,7 +200,7 @@ def _close_now(seconds: float = 20.0) -> None:
     with _lock:
         closing, _current = _current, None
         atexit.unregister(_close_now)
-        if closing is None:
+        if closing is None or closing.packages is None:  # the user's Spark is the user's to stop
             return
         if closing.jvm is None:
             closing.spark.stop()
@@ -277,9 +307,9 @@ def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
 
 
 def base_conf(master: str, scratch: Path) -> dict[str, str]:
-    """Returns Penstock's settings for a session on ``master``; settings of a table format or the
-    user take precedence."""
-    conf = {
+    """Returns Penstock's settings for a Spark on ``master``; settings of a table format or the user
+    take precedence."""
+    conf = session_conf() | {
         "spark.app.name": "penstock",
         "spark.master": master,
         "spark.driver.memory": DRIVER_MEMORY,
@@ -287,12 +317,6 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.caseSensitive": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.warehouse.dir": str(scratch / SCRATCH_WAREHOUSE),
     }
     if master.startswith("local"):
@@ -309,6 +333,18 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
     if _is_loopback(master):
         conf |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return conf
+
+
+def session_conf() -> dict[str, str]:
+    """Returns the settings of SQL that every session of ours has."""
+    return {
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    }
 
 
 def local_slots(master: str) -> int | None:
@@ -368,6 +404,19 @@ def java_death(seconds: float = 0.0) -> PenstockError | None:
     it."""
     jvm = _current.jvm if _current is not None else None
     return None if jvm is None else jvm.death(seconds)
+
+
+def setting(conf: Mapping[str, str], name: str) -> str | None:
+    """Returns a setting of the pipeline file, in lower case; else that of the user's own
+    session."""
+    users = None if name in conf else _users()
+    found = conf.get(name) if users is None else users.conf.get(name, None)
+    return None if found is None else found.lower()
+
+
+def is_ours() -> bool:
+    """Whether the open session is on a Spark that was started, or connected to, for runs."""
+    return _current is not None and _current.packages is not None
 
 
 def how_started() -> Literal["warm", "cold"] | None:

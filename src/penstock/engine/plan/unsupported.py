@@ -16,7 +16,7 @@ from penstock.engine.plan.endpoints import Destination
 from penstock.errors import ConfigError
 from penstock.runtimes import limits as process_limits
 from penstock.runtimes.container import holding
-from penstock.spark.session import choose_master, is_cluster, is_remote
+from penstock.spark.session import choose_master, is_cluster, is_remote, setting
 from penstock.tables.contract import TableFormat
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
 
@@ -156,7 +156,7 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
     read what tasks carry, and have its processes run code; a cluster on this machine is reached by
     all its users."""
     master = choose_master(pipeline.spark.master, 1, 1)
-    secured = pipeline.spark.conf.get("spark.authenticate", "false").lower() == "true"
+    secured = setting(pipeline.spark.conf, "spark.authenticate") == "true"
     if not is_cluster(master) or secured or pipeline.spark.allow_unencrypted:
         return []
     return [

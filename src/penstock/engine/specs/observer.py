@@ -2,21 +2,24 @@
 :class:`SyncObserver` by a sync.
 
 Not here: the report (``model.report``), the run's log file. Neighbours: ``engine.run`` and
-``engine.accounting`` call a ``RunObserver``, which ``cli.progress`` implements; ``engine.sync`` and
-``engine.deliver`` call a ``SyncObserver``, which ``engine.run_monitor`` implements.
+``engine.accounting`` call a ``RunObserver``, which ``terminal.progress`` implements;
+``engine.sync`` and ``engine.deliver`` call a ``SyncObserver``, which ``engine.run_monitor``
+implements.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.engine.specs.feeder import PushResult
-from penstock.engine.specs.lane import LaneResult
-from penstock.engine.specs.plan import LaneStart, PlannedStream
 from penstock.errors import PenstockError
-from penstock.model.catalog import StreamId
-from penstock.model.segments import Load, Segment
-from penstock.model.state import SavedState
-from penstock.tables.contract import LoadResult
+
+if TYPE_CHECKING:  # who only shows a run loads no PyArrow
+    from penstock.engine.specs.feeder import PushResult
+    from penstock.engine.specs.lane import LaneResult
+    from penstock.engine.specs.plan import LaneStart, PlannedStream
+    from penstock.model.catalog import StreamId
+    from penstock.model.segments import Load, Segment
+    from penstock.model.state import SavedState
+    from penstock.tables.contract import LoadResult
 
 
 class RunObserver(Protocol):
@@ -59,24 +62,24 @@ class RunObserver(Protocol):
 class SyncObserver(Protocol):
     """Counts every step of a sync, on the driver's thread; decides nothing."""
 
-    def lane_started(self, start: LaneStart) -> None:
+    def lane_started(self, start: "LaneStart") -> None:
         """An epoch of a lane begins."""
         ...
 
-    def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
+    def lane_ended(self, start: "LaneStart", result: "LaneResult") -> None:
         """An epoch of a lane ended."""
         ...
 
-    def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
+    def stream_planned(self, stream: "PlannedStream", *, new: bool) -> None:
         """The source sent a stream that is not in the plan (``new``) or a changed schema, and the
         stream was planned anew while it is read."""
         ...
 
-    def segments(self, segments: Sequence[Segment]) -> None:
+    def segments(self, segments: "Sequence[Segment]") -> None:
         """These segments are about to be committed."""
         ...
 
-    def loaded(self, load: Load, result: LoadResult) -> None:
+    def loaded(self, load: "Load", result: "LoadResult") -> None:
         """A load is committed, or its group acked and settled."""
         ...
 
@@ -84,28 +87,28 @@ class SyncObserver(Protocol):
         """The commits of loads into tables took so many seconds."""
         ...
 
-    def states(self, states: Sequence[SavedState]) -> None:
+    def states(self, states: "Sequence[SavedState]") -> None:
         """These states were saved: all their loads are committed."""
         ...
 
-    def load_failed(self, stream: StreamId, error: PenstockError) -> None:
+    def load_failed(self, stream: "StreamId", error: PenstockError) -> None:
         """The stream's delivery failed; nothing more of it is delivered in this run."""
         ...
 
-    def refused(self, stream: StreamId, rejected: int) -> None:
+    def refused(self, stream: "StreamId", rejected: int) -> None:
         """The stream is no longer delivered, as too many of its records were rejected.
         ``rejected``: those that are in no load of it."""
         ...
 
-    def fed(self, result: PushResult) -> None:
+    def fed(self, result: "PushResult") -> None:
         """A push task ended."""
         ...
 
-    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+    def put_aside(self, rejected: "Iterable[tuple[StreamId, int]]") -> None:
         """The destination rejected so many rows, per stream, of those that are acked next."""
         ...
 
-    def sent_again(self, stream: StreamId, rows: int) -> None:
+    def sent_again(self, stream: "StreamId", rows: int) -> None:
         """A destination connector is fed so many rows that an earlier run fed and that were not
         acked."""
         ...

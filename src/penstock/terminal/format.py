@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.output import strip_controls
+from penstock.terminal.output import strip_controls
 
 if TYPE_CHECKING:
     from rich.table import Table

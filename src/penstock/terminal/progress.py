@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import format as text
-from penstock.cli.output import Output
-from penstock.cli.traces import Trace, without_trace
 from penstock.engine.specs.observer import RunObserver
+from penstock.terminal import format as text
+from penstock.terminal.output import Output
+from penstock.terminal.traces import Trace, without_trace
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -112,7 +112,7 @@ class Output:
 
     def error(self, error: BaseException, *, log: str | None = None) -> int:
         """Prints an error and returns its exit code."""
-        from penstock.cli.error_view import Fault
+        from penstock.terminal.error_view import Fault
 
         fault = Fault.of(error, self)
         return self.fault(fault, log=log)

@@ -4,10 +4,10 @@ import io
 
 import pytest
 
-from penstock.cli.error_view import Fault
-from penstock.cli.output import Output
-from penstock.cli.progress import LineObserver
-from penstock.cli.traces import without_trace
+from penstock.terminal.error_view import Fault
+from penstock.terminal.output import Output
+from penstock.terminal.progress import LineObserver
+from penstock.terminal.traces import without_trace
 
 PYTHON = """Traceback (most recent call last):
   File "/x/tap.py", line 3, in <module>

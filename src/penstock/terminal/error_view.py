@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.cli.traces import without_trace
 from penstock.errors import Cancelled, Defect, PenstockError
 from penstock.files import write_new
+from penstock.terminal.traces import without_trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

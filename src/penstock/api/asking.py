@@ -1,0 +1,125 @@
+"""Asks a connector that is named without a pipeline: resolves it, builds its environment where it
+is not there, checks it.
+
+No record moves to a destination and no JVM starts. Not here: printing (``cli``). Neighbours:
+``roles`` says which end a connector is; ``connectors`` runs it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.api.roles import End, class_of, end_of
+from penstock.config.home import Home
+from penstock.config.sections import Install
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import ConfigError
+from penstock.model.catalog import CheckResult
+from penstock.model.events import Control, Counted, Error, Event, Log
+
+if TYPE_CHECKING:
+    from penstock.connectors.connector import Connector as Asked
+    from penstock.connectors.consent import Wanting
+    from penstock.connectors.reference import ConnectorRef
+
+_NOT_KEPT = (
+    "the connector changed its configuration, and this verb has no pipeline to keep it under: what "
+    "it was given may not work again; name a pipeline, which keeps such changes"
+)
+Hear = Callable[[Event], None]
+Settle = Callable[["list[Wanting]"], None]
+"""Has the user agree to permissions. Raises ``ConfigError`` where the user does not."""
+C = TypeVar("C", bound="Asked")
+
+
+def reference(word: str) -> "ConnectorRef":
+    """Parses a CONNECTOR. Raises ``ConfigError``."""
+    from penstock.connectors.reference import parse_ref
+
+    return parse_ref(word)
+
+
+def source_reference(word: str) -> "ConnectorRef":
+    """Parses a reference to a source. Raises ``ConfigError`` for a package with the name of a
+    destination."""
+    ref = reference(word)
+    if ref.name is not None and end_of(ref) is End.destination:
+        raise ConfigError(
+            f"{word} is a destination: it has no streams of its own",
+            code="connector.not_a_source",
+            hint="name a source; of a destination there is `spec` and `check`",
+        )
+    return ref
+
+
+def asked(
+    kind: "type[C]", ref: "ConnectorRef", home: Home, observer: RunObserver, install: Install
+) -> tuple[C, Hear]:
+    """Returns a connector to ask, whose environment is built first if it is not there, and the
+    function that its events go to."""
+    from penstock.connectors.resolve import resolve
+
+    hear = listener(observer, End(kind.ROLE))
+    found = resolve(
+        kind,
+        ref,
+        home.connectors,
+        log=hear,
+        progress=lambda told: observer.phase("install", told),
+        constraints=install.constraints,
+        builds=install.builds,
+    )
+    return found, hear
+
+
+def check_connector(
+    ref: "ConnectorRef",
+    end: End,
+    config: dict[str, Any],
+    home: Home,
+    observer: RunObserver,
+    install: Install,
+    settle: Settle,
+) -> CheckResult:
+    """Checks one end: a connector's credentials, or that a table's place is writable. Raises
+    ``ConfigError``, the role's error."""
+    if ref.format is None:
+        connector, _ = asked(class_of(end), ref, home, observer, install)
+        settle(wanted_of(connector))
+        result = connector.check(config)
+        return CheckResult(result.succeeded, result.message, end)
+    from penstock.tables.open import open_table
+
+    options = {name: str(value) for name, value in config.items()}
+    open_table(ref.format or "", ref.target or options.pop("path", ""), options).check()
+    return CheckResult(True, f"{ref.text} can be written", end)
+
+
+def wanted_of(connector: "Asked") -> "list[Wanting]":
+    """Lists what the connector asks for and the user has not agreed to."""
+    want = connector.wanting()
+    return [] if want is None else [want]
+
+
+def listener(observer: RunObserver, end: End = End.source) -> Hear:
+    """Returns a function that shows a connector's events beside its answers, by their level. A
+    configuration that it changed is not kept by these verbs: that is said once, without its
+    values."""
+    changed = False
+
+    def hear(event: Event, /) -> None:
+        nonlocal changed
+        match event:
+            case Control():
+                if not changed:
+                    observer.log("WARN", end.value, _NOT_KEPT)
+                changed = True
+            case Log():
+                observer.log(event.level, end.value, event.message)
+            case Error():
+                observer.log("ERROR", end.value, event.message)
+            case Counted():
+                observer.log("DEBUG", end.value, f"{event.what}: {event.count}")
+            case _:
+                pass
+
+    return hear

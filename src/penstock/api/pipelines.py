@@ -1,0 +1,84 @@
+"""Reads what names a pipeline: a file, two connectors, or the name of one that ran.
+
+Not here: parsing (``config``), connectors. Callers hide the secrets of what was read in whatever
+they print (L10).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.config.command_line import Options, pipeline_from_arguments, with_options
+from penstock.config.load import EnvFiles, load_pipeline
+from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import specs
+from penstock.config.table_reference import TABLES
+from penstock.errors import ConfigError
+
+_FILE_ENDINGS = (".yaml", ".yml")
+_COMPONENT = ".wasm"
+
+
+def is_file(word: str) -> bool:
+    """Whether ``word`` names a pipeline file rather than a connector or a pipeline's name."""
+    if word.endswith(_COMPONENT):
+        return False
+    return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
+
+
+def is_connector(word: str) -> bool:
+    """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
+    head, colon, _ = word.partition(":")
+    return bool(colon) or head in (*TABLES, *specs()) or " " in word or word.endswith(_COMPONENT)
+
+
+def pipeline_of(
+    first: str,
+    second: str | None,
+    options: Options,
+    *,
+    env_file: EnvFiles = None,
+    lenient: bool = False,
+) -> Pipeline:
+    """Loads the pipeline of a file, or of a source and a destination, overridden by ``options``.
+    Raises ``ConfigError``."""
+    for word in (first, second or ""):
+        if word.lstrip().startswith("{"):  # never quoted: it may hold a password
+            raise ConfigError(
+                "a configuration stands where a connector is wanted",
+                code="usage",
+                hint="write --config before it",
+            )
+    if second is not None:
+        if is_file(first):
+            raise ConfigError(
+                f"{first} is a pipeline file, and nothing may follow it",
+                code="usage",
+                hint="give one pipeline file, or a source and a destination",
+            )
+        return pipeline_from_arguments(first, second, **msgspec.structs.asdict(options))
+    if is_connector(first) and not is_file(first):
+        raise ConfigError(
+            f"{first!r} is a connector, and no destination is named",
+            code="usage",
+            hint=f"name both, as in: penstock run {first} parquet:./lake",
+        )
+    return with_options(load_pipeline(first, env_file=env_file, lenient=lenient), options)
+
+
+def pipeline_or_name(
+    words: Sequence[str], *, env_file: EnvFiles = None, lenient: bool = False
+) -> Pipeline | str:
+    """Loads the pipeline of a file, or of a source and a destination, or returns the name of a
+    pipeline that ran. Raises ``ConfigError``."""
+    if len(words) > 2:
+        raise ConfigError(
+            "more words than a pipeline takes",
+            code="usage",
+            hint="PIPELINE is a pipeline file, SOURCE DESTINATION, or the name of one that ran",
+        )
+    first, second = words[0], words[1] if len(words) > 1 else None
+    if second is None and not is_file(first) and not is_connector(first):
+        return first
+    return pipeline_of(first, second, Options(), env_file=env_file, lenient=lenient)

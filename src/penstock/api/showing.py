@@ -1,0 +1,91 @@
+"""Chooses how a run of the Python interface shows itself: bars on a terminal, one line in a
+notebook, else not at all.
+
+Not here: the bars (``terminal.progress``). Neighbour: ``verbs`` passes the observer to the engine.
+"""
+
+import html
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.engine.specs.observer import NullObserver, RunObserver, counted
+from penstock.terminal.output import Output
+from penstock.terminal.progress import LineObserver, watching
+
+_UPDATE_SECONDS = 0.5  # between two updates of the notebook's line
+
+
+@contextmanager
+def shown(progress: bool | None, secrets: Iterable[str] = ()) -> Generator[RunObserver]:
+    """Yields the observer of a run. ``progress`` None: bars on a terminal, a line in a notebook,
+    nothing elsewhere; True: lines on stderr elsewhere; False: nothing. ``secrets``: masked."""
+    output = Output()
+    output.hide(secrets)
+    if progress is False:
+        yield NullObserver()
+    elif (display := _notebook()) is not None:
+        yield NotebookObserver(display, output)
+    elif output.interactive:
+        with watching(output) as observer:
+            yield observer
+    else:
+        yield LineObserver(output) if progress else NullObserver()
+
+
+def _notebook() -> Any:
+    """Returns the function that shows HTML in the running notebook; None: there is none."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from importlib import import_module
+
+    return import_module("IPython.display")
+
+
+class NotebookObserver:
+    """Shows one line of HTML under the cell, which changes in place. Implements ``RunObserver``.
+    ``display``: the module ``IPython.display``."""
+
+    def __init__(self, display: Any, output: Output) -> None:
+        self._html, self._output = display.HTML, output
+        self._handle = display.display(display.HTML(""), display_id=True)
+        self._lock = threading.Lock()
+        self._shown_at = 0.0
+        self._phase = "starting"
+        self._rows: dict[str, int] = {}
+
+    def phase(self, name: str, detail: str) -> None:
+        self._phase = f"{name}: {detail}"
+        self._show(at_once=True)
+
+    def stream(
+        self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
+    ) -> None:
+        del bytes, states, rejected, estimate
+        self._rows[stream] = rows
+        self._show()
+
+    def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None:
+        del stream, rows, bytes
+
+    def log(self, level: str, origin: str, message: str) -> None:
+        del level, origin, message
+
+    def note(self, text: str) -> None:
+        del text
+
+    def _show(self, *, at_once: bool = False) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not at_once and now - self._shown_at < _UPDATE_SECONDS:
+                return
+            self._shown_at = now
+            rows = sum(self._rows.values())
+        text = f"{self._phase}, {counted(rows, 'row')}" if rows else self._phase
+        line = html.escape(self._output.safe(text))
+        self._handle.update(self._html(f"<code>{line}</code>"))

@@ -1,0 +1,378 @@
+"""Defines ``penstock.run``, ``plan``, ``check``, ``discover``, ``state``, ``runs``, ``rejects``.
+
+Each takes what the verb of the command line takes, as Python values, and returns a struct
+(``answers``). What fails raises an error of the tree in ``penstock.errors``; an error that ended a
+run has the run's report as ``report``. Functions may be called from any thread, and runs of several
+pipelines may go on at once. Neighbours: ``pipelines`` reads what names a pipeline; ``engine`` does
+the work.
+"""
+
+import signal
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from penstock.api.answers import (
+    Check,
+    Discovered,
+    DiscoveredStream,
+    PastRun,
+    Plan,
+    RejectedRow,
+    SavedState,
+)
+from penstock.api.pipelines import is_connector, is_file, pipeline_of, pipeline_or_name
+from penstock.api.roles import End, end_of
+from penstock.api.showing import shown
+from penstock.config.command_line import Options
+from penstock.config.home import Home
+from penstock.config.load import EnvFiles
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.config.sections import Install
+from penstock.config.selectors import parse_stream
+from penstock.errors import PenstockError
+from penstock.model.report import Report
+
+Place = str | PathLike[str]
+"""A file, a folder or a reference to a connector."""
+
+
+class Changes(TypedDict, total=False):
+    """Keywords that change a pipeline, as the options of the same names do. ``streams``,
+    ``exclude``: names, or one name. ``primary_key``: a field, or a list of fields (a nested one is
+    a list of its own). ``config``, ``destination_config``: override the file's, key by key."""
+
+    streams: str | Sequence[str]
+    exclude: str | Sequence[str]
+    destination_stream: str
+    mode: str
+    sync_mode: str
+    destination_sync_mode: str
+    cursor_field: str | Sequence[str]
+    primary_key: str | Sequence[str | Sequence[str]]
+    config: Mapping[str, Any]
+    destination_config: Mapping[str, Any]
+    name: str
+    lanes: int | str
+    max_rejected: int | str
+    constraints: Sequence[str]
+    no_builds: bool
+
+
+class How(TypedDict, total=False):
+    """Keywords of functions that name a pipeline. ``env_file``: files of variables; ``lenient``:
+    unknown keys of a file are allowed. ``yes``: a component may have what it asks for. ``home``:
+    Penstock's home, by default ``PENSTOCK_HOME``. ``progress``: None: bars on a terminal, a line
+    in a notebook, else nothing; True: lines on stderr elsewhere; False: nothing."""
+
+    env_file: EnvFiles
+    lenient: bool
+    yes: bool
+    home: Place | None
+    progress: bool | None
+
+
+class Given(Changes, How, total=False):
+    """The keywords of ``run`` and ``plan``."""
+
+
+def run(
+    source: Place,
+    destination: Place | None = None,
+    *,
+    full_refresh: bool = False,
+    recreate: bool = False,
+    limit: int | None = None,
+    dry_run: bool = False,
+    refresh: bool = False,
+    daemon: bool = True,
+    **given: Unpack[Given],
+) -> Report:
+    """Runs one sync, of a pipeline file or from a source to a destination, and returns its report.
+
+    ``full_refresh``: forget the streams' states first; ``recreate``: and replace what their tables
+    hold. ``limit``: records per stream; with it, or ``dry_run``, nothing is written or saved.
+    ``refresh``: ask the source for its streams. ``daemon`` False: start a Spark of this run's own.
+    Raises ``PenstockError``, with the ``report`` where the run had begun: also for a run of which
+    some streams are complete (``report.status`` is ``partial``)."""
+    changes, how = _split(given)
+    pipeline = _pipeline(source, destination, changes, how)
+    home = _home(how)
+    agree(pipeline, home, yes=how.get("yes", False))
+    with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:
+        from penstock.engine.run import run_pipeline
+
+        report = run_pipeline(
+            pipeline,
+            home,
+            observer=observer,
+            dry_run=dry_run,
+            limit=limit,
+            full_refresh=full_refresh,
+            refresh=refresh,
+            recreate=recreate,
+            daemon=daemon,
+            cancel=cancel,
+        )
+    return succeeded(report)
+
+
+def plan(
+    source: Place,
+    destination: Place | None = None,
+    *,
+    refresh: bool = False,
+    **given: Unpack[Given],
+) -> Plan:
+    """Returns what :func:`run` would do with these keywords; false where it would be refused. Reads
+    no record and writes nothing."""
+    from penstock.engine.inspect.plan_check import plan_pipeline
+
+    changes, how = _split(given)
+    pipeline = _pipeline(source, destination, changes, how)
+    home = _home(how)
+    if how.get("yes", False):
+        agree(pipeline, home, yes=True)
+    with shown(how.get("progress"), pipeline.secret_values) as observer:
+        answer = plan_pipeline(pipeline, home, observer=observer, refresh=refresh)
+    return msgspec.convert(answer, Plan)
+
+
+def check(
+    target: Place,
+    destination: Place | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    destination_config: Mapping[str, Any] | None = None,
+    role: str | None = None,
+    **how: Unpack[How],
+) -> Check:
+    """Checks a connector, or all ends of a pipeline: are credentials good, is a table's place
+    writable? False where not. ``role``: ``source`` or ``destination``, where the connector's name
+    does not tell."""
+    from penstock.api.asking import check_connector, reference
+
+    word, home = str(target), _home(how)
+    if destination is None and is_connector(word) and not is_file(word):
+        ref = reference(word)
+        end = end_of(ref) if role is None else End(role)
+        with shown(how.get("progress")) as observer:
+            result = check_connector(
+                ref, end, dict(config or destination_config or {}), home, observer, Install(),
+                lambda wanted: _settle(wanted, yes=how.get("yes", False)),
+            )  # fmt: skip
+    else:
+        from penstock.engine.inspect.plan_check import check_pipeline
+
+        changes = Changes()
+        if config is not None:
+            changes["config"] = config
+        if destination_config is not None:
+            changes["destination_config"] = destination_config
+        pipeline = _pipeline(target, destination, changes, how)
+        agree(pipeline, home, yes=how.get("yes", False))
+        with shown(how.get("progress"), pipeline.secret_values) as observer:
+            result = check_pipeline(pipeline, home, observer=observer)
+    status = "succeeded" if result.succeeded else "failed"
+    return Check(status=status, message=result.message, end=str(result.end))
+
+
+def discover(
+    source: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
+    no_builds: bool = False,
+    yes: bool = False,
+    home: Place | None = None,
+    progress: bool | None = None,
+) -> Discovered:
+    """Returns a source's streams: their modes, keys, cursors and schemas."""
+    from penstock.api.asking import asked, source_reference, wanted_of
+    from penstock.connectors.source import SourceConnector
+
+    ref = source_reference(source)
+    install = Install(builds=not no_builds, constraints=tuple(constraints))
+    with shown(progress) as observer:
+        connector, _ = asked(SourceConnector, ref, Home(_text(home)), observer, install)
+        _settle(wanted_of(connector), yes=yes)
+        catalog = connector.discover(dict(config or {}))
+    return Discovered(streams=[*map(DiscoveredStream.of, catalog.streams)], open=catalog.open)
+
+
+def state(
+    pipeline: Place,
+    destination: Place | None = None,
+    *,
+    stream: str | None = None,
+    **how: Unpack[How],
+) -> SavedState:
+    """Returns the saved state of a pipeline: of a file, of a source and a destination, or of the
+    name of one that ran. ``stream``: only this one's."""
+    from penstock.engine.inspect import states
+    from penstock.engine.inspect.pipelines import open_known
+
+    with open_known(_known(pipeline, destination, how), _home(how)) as known:
+        return msgspec.convert(states.show(known, _selector(stream)), SavedState)
+
+
+def runs(
+    pipeline: Place | None = None,
+    destination: Place | None = None,
+    *,
+    limit: int = 20,
+    **how: Unpack[How],
+) -> list[PastRun]:
+    """Returns past runs, newest first, of one pipeline (as for :func:`state`) or of all."""
+    from penstock.engine.inspect import runs as history
+    from penstock.engine.inspect.pipelines import open_known
+    from penstock.store.open import open_store
+
+    home = _home(how)
+    if pipeline is None:
+        store = open_store(home.state_url())
+        try:
+            found = history.runs(store, None, limit)
+        finally:
+            store.close()
+    else:
+        with open_known(_known(pipeline, destination, how), home) as known:
+            found = history.runs(known.store, known.name, limit)
+    return msgspec.convert(found, list[PastRun])
+
+
+def rejects(
+    pipeline: Place,
+    destination: Place | None = None,
+    *,
+    run: str | None = None,
+    stream: str | None = None,
+    limit: int | None = None,
+    **how: Unpack[How],
+) -> list[RejectedRow]:
+    """Returns rejected rows with the reason and the original bytes, newest run first. ``run``,
+    ``stream``: only of these; ``limit``: at most so many."""
+    from itertools import islice
+
+    from penstock.engine.inspect import runs as history
+    from penstock.engine.inspect.pipelines import open_known
+
+    home = _home(how)
+    with open_known(_known(pipeline, destination, how), home) as known:
+        found = history.rejects(known.store, home, known.name, run=run, stream=_selector(stream))
+        return msgspec.convert([*islice(found, limit)], list[RejectedRow])
+
+
+# -- what the functions share
+
+
+def succeeded(report: Report) -> Report:
+    """Returns the report of a run that succeeded. Raises the error that ended any other, with the
+    report as ``report``."""
+    if report.exit_code == 0:
+        return report
+    failed = (s.error for s in report.streams if s.error is not None)
+    told = report.error or next(failed, None) or {"message": f"the run is {report.status}"}
+    error = PenstockError.from_dict(told)
+    error.report = report
+    raise error
+
+
+@contextmanager
+def stoppable() -> Generator[threading.Event]:
+    """Yields an event that Ctrl-C sets while the block runs, if this is the main thread: the run
+    then stops with what is sealed kept. A second Ctrl-C raises ``KeyboardInterrupt``."""
+    cancel = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield cancel
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: Any) -> None:
+        if cancel.is_set():
+            signal.default_int_handler(number, frame)
+        cancel.set()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def agree(pipeline: Pipeline, home: Home, *, yes: bool) -> None:
+    """Lets the pipeline's components have what they ask for, where the user said ``yes``. Raises
+    ``ConfigError`` (``connector.consent``) where not."""
+    from penstock.engine.inspect.plan_check import consents
+
+    _settle(consents(pipeline, home), yes=yes)
+
+
+def _settle(wanted: Sequence[Any], *, yes: bool) -> None:
+    for want in wanted:
+        if not yes:
+            raise want.refusal()
+        want.agree()
+
+
+def options_of(changes: Changes) -> Options:
+    """Converts the keywords to the options of the command line."""
+    told: dict[str, Any] = {**changes}
+    for name in ("config", "destination_config", "primary_key", "cursor_field", "streams"):
+        value = told.get(name)
+        if value is not None and not isinstance(value, str):
+            told[name] = _as_json(name, value)
+    if not isinstance(told.get("exclude", ""), str):
+        told["exclude"] = ",".join(told["exclude"])
+    for name in ("lanes", "max_rejected"):
+        if name in told:
+            told[name] = str(told[name])
+    if "constraints" in told:
+        told["constraints"] = tuple(told["constraints"])
+    return Options(**told)
+
+
+def _as_json(name: str, value: Any) -> str:
+    if name == "primary_key":  # a list of fields: each is a path
+        value = [[field] if isinstance(field, str) else [*field] for field in value]
+    return msgspec.json.encode(value).decode()
+
+
+def _split(given: Given) -> tuple[Changes, How]:
+    changes: dict[str, Any] = {k: v for k, v in given.items() if k in Changes.__annotations__}
+    how: dict[str, Any] = {k: v for k, v in given.items() if k not in changes}
+    unknown = how.keys() - How.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword {', '.join(sorted(unknown))}")
+    return Changes(**changes), How(**how)
+
+
+def _pipeline(first: Place, second: Place | None, changes: Changes, how: How) -> Pipeline:
+    return pipeline_of(
+        str(first),
+        None if second is None else str(second),
+        options_of(changes),
+        env_file=how.get("env_file"),
+        lenient=how.get("lenient", False),
+    )
+
+
+def _known(first: Place, second: Place | None, how: How) -> Pipeline | str:
+    words = [str(first)] if second is None else [str(first), str(second)]
+    return pipeline_or_name(words, env_file=how.get("env_file"), lenient=how.get("lenient", False))
+
+
+def _home(how: How) -> Home:
+    return Home(_text(how.get("home")))
+
+
+def _text(place: Place | None) -> str | None:
+    return None if place is None else str(place)
+
+
+def _selector(stream: str | None) -> StreamOptions | None:
+    return None if stream is None else parse_stream(stream)

@@ -1,0 +1,56 @@
+"""A user's program with a Spark session of its own, run as a process: prints one JSON document of
+what it saw. Usage: in_a_session.py classic|connect FOLDER STUB"""
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+
+def main() -> None:
+    kind, folder, stub = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from penstock.spark.java import find_java
+
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    builder = builder.master("local[2]") if kind == "classic" else builder.remote("local[2]")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    import penstock
+
+    said: dict[str, Any] = {"kind": type(spark).__module__}
+    source = f"airbyte:{sys.executable} {stub}"
+
+    def run(name: str, into: str = "parquet", **more: Any) -> penstock.Report:
+        config = {"streams": 1, "records": 20}
+        place = f"{into}:{folder}/lake-{name}"
+        told: dict[str, Any] = {"config": config, "name": name, "home": f"{folder}/home", **more}
+        return penstock.run(source, place, **told)
+
+    report = run("plain")
+    said["first"] = [report.status, report.start, report.streams[0].committed]
+    said["rows"] = spark.read.parquet(f"{folder}/lake-plain/s0").count()
+    said["zone"] = spark.conf.get("spark.sql.session.timeZone")
+    said["active"] = SparkSession.active() is spark
+    in_thread: list[str] = []
+    thread = threading.Thread(target=lambda: in_thread.append(run("thread").status))
+    thread.start()
+    thread.join(120)
+    said["thread"] = in_thread
+    try:
+        run("delta", "delta")
+    except penstock.PenstockError as error:
+        said["delta"] = [error.code, error.hint]
+    spark.stop()
+    if kind == "classic":
+        again = run("stopped", daemon=False)
+        said["stopped"] = [again.status, again.start]
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
