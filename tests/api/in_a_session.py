@@ -18,7 +18,7 @@ def main() -> None:
 
     builder = SparkSession.builder
     builder = builder.master("local[2]") if kind == "classic" else builder.remote("local[2]")
-    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark = builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     import penstock
 

@@ -35,7 +35,7 @@ from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import Wanted
-from penstock.spark.users_session import beside, masters_differ, users_session
+from penstock.spark.users_session import beside, leave, masters_differ, users_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,9 +200,11 @@ def _close_now(seconds: float = 20.0) -> None:
     with _lock:
         closing, _current = _current, None
         atexit.unregister(_close_now)
-        if closing is None or closing.packages is None:  # the user's Spark is the user's to stop
+        if closing is None:
             return
-        if closing.jvm is None:
+        if closing.packages is None:
+            leave(closing.spark)
+        elif closing.jvm is None:
             closing.spark.stop()
         else:
             closing.jvm.end(closing.spark.stop, seconds)

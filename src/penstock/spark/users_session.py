@@ -8,6 +8,7 @@ here stops the user's Spark. Not here: sessions that Penstock starts (``session`
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ConfigError
@@ -72,10 +73,26 @@ def beside(users: "SparkSession", needs: Needs, conf: Mapping[str, str]) -> "Spa
     return made
 
 
+def leave(made: "SparkSession") -> None:
+    """Ends a session of :func:`beside`, and nothing of the user's: not by ``stop``, which would end
+    a classic Spark, or a Connect server that runs in this process."""
+    if not _is_remote(made):
+        return
+    session: Any = made
+    with suppress(Exception):  # the server may be gone
+        session.client.release_session()
+    with suppress(Exception):
+        session.client.close()
+
+
+def _is_remote(session: "SparkSession") -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 def _another(users: "SparkSession") -> "SparkSession":
     session: Any = users
     try:
-        if type(users).__module__.startswith("pyspark.sql.connect"):
+        if _is_remote(users):
             return session.cloneSession()
         return session.newSession()
     except Exception as failure:
