@@ -189,7 +189,7 @@ def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeU
     assert sent(into()) == 0
 
 
-@pytest.mark.parametrize("point", ["after-seal", "after-intent", "after-commit"])
+@pytest.mark.parametrize("point", ["after-intent", "after-commit"])
 def test_killed_before_and_after_the_commit(users: MakeUsers, point: str) -> None:
     """SIGKILL of the program: no row is lost, none comes twice, and nothing is sent again once its
     state is saved."""

@@ -511,12 +511,11 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_append_dedup_beside_append_and_overwrite(site: MakeSite, kind: str) -> None:
+def test_append_dedup_beside_append_and_overwrite(site: MakeSite) -> None:
     cdc = {"type": "object", "properties": {c: {"type": "integer"} for c in ("id", "seq")}}
     cdc["properties"]["_ab_cdc_deleted_at"] = {"type": "string"}
     here = site(
-        kind,
+        "delta",
         streams=[
             {"name": "flat"},
             {

@@ -67,11 +67,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_group_by_over_two_lanes_and_many_segments_has_each_key_once(
-    site: MakeSite, format: str
-) -> None:
-    here = site(format, records=300, state_every=10, key_space=7, delay=0.001)
+def test_group_by_over_two_lanes_and_many_segments_has_each_key_once(site: MakeSite) -> None:
+    here = site("parquet", records=300, state_every=10, key_space=7, delay=0.001)
     ran = here.run(defaults=APPEND, transforms=sql(COUNTS), lanes=2)
     wanted = Counter(seq % 7 for seq in range(1, 301))
     for stream in ("s0", "s1"):
@@ -144,9 +141,8 @@ def test_the_next_run_is_exact_over_its_own_rows(site: MakeSite) -> None:
     assert third.stream("s0").written == 0 and len(here.rows("s0")) == 10
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_append_dedup_merges_the_answers_by_key(site: MakeSite, format: str) -> None:
-    here = site(format, streams=1, key_space=5)
+def test_append_dedup_merges_the_answers_by_key(site: MakeSite) -> None:
+    here = site("delta", streams=1, key_space=5)
     first = here.run(defaults=DEDUP, transforms=sql(COUNTS))
     assert written(first, "s0") == ("complete", 100, 100, 5)
     second = here.run({"records": 103}, defaults=DEDUP, transforms=sql(COUNTS))
@@ -165,11 +161,8 @@ def test_append_dedup_without_a_cursor_takes_what_was_loaded_last(site: MakeSite
     assert picked(here.rows("s0", "id"), "id", "n") == [(0, 20), (1, 1), (2, 1), (3, 20), (4, 20)]
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_a_full_refresh_replaces_the_answer_also_by_that_over_nothing(
-    site: MakeSite, format: str
-) -> None:
-    here = site(format, streams=1)
+def test_a_full_refresh_replaces_the_answer_also_by_that_over_nothing(site: MakeSite) -> None:
+    here = site("delta", streams=1)
     query = "SELECT count(*) AS n, sum(seq) AS total FROM input"
     here.run(defaults=OVERWRITE, transforms=sql(query))
     assert picked(here.rows("s0", "n"), "n", "total") == [(100, 5050)]
@@ -328,7 +321,6 @@ class Killed:
     ("format", "mode", "point"),
     [
         ("parquet", "append", "after-commit"),
-        ("delta", "append", "after-commit"),
         ("delta", "append_dedup", "after-intent"),
     ],
 )

@@ -130,11 +130,8 @@ def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache
     assert jvm(cache) == pid
 
 
-@pytest.mark.parametrize("destination", ["parquet", "delta"])
-def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(
-    destination: str, tmp_path: Path, cache: Path
-) -> None:
-    at = place(tmp_path / "one", cache, destination)
+def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, cache: Path) -> None:
+    at = place(tmp_path / "one", cache)
     done(at, at.run(records=20), "cold", 20)
     pid = jvm(cache)
     running = at.start(hang_after=RECORDS, once=str(tmp_path / "hung"))

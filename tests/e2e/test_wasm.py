@@ -80,9 +80,8 @@ def two_halves(told: StageEvent) -> dict[str, list[str]]:
 # -- the C example into tables (section 3.1; issue, "Must be shown")
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_full_refresh_overwrites_or_appends(numbers: MakeWasm, format: str) -> None:
-    here = numbers(format)
+def test_full_refresh_overwrites_or_appends(numbers: MakeWasm) -> None:
+    here = numbers("parquet")
     first = here.run(config={"rows": 100, "batch_rows": 30}, defaults=OVERWRITE)
     assert (first.status, first.exit_code, first.guarantee) == ("succeeded", 0, "exactly-once")
     assert first.counts("numbers") == ("complete", 100, 100, 0), first.error
@@ -101,12 +100,9 @@ def test_full_refresh_overwrites_or_appends(numbers: MakeWasm, format: str) -> N
     assert here.described()["streams"] == []
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_l1_incremental_brings_what_is_new_and_saves_its_own_checkpoint(
-    numbers: MakeWasm, format: str
-) -> None:
+def test_l1_incremental_brings_what_is_new_and_saves_its_own_checkpoint(numbers: MakeWasm) -> None:
     """Sections 6 and 7: the saved state is the source's own document; the cursor goes back."""
-    here = numbers(format)
+    here = numbers("parquet")
     first = here.run(config={"rows": 100, "batch_rows": 30}, defaults=INCREMENTAL)
     assert first.counts("numbers") == ("complete", 100, 100, 0), first.error
     second = here.run(config={"rows": 130}, defaults=INCREMENTAL)
@@ -124,9 +120,8 @@ def test_l1_incremental_brings_what_is_new_and_saves_its_own_checkpoint(
     assert here.run(config={"rows": 130}, defaults=INCREMENTAL).stream("numbers").read == 130
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_append_dedup_keeps_the_newest_row_of_a_key(numbers: MakeWasm, format: str) -> None:
-    here = numbers(format)
+def test_append_dedup_keeps_the_newest_row_of_a_key(numbers: MakeWasm) -> None:
+    here = numbers("delta")
     assert here.run(config={"rows": 50}, defaults=DEDUP).exit_code == 0
     assert here.cli("state", "reset", NAME, "--json").code == 0
     ran = here.run(config={"rows": 80}, defaults=DEDUP)
@@ -254,11 +249,8 @@ def test_a_column_whose_type_changes_is_the_schema_policys(wasm: MakeWasm, how: 
 # -- failures of the source (L1, L7, L8; section 7)
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(
-    wasm: MakeWasm, format: str
-) -> None:
-    here = wasm(format)
+def test_l7_a_stream_that_finished_keeps_its_state_when_another_fails(wasm: MakeWasm) -> None:
+    here = wasm("delta")
     told = StageEvent()
     script = {
         "s0": [told.rows(1, 10), "at 10"],

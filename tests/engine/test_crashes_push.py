@@ -1,5 +1,5 @@
 """L1, L5, L6 by exhaustion where the destination is a connector: a whole sync in memory, stopped at
-every step (each row given is one) and at many pairs of steps, into a destination that acks in many
+many steps (each row given is one) and pairs of steps, into a destination that acks in many
 manners, dies, or is lost.
 
 At least once: nothing is lost; what was acked and settled is never given again (the twin checks
@@ -9,7 +9,7 @@ it); no saved state is ahead of what the destination has; a run tells how many r
 from collections import Counter
 
 import pytest
-from schedules import count_steps, expected, pairs, stopped
+from schedules import count_steps, expected, pairs, singles, stopped
 from scripted import Act, New, Ver, rows_of
 from simulated_push import GOOD, Manner, Target, push_once
 from simulation import Fault, Outcome, Scenario, Tally, World, saved_positions
@@ -173,8 +173,8 @@ def test_L1_every_manner_without_a_crash(name: str, manner: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("manner", MANNERS)
-def test_L1_every_single_step(name: str, manner: str) -> None:
-    for at in range(1, steps(name, manner) + 1):
+def test_L1_single_steps(name: str, manner: str) -> None:
+    for at in singles(steps(name, manner), (name, manner)):
         kind = ("crash", "crash", "lost", "takeover")[at % 4]
         pushed = one(name, manner, forgets=at % 2 == 0, told_once=at % 3 == 0)
         pushed.run(Fault(at, kind))

@@ -7,6 +7,8 @@ import pytest
 from fuzz_model import Wrong, case_of, play
 from fuzz_takeouts import TAKEN_OUT
 
+pytestmark = pytest.mark.slow
+
 CASES = 600
 MOST = 4000  # cases from its first on in which a fault that is there must show
 

@@ -62,7 +62,7 @@ def main() -> int:
             print(overrides.get("say", ""), file=sys.stderr, flush=True)
             if overrides.get("close"):
                 os.close(0)
-                time.sleep(60)
+                time.sleep(3)
             if overrides.get("kill"):
                 os.kill(os.getpid(), 9)
             if overrides.get("hang"):

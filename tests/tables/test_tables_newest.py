@@ -52,11 +52,16 @@ CURSORS = {
 }
 
 
+IN_DELTA = ("string", "number in JSON", "timestamp_ntz", "decimal")  # one order is for both formats
+
+
 def test_a_cursor_of_every_type_decides_within_and_across_loads(
     tables: Any, spark: Any, loads: Any
 ) -> None:
     first, second = [], []
-    for kind, (low, high, middle) in CURSORS.items():
+    kinds = IN_DELTA if tables.name == "delta" else tuple(CURSORS)
+    for kind in kinds:
+        low, high, middle = CURSORS[kind]
         type_of = (12, 2) if kind == "decimal" else kind if " " not in kind else "string"
         columns = {"id": "integer", "c": type_of, "v": "string"}
         rows_in = [
@@ -75,9 +80,9 @@ def test_a_cursor_of_every_type_decides_within_and_across_loads(
                     cursor=("c", "at") if kind == "number in JSON" else ("c",),
                 )
             )  # fmt: skip
-    assert [r.written for r in put(tables, spark, *first)] == [1] * len(CURSORS)
-    assert [r.written for r in put(tables, spark, *second)] == [1] * len(CURSORS)
-    for kind in CURSORS:
+    assert [r.written for r in put(tables, spark, *first)] == [1] * len(kinds)
+    assert [r.written for r in put(tables, spark, *second)] == [1] * len(kinds)
+    for kind in kinds:
         found = rows(tables, spark, "id", "v", table=kind.replace(" ", "_"))
         assert found == [(1, "high"), (2, "high")], kind
 
