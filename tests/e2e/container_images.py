@@ -1,5 +1,6 @@
-"""A Docker engine that has the images of the tests, each of this machine's Python: a real connector
-and the stubs. Neighbours: ``engine_daemon`` starts it, ``image_maker`` writes archives."""
+"""A Docker engine that has the images of the tests, of this machine's Python and Node.js: real
+connectors and the stubs. Neighbours: ``engine_daemon`` starts it, ``image_maker`` writes
+archives."""
 
 import os
 import shutil
@@ -16,6 +17,8 @@ from image_maker import (
     Made,
     compiled_layer,
     files_layer,
+    folder_layer,
+    node_layer,
     packages_layer,
     python_layer,
     shell_layer,
@@ -27,6 +30,29 @@ from penstock.connectors.uv import find_uv
 _ROOM = 4 << 30
 STUBS = Path(__file__).parents[1] / "stubs"
 FAKER = "airbyte-source-faker==7.2.1"
+CDK = "@syncmaven/node-cdk@0.0.11"
+_CDK_DESTINATION = """
+const fs = require("fs");
+const { stdProtocol } = require("@syncmaven/node-cdk");
+const { z } = require("zod");
+stdProtocol({
+  name: "counted",
+  credentialsType: z.object({ file: z.string() }),
+  defaultStream: "rows",
+  streams: [{
+    name: "rows",
+    rowType: z.object({}).passthrough(),
+    createOutputStream: async (config, ctx) => ({
+      handleRow: async (row) => {
+        const before = (await ctx.store.get("stored"))?.rows ?? 0;
+        await ctx.store.set("stored", { rows: before + 1 });
+        fs.appendFileSync(config.credentials.file,
+          JSON.stringify({ before, seq: row.seq }) + "\\n");
+      },
+    }),
+  }],
+});
+"""
 _FAKER_RUNS = "from source_faker.run import run; run()"
 
 
@@ -67,7 +93,7 @@ def _in_memory() -> str | None:
 
 
 def _has_images() -> bool:
-    asked = ["docker", "image", "inspect", "test/source-faker:7.2.1", "test/user-shell:1"]
+    asked = ["docker", "image", "inspect", "test/source-faker:7.2.1", "test/cdk-destination:1"]
     return subprocess.run(asked, capture_output=True).returncode == 0
 
 
@@ -92,6 +118,10 @@ def _images(folder: Path) -> list[Made]:
     compiled = compiled_layer(folder, _FAKER_RUNS.partition(";")[0])
     base = (python, shell, stubs)
 
+    node = shutil.which("node")
+    assert node is not None, "Node.js and npm are needed"
+    cdk = (python, shell, node_layer(node), folder_layer(_cdk(folder.parent), "/app"))
+
     def stub(name: str, **more: str) -> Made:
         return Made(
             f"test/{name.replace('_', '-')}:1", base, ("python3", f"/stubs/{name}.py"), **more
@@ -110,6 +140,8 @@ def _images(folder: Path) -> list[Made]:
             ("python3", "/stubs/stub_target.py", '{"ack": "end", "save": "/tmp/saved"}'),
             user="1000:1000",
         ),
+        stub("stub_syncmaven"),
+        Made("test/cdk-destination:1", cdk, ("/usr/bin/node", "/app/main.js"), user="1000:1000"),
         Made("test/plain:1", base),
         Made("test/shell:1", base, ("sh", "-c")),
         Made("test/user-shell:1", base, ("sh", "-c"), user="airbyte"),
@@ -117,3 +149,14 @@ def _images(folder: Path) -> list[Made]:
         Made("test/wrong:1", base, ("/no/such/program",)),
         Made("test/not-executable:1", base, ("/etc/passwd",)),
     ]
+
+
+def _cdk(folder: Path) -> Path:
+    """A Syncmaven destination on the real CDK that stores how many rows it has had."""
+    place = folder / "cdk"
+    place.mkdir()
+    (place / "package.json").write_text('{"name": "counted", "private": true}')
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", CDK]
+    subprocess.run(install, cwd=place, check=True, capture_output=True, timeout=300)
+    (place / "main.js").write_text(_CDK_DESTINATION)
+    return place

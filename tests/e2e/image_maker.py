@@ -173,6 +173,22 @@ def shell_layer() -> bytes:
     return layer.tar()
 
 
+def node_layer(program: str) -> bytes:
+    """This machine's Node.js and its shared libraries."""
+    layer = Layer()
+    layer.copy(os.path.realpath(program), "/usr/bin/node")
+    for name, real in sorted(_libraries([program]).items()):
+        layer.copy(real, name)
+    return layer.tar()
+
+
+def folder_layer(folder: Path, name: str) -> bytes:
+    """Every file below it, at ``name``."""
+    layer = Layer()
+    layer.tree(folder, name)
+    return layer.tar()
+
+
 def packages_layer(folder: Path) -> bytes:
     """Installed packages, without their tests, and the shared libraries that they need."""
     layer = Layer()

@@ -35,12 +35,15 @@ from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.events import Control, Exited
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
+from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.runtimes.container import orphans
 from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.host_address import host_address
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerChannel, ContainerRuntime
 from penstock.runtimes.contract import Argument, Image, PrivateFile, Start, Timeouts
 from penstock.runtimes.masking import Masker
+from penstock.store.keys import MemoryKeys
 
 pytestmark = [pytest.mark.network, pytest.mark.usefixtures("engine"), pytest.mark.timeout(900)]
 
@@ -507,6 +510,66 @@ def test_images_at_both_ends(
     )
     assert done.status == "succeeded", done.error
     assert done.report.streams[0].committed == 30
+
+
+@pytest.mark.spark
+def test_an_image_on_the_node_cdk_keeps_its_state(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """Issue 13, part 5: it reaches the state RPC, whose secrets no question to the engine shows."""
+    place = tmp_path / "written"
+    place.mkdir()
+    place.chmod(0o777)
+    destination = {
+        "use": "syncmaven:docker:test/cdk-destination:1",
+        "config": {"file": str(place / "rows")},
+        "stream": "rows",
+        "permissions": {"fs": {"allowed_preopens": [str(place)]}},
+    }
+    here = site()
+    source = {"use": "airbyte:docker:test/stub-source:1", "destination": destination}
+    first = here.run(config={"records": 20, "streams": 1}, **source)
+    assert first.status == "succeeded", first.error
+    second = here.run(config={"records": 35, "streams": 1}, **source)
+    assert second.status == "succeeded", second.error
+    lines = [json.loads(line) for line in (place / "rows").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, 36))
+    assert [line["before"] for line in lines] == list(range(35))
+
+
+@pytest.mark.spark
+def test_a_syncmaven_image_without_network_is_served_no_state(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    nowhere = {"network": {"allowed_hosts": []}}
+    use = "syncmaven:docker:test/stub-syncmaven:1"
+    done = site().run(
+        use="airbyte:docker:test/stub-source:1",
+        config={"records": 30, "streams": 1},
+        destination={"use": use, "permissions": nowhere},
+    )
+    assert done.status == "succeeded", done.error
+    assert done.report.streams[0].committed == 30
+
+
+def test_a_server_of_this_machine_is_reached_from_a_container() -> None:
+    address = host_address(find_engine(), None)
+    assert address is not None and not address.startswith("127.")
+    assert host_address(find_engine(), "host") == "127.0.0.1"
+    assert host_address(find_engine(), "none") is None
+    assert host_address(find_engine(), "no-such-network") is None
+    keys = StreamKeys(StreamId(None, "rows"), MemoryKeys, Masker(), address).open()
+    try:
+        url = keys.environment()["RPC_URL"]
+        ask = (
+            "import urllib.request as u;"
+            f"r = u.Request('{url}/state.get', b'{{\"key\": \"a\"}}');"
+            "r.add_header('Content-Type', 'application/json');"
+            "print(u.urlopen(r, timeout=20).status)"
+        )
+        assert ran(PLAIN, "python3", "-c", ask)[0] == b"200\n"
+    finally:
+        keys.close()
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -242,6 +243,19 @@ def test_rows_are_spread_over_time(sink: Path) -> None:
     assert (wrote.acks, len(wrote.rejects)) == ([1, END], 1)
     sent = sum(len(ids) for ids in ids_by_process(sink))
     assert sent > 100 and time.monotonic() - began > (sent - 10) / 100
+
+
+def test_a_number_that_json_does_not_have_is_no_number_of_the_row_type(sink: Path) -> None:
+    field = Field("seq", "seq", DataType(Kind.number))
+    arrow = pa.schema([pa.field("seq", pa.float64())])
+    batch = pa.record_batch([pa.array([1.5, float("nan"), float("inf")])], arrow)
+    row_type = {**DRAFT, "properties": {"seq": {"type": "number"}}}
+    to = host(sink=str(sink), row_type=row_type)
+    numbers = msgspec.structs.replace(stream(), schemas={0: RowSchema((field,))})
+    wrote = write(to, Rows(USERS, 0, batch), streams=(numbers,))
+    sent = [m["payload"]["row"] for m in heard(sink) if m["type"] == "row"]
+    assert sent == [{"seq": 1.5}]
+    assert [r.field for r in wrote.rejects] == ["seq", "seq"]
 
 
 def test_a_row_of_five_megabytes_passes(sink: Path) -> None:

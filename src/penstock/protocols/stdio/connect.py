@@ -4,7 +4,9 @@ Not here: what is said (``read``, ``write``, ``protocols/*``) and who may hear i
 (``protocols.contract.Connection``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from penstock.protocols.contract import Connection, Conversations
 from penstock.runtimes.contract import ConnectionStats, Runtime, Start
@@ -21,13 +23,25 @@ def connect_lines(
     stderr: Callable[[str], None] | None,
 ) -> Connection:
     """``ProtocolPackage.connect`` of a protocol of lines."""
-    runtime = _runtime(launch, secrets, stderr)
-    return Connection(protocol, launch.role, MeteredRuntime(runtime, stats), secrets)
+    runtime = runtime_of(launch, secrets, stats, stderr)
+    return Connection(protocol, launch.role, runtime, secrets)
 
 
-def _runtime(launch: Start, secrets: Masker, stderr: Callable[[str], None] | None) -> Runtime:
+def runtime_of(
+    launch: Start,
+    secrets: Masker,
+    stats: ConnectionStats,
+    stderr: Callable[[str], None] | None,
+    variables: Mapping[str, str] | None = None,
+) -> Runtime:
+    """Returns the measured runtime of what ``launch`` names: a container where it is an image, else
+    a process. ``variables``: more that it is given, secrets of Penstock's own, which a container
+    can be given only where its image has a shell."""
+    more = variables or {}
     if launch.image is None:
-        return ProcessRuntime.of(launch, secrets, stderr)
+        launch = msgspec.structs.replace(launch, env={**launch.env, **more})
+        return MeteredRuntime(ProcessRuntime.of(launch, secrets, stderr), stats)
     from penstock.runtimes.container.runtime import ContainerRuntime
 
-    return ContainerRuntime.of(launch, launch.image, secrets, stderr)
+    runtime = ContainerRuntime.of(launch, launch.image, secrets, stderr, variables=more)
+    return MeteredRuntime(runtime, stats)

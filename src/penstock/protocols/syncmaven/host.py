@@ -19,20 +19,26 @@ RuntimeIn = Callable[[Mapping[str, str]], Runtime]
 
 class Host:
     """``runtime_in``: makes the runtime for a phase. ``keys``: opens a port to the connector's
-    keys; None: it is served none. ``masker``: of what the connector says."""
+    keys; None: it is served none. ``masker``: of what the connector says. ``address``: finds where
+    their server has to listen for the connector; None: it could not reach any."""
 
     def __init__(
         self,
         runtime_in: RuntimeIn,
         keys: OpenKeys | None = None,
         masker: Masker | None = None,
+        address: Callable[[], str | None] = lambda: "127.0.0.1",
     ) -> None:
         self._runtime_in, self._keys = runtime_in, keys
         self._masker = Masker() if masker is None else masker
+        self._address = address
 
     def runtime(self, environment: Mapping[str, str] | None = None) -> Runtime:
         return self._runtime_in(environment or {})
 
     def open_keys(self, stream: StreamId) -> StreamKeys | None:
         """The keys of one stream, for the caller to close. Raises ``StateError``."""
-        return None if self._keys is None else StreamKeys(stream, self._keys, self._masker).open()
+        address = None if self._keys is None else self._address()
+        if self._keys is None or address is None:
+            return None
+        return StreamKeys(stream, self._keys, self._masker, address).open()

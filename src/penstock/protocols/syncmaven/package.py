@@ -2,19 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.stdio.connect import runtime_of
 from penstock.protocols.syncmaven.destination import PROTOCOL, SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.schema import SyncmavenSchema
 from penstock.protocols.syncmaven.state import SyncmavenState
 from penstock.runtimes.contract import ConnectionStats, Runtime, Start
-from penstock.runtimes.limits import confinement
 from penstock.runtimes.masking import Masker
-from penstock.runtimes.metered import MeteredRuntime
-from penstock.runtimes.process import ProcessRuntime
 from penstock.store.keys import OpenKeys
 
 
@@ -44,14 +40,10 @@ class SyncmavenPackage:
         stderr: Callable[[str], None] | None = None,
         keys: OpenKeys | None = None,
     ) -> Connection:
-        offline = confinement(launch.permissions, launch.limits).no_network
-
         def runtime_in(environment: Mapping[str, str]) -> Runtime:
-            told = msgspec.structs.replace(launch, env={**launch.env, **environment})
-            return MeteredRuntime(ProcessRuntime.of(told, secrets, stderr), stats)
+            return runtime_of(launch, secrets, stats, stderr, environment)
 
-        # without a network it could not reach the server
-        host = Host(runtime_in, None if offline else keys, secrets)
+        host = Host(runtime_in, keys, secrets, lambda: _server_address(launch))
         return Connection(self, launch.role, host, secrets)
 
     def command_name(self, name: str) -> str:
@@ -62,6 +54,21 @@ class SyncmavenPackage:
 
     def script_names(self, name: str) -> tuple[str, ...]:
         return (name,)
+
+
+def _server_address(launch: Start) -> str | None:
+    """Where the server of its keys has to listen for it; None: it could not reach any."""
+    asked = launch.permissions.configured() if launch.permissions else {}
+    if "network.allowed_hosts" in asked:
+        return None
+    if launch.image is None:
+        return "127.0.0.1"
+    if not launch.image.shell:  # the secret would be shown to all who may ask the engine
+        return None
+    from penstock.runtimes.container.engine import find_engine
+    from penstock.runtimes.container.host_address import host_address
+
+    return host_address(find_engine(), launch.container.network)
 
 
 PACKAGE = SyncmavenPackage()

@@ -82,6 +82,7 @@ class RowCheck:
             if (f.source in self.omitted and f.source in self._required)
             or (f.source not in self.omitted and not takes_null[f.source])
         ]
+        self._numbers = [f.name for f in schema.fields if f.type.kind is Kind.number]
         self._typed = self._types_fit()
 
     def proves(self, batch: Any) -> bool:
@@ -93,6 +94,7 @@ class RowCheck:
                 pc.all(texts_fit(batch.column(name), target)).as_py() is not False
                 for name, target in self._from_text
             )
+            and all(_finite(batch.column(name)) for name in self._numbers)
         )
 
     def fits(self, row: dict[str, Any]) -> bool:
@@ -149,6 +151,11 @@ class RowCheck:
         if field.type.kind is Kind.decimal:
             return {"number"} if field.source in self.as_numbers else {"string"}
         return _json_types(field.type)
+
+
+def _finite(column: Any) -> bool:
+    """Whether JSON has all its doubles: NaN and infinity are written as null."""
+    return pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def _json_types(data_type: DataType) -> set[str]:

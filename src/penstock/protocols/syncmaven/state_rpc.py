@@ -13,10 +13,10 @@ is accepted (``stream_keys``), and gives that number with the ack: what was writ
 the ack is settled, and gone where it is not. ``server.secrets`` are for the masker, before the
 connector starts.
 
-It listens on loopback; ``host`` is another address for a connector in a container, ``url_host`` the
-name by which it reaches that. The server runs in a daemon thread and ends with the context, or with
-the process. Not here: what is answered (``state_rpc_app``), the keys (``state_store``). uvicorn is
-imported when a server starts. Source: the page, "State management".
+It listens on loopback; ``host`` is another address for a connector in a container
+(``runtimes.container.host_address``). The server runs in a daemon thread and ends with the context,
+or with the process. Not here: what is answered (``state_rpc_app``), the keys (``state_store``).
+uvicorn is imported when a server starts. Source: the page, "State management".
 """
 
 import secrets
@@ -41,6 +41,8 @@ CLOSE_SECONDS = 5.0
 _CONNECTIONS = 500  # more are answered 503
 _THREADS = 4  # of calls that wait for the store
 _TICK = 0.01
+_LOOPBACK = "127.0.0.1"
+_IP_FREEBIND = 15  # Linux; ``socket`` does not name it
 
 
 class StateServer:
@@ -51,11 +53,10 @@ class StateServer:
         keys: KeyPort,
         *,
         stream: StreamId,
-        host: str = "127.0.0.1",
-        url_host: str | None = None,
+        host: str = _LOOPBACK,
     ) -> None:
         self._store = StateStore(keys, stream)
-        self._host, self._url_host = host, url_host or host
+        self._host = host
         self._secrets = Secrets(*(secrets.token_urlsafe(24) for _ in range(3)))
         self._port = 0
         self._server: Server | None = None
@@ -70,7 +71,7 @@ class StateServer:
 
     def environment(self) -> dict[str, str]:
         """For the connector. ``RPC_URL`` holds a secret, for clients that send no bearer."""
-        name = f"[{self._url_host}]" if ":" in self._url_host else self._url_host
+        name = f"[{self._host}]" if ":" in self._host else self._host
         return {
             "RPC_URL": f"http://{name}:{self._port}/{self._secrets.path}",
             "RPC_SECRET": self._secrets.page,
@@ -83,6 +84,8 @@ class StateServer:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
+            if self._host != _LOOPBACK:  # an engine makes its bridge with its first container
+                listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
             listener.bind((self._host, 0))
         except OSError as e:
             listener.close()

@@ -17,14 +17,17 @@ from penstock.store.keys import OpenKeys
 
 
 class StreamKeys:
-    """``masker``: gets the secrets of the server before the connector does."""
+    """``masker``: gets the secrets of the server before the connector does. ``address``: where the
+    server listens."""
 
-    def __init__(self, stream: StreamId, keys: OpenKeys, masker: Masker) -> None:
+    def __init__(
+        self, stream: StreamId, keys: OpenKeys, masker: Masker, address: str = "127.0.0.1"
+    ) -> None:
         self.scope = StateScope(StateType.stream, stream).key
         """Of the checkpoints: the stream's, also where the source's states are shared, since a
         checkpoint of one stream must not cover what another one wrote."""
         self._keys = keys()
-        self._server = StateServer(self._keys, stream=stream)
+        self._server = StateServer(self._keys, stream=stream, host=address)
         self._masker = masker
         self._stack = ExitStack()
 

@@ -80,8 +80,11 @@ class ContainerRuntime:
         image: Image,
         masker: Masker,
         log_stderr: Callable[[str], None] | None = None,
+        *,
+        variables: Mapping[str, str] | None = None,
     ) -> Self:
-        """``masker`` learns the values of the variables that it is given. Raises ``ConfigError``
+        """``masker`` learns the values of the variables that the user names. ``variables``: more
+        that it is given. Raises ``ConfigError``
         for what this machine cannot hold it to, and its role's error (``connector.no_engine``)."""
         masker.add(given_secrets(start))
         with masker.errors(), in_role(start.role):
@@ -90,8 +93,8 @@ class ContainerRuntime:
             image = here(engine, image, start.container.pull)
         held = holding(start.permissions, start.limits, start.container, engine)
         keys = start.env_keys if held.env_keys is None else held.env_keys
-        variables = granted(keys)
-        if variables and not image.shell:
+        given = {**granted(keys), **(variables or {})}
+        if given and not image.shell:
             raise ConfigError(
                 f"the image {image.reference} has no shell, so that variables would be given to it "
                 "where others of this machine can read them",
@@ -103,7 +106,7 @@ class ContainerRuntime:
             engine,
             held,
             env=start.env,
-            variables=variables,
+            variables=given,
             masker=masker,
             log_stderr=log_stderr,
             role=start.role,

@@ -1,0 +1,35 @@
+"""Finds the address by which containers of one network reach a server of this machine.
+
+A server on loopback is out of a container's reach: its ``localhost`` is its own. It can be reached
+at the gateway of the bridge that the container is on, which is an address of this machine and of no
+other network of its own. Not here: the server (``protocols.syncmaven.state_rpc``).
+"""
+
+import json
+from typing import Any, cast
+
+from penstock.runtimes.container.engine import Engine
+
+_LOOPBACK = "127.0.0.1"
+_OWN = {"docker": "bridge", "podman": "podman"}  # the network of a container that names none
+
+
+def host_address(engine: Engine, network: str | None) -> str | None:
+    """Returns the address to listen on, which is also the one to connect to. ``network``: the one
+    that the user names. Returns None where there is none: an engine of a user without root, or of
+    a virtual machine, has its bridges elsewhere, and other kinds of networks have no gateway here.
+    Raises ``ConnectorError`` (``connector.engine``) where the engine does not answer."""
+    if engine.own_user_is_root or not engine.shares_pipes:
+        return None
+    if network == "host":
+        return _LOOPBACK
+    asked = engine.call(["network", "inspect", network or _OWN[engine.kind]])
+    if asked.returncode:
+        return None
+    found = cast("list[dict[str, Any]]", json.loads(asked.stdout))[0]
+    if (found.get("Driver") or found.get("driver")) != "bridge":
+        return None
+    docker = cast("list[dict[str, str]]", (found.get("IPAM") or {}).get("Config") or [])
+    podman = cast("list[dict[str, str]]", found.get("subnets") or [])
+    gateways = [n.get("Gateway") for n in docker] + [n.get("gateway") for n in podman]
+    return next((g for g in gateways if g and "." in g), None)
