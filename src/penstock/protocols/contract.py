@@ -611,6 +611,19 @@ class ProtocolPackage(Protocol):
         ...
 
 
+class OwnNames:
+    """The names (:class:`ProtocolPackage`) of connectors that a registry has under their own."""
+
+    def command_name(self, name: str) -> str:
+        return name
+
+    def package_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name),)
+
+    def script_names(self, name: str) -> tuple[str, ...]:
+        return (self.command_name(name),)
+
+
 def source_rules(package: ProtocolPackage) -> SourceRole:
     """Of a protocol of which a source is in use, so that it has them."""
     if package.source is None:

@@ -9,14 +9,14 @@ from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
 from penstock.protocols.stdio.connect import connect_lines
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class AirbytePackage:
+class AirbytePackage(OwnNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL
@@ -52,9 +52,6 @@ class AirbytePackage:
 
     def command_name(self, name: str) -> str:
         return f"{PROTOCOL}-{name}"
-
-    def package_names(self, name: str) -> tuple[str, ...]:
-        return (self.command_name(name),)
 
     def script_names(self, name: str) -> tuple[str, ...]:
         return (self.command_name(name), name)

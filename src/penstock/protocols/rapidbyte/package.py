@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
 from penstock.protocols.rapidbyte.declared.catalog import undiscovered
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
@@ -19,7 +19,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class RapidbytePackage:
+class RapidbytePackage(OwnNames):
     """``ProtocolPackage`` of ``protocols.contract``. Its connectors are files, never packages."""
 
     name = "rapidbyte"
@@ -47,15 +47,6 @@ class RapidbytePackage:
     ) -> Connection:
         runtime = runtime_of(launch, secrets, stats, stderr, keys)
         return Connection(self, launch.role, runtime, secrets)
-
-    def command_name(self, name: str) -> str:
-        return name
-
-    def package_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
-
-    def script_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
 
 
 PACKAGE = RapidbytePackage()

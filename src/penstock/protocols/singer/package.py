@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.schema import SingerSchema
@@ -19,7 +19,7 @@ _FAMILIES = ("meltanolabs-", "pipelinewise-")
 """Who publishes forks of taps and targets under a name of their own."""
 
 
-class SingerPackage:
+class SingerPackage(OwnNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL
@@ -52,9 +52,6 @@ class SingerPackage:
         keys: OpenKeys | None = None,
     ) -> Connection:
         return connect_lines(self, launch, secrets, stats, stderr)
-
-    def command_name(self, name: str) -> str:
-        return name
 
     def package_names(self, name: str) -> tuple[str, ...]:
         """The name itself; a bare ``tap-x`` may also be a fork that is published under a longer

@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, DestinationRole, ManifestRole, ShardRole
+from penstock.protocols.contract import (
+    Connection,
+    DestinationRole,
+    ManifestRole,
+    OwnNames,
+    ShardRole,
+)
 from penstock.protocols.spark.schema import SparkSchema
 from penstock.protocols.spark.source import PROTOCOL, SparkSource
 from penstock.protocols.spark.state import SparkState
@@ -13,7 +19,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class SparkPackage:
+class SparkPackage(OwnNames):
     """``ProtocolPackage`` of ``protocols.contract``. Nothing of it is a package of an index."""
 
     name = PROTOCOL
@@ -41,15 +47,6 @@ class SparkPackage:
     ) -> Connection:
         del stderr, keys
         return Connection(_ROLES, launch.role, stats, secrets)
-
-    def command_name(self, name: str) -> str:
-        return name
-
-    def package_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
-
-    def script_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
 
 
 class _Roles:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
 from penstock.protocols.stdio.connect import runtime_of
 from penstock.protocols.syncmaven.destination import PROTOCOL, SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
@@ -14,7 +14,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class SyncmavenPackage:
+class SyncmavenPackage(OwnNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL
@@ -45,15 +45,6 @@ class SyncmavenPackage:
 
         host = Host(runtime_in, keys, secrets, lambda: _server_address(launch))
         return Connection(self, launch.role, host, secrets)
-
-    def command_name(self, name: str) -> str:
-        return name
-
-    def package_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
-
-    def script_names(self, name: str) -> tuple[str, ...]:
-        return (name,)
 
 
 def _server_address(launch: Start) -> str | None:
