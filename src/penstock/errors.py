@@ -81,8 +81,8 @@ class PenstockError(Exception):
         named = (known[name] for name in raw.get("class", ()) if name in known)
         kind = next(named, None) or _BY_EXIT_CODE.get(int(raw.get("exit_code", 70)), Defect)
         error = kind.__new__(kind)  # the constructor of a subclass may take something else
-        told = {name: raw.get(name) for name in PenstockError.fields}
-        PenstockError.__init__(error, str(told.pop("message") or ""), **told)
+        fields = {name: raw.get(name) for name in PenstockError.fields}
+        PenstockError.__init__(error, str(fields.pop("message") or ""), **fields)
         for name in kind.fields[len(PenstockError.fields) :]:
             setattr(error, name, raw.get(name))
         return error
@@ -171,8 +171,8 @@ def in_role(role: Role) -> Generator[None]:
     try:
         yield
     except ConnectorError as e:
-        told = {name: getattr(e, name) for name in PenstockError.fields}
-        raise error_class(role)(told.pop("message"), **told) from e.__cause__
+        fields = {name: getattr(e, name) for name in PenstockError.fields}
+        raise error_class(role)(fields.pop("message"), **fields) from e.__cause__
 
 
 _BY_EXIT_CODE: dict[int, type[PenstockError]] = {

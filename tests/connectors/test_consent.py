@@ -47,10 +47,10 @@ def test_none_of_its_code_runs_before_the_yes_which_is_for_that_file(tmp_path: P
         assert "--yes" in (caught.value.hint or "")
         assert "permissions.network.allowed_hosts" in (caught.value.hint or "")
     assert next(a.value for a in found.asks()) == ("*",), "shown all the same"
-    want = found.wanting()
-    assert want is not None
-    want.agree()
-    assert stat.S_IMODE(Path(want.file).stat().st_mode) == 0o600
+    request = found.consent_request()
+    assert request is not None
+    request.agree()
+    assert stat.S_IMODE(Path(request.file).stat().st_mode) == 0o600
     with pytest.raises(SourceError):  # now it would be run
         source(file, tmp_path).discover({})
     source(file, tmp_path).launch()
@@ -75,6 +75,6 @@ def test_what_the_components_of_a_pipeline_ask_for(tmp_path: Path) -> None:
     )
     home = Home(tmp_path / "home")
     found = consents(parse_pipeline(text, {}), home)
-    assert [want.asks for want in found] == [("every host on the network (*)",)] * 2
+    assert [request.asks for request in found] == [("every host on the network (*)",)] * 2
     found[0].agree()
     assert [w.connector for w in consents(parse_pipeline(text, {}), home)] == [found[1].connector]

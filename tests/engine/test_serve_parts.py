@@ -285,7 +285,7 @@ def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:
                 schema_version=1,
                 generation=1,
                 fills_generation=True,
-                must_say=name != "free",
+                requires_complete_status=name != "free",
             )
             for name in names
         ],

@@ -18,7 +18,7 @@ from penstock.model.events import Control, Counted, Error, Event, Log
 
 if TYPE_CHECKING:
     from penstock.connectors.connector import Connector as Asked
-    from penstock.connectors.consent import Wanting
+    from penstock.connectors.consent import ConsentRequest
     from penstock.connectors.reference import ConnectorRef
 
 _NOT_KEPT = (
@@ -26,7 +26,7 @@ _NOT_KEPT = (
     "it was given may not work again; name a pipeline, which keeps such changes"
 )
 Hear = Callable[[Event], None]
-Settle = Callable[["list[Wanting]"], None]
+Settle = Callable[["list[ConsentRequest]"], None]
 """Has the user agree to permissions. Raises ``ConfigError`` where the user does not."""
 C = TypeVar("C", bound="Asked")
 
@@ -64,7 +64,7 @@ def asked(
         ref,
         home.connectors,
         log=hear,
-        progress=lambda told: observer.phase("install", told),
+        progress=lambda step: observer.phase("install", step),
         constraints=install.constraints,
         builds=install.builds,
     )
@@ -94,10 +94,10 @@ def check_connector(
     return CheckResult(True, f"{ref.text} can be written", end)
 
 
-def wanted_of(connector: "Asked") -> "list[Wanting]":
+def wanted_of(connector: "Asked") -> "list[ConsentRequest]":
     """Lists what the connector asks for and the user has not agreed to."""
-    want = connector.wanting()
-    return [] if want is None else [want]
+    request = connector.consent_request()
+    return [] if request is None else [request]
 
 
 def listener(observer: RunObserver, end: End = End.source) -> Hear:

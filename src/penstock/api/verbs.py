@@ -276,8 +276,8 @@ def succeeded(report: Report) -> Report:
     if report.exit_code == 0:
         return report
     failed = (s.error for s in report.streams if s.error is not None)
-    told = report.error or next(failed, None) or {"message": f"the run is {report.status}"}
-    error = PenstockError.from_dict(told)
+    failure = report.error or next(failed, None) or {"message": f"the run is {report.status}"}
+    error = PenstockError.from_dict(failure)
     error.report = report
     raise error
 
@@ -321,19 +321,19 @@ def _settle(wanted: Sequence[Any], *, yes: bool) -> None:
 
 def options_of(changes: Changes) -> Options:
     """Converts the keywords to the options of the command line."""
-    told: dict[str, Any] = {**changes}
+    options: dict[str, Any] = {**changes}
     for name in ("config", "destination_config", "primary_key", "cursor_field", "streams"):
-        value = told.get(name)
+        value = options.get(name)
         if value is not None and not isinstance(value, str):
-            told[name] = _as_json(name, value)
-    if not isinstance(told.get("exclude", ""), str):
-        told["exclude"] = ",".join(told["exclude"])
+            options[name] = _as_json(name, value)
+    if not isinstance(options.get("exclude", ""), str):
+        options["exclude"] = ",".join(options["exclude"])
     for name in ("lanes", "max_rejected"):
-        if name in told:
-            told[name] = str(told[name])
-    if "constraints" in told:
-        told["constraints"] = tuple(told["constraints"])
-    return Options(**told)
+        if name in options:
+            options[name] = str(options[name])
+    if "constraints" in options:
+        options["constraints"] = tuple(options["constraints"])
+    return Options(**options)
 
 
 def _as_json(name: str, value: Any) -> str:

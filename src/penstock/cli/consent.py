@@ -14,7 +14,7 @@ from penstock.cli.app import Surface
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.connectors.consent import Wanting
+    from penstock.connectors.consent import ConsentRequest
 
 Yes = Annotated[
     bool,
@@ -22,7 +22,7 @@ Yes = Annotated[
 ]
 
 
-def settle(surface: Surface, asked: "Sequence[Wanting]", *, yes: bool) -> None:
+def settle(surface: Surface, asked: "Sequence[ConsentRequest]", *, yes: bool) -> None:
     """Asks for each consent and keeps it. Raises ``ConfigError`` (``connector.consent``) where the
     user refuses, or no terminal is there to ask."""
     for want in asked:
@@ -34,7 +34,7 @@ def settle(surface: Surface, asked: "Sequence[Wanting]", *, yes: bool) -> None:
             raise want.refusal()
 
 
-def _agrees(surface: Surface, want: "Wanting") -> bool:
+def _agrees(surface: Surface, want: "ConsentRequest") -> bool:
     output = surface.output
     if output.as_json or not output.interactive or not sys.stdin.isatty():
         return False

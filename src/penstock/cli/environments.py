@@ -44,7 +44,7 @@ def add(
             class_of(end_of(ref)),
             ref,
             surface.home.connectors,
-            progress=lambda told: observer.phase("install", told),
+            progress=lambda step: observer.phase("install", step),
             upgrade=upgrade,
             constraints=building.constraint or (),
             builds=not building.no_builds,
@@ -73,7 +73,7 @@ def remove(surface: Surface, connector: Connector) -> None:
     root = surface.home.connectors
     with watching(surface.output) as observer:
         dropped = drop(
-            wanted(ref, load(ref.protocol)), root, lambda told: observer.phase("remove", told)
+            wanted(ref, load(ref.protocol)), root, lambda step: observer.phase("remove", step)
         )
     if not dropped:
         known = [str(describe_installed(e)["connector"]) for e in installed(root)]

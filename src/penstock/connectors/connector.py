@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
-from penstock.connectors.consent import Wanting, wanting
+from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, connect
 from penstock.connectors.reference import ConnectorRef, RefKind
@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, Log
-from penstock.protocols.contract import Connection, EventSink, Held, ProtocolPackage
+from penstock.protocols.contract import Connection, EffectiveLimit, EventSink, ProtocolPackage
 from penstock.runtimes.contract import ConnectionStats, Image, Timeouts
 from penstock.runtimes.env import given_secrets, secrets_of
 from penstock.runtimes.masking import Masker, changed_texts
@@ -160,22 +160,22 @@ class Connector:
         """The image of which it runs as a container, where it does."""
         return self._launch.image
 
-    def asks(self) -> list[Held]:
+    def asks(self) -> list[EffectiveLimit]:
         """Returns the permissions that its manifest asks for; none of its code runs."""
         manifest = self.protocol.manifest
         return [] if manifest is None else manifest.asks(self._launch)
 
-    def wanting(self) -> Wanting | None:
+    def consent_request(self) -> ConsentRequest | None:
         """Returns the permissions that it asks for and the user has not agreed to; None: there are
         none."""
-        return wanting(self._launch, self.ref.text)
+        return consent_request(self._launch, self.ref.text)
 
     def _consented(self) -> None:
         """Raises ``ConfigError`` (``connector.consent``) where the user has not agreed to its
         permissions; called before any of its code runs."""
-        want = self.wanting()
-        if want is not None:
-            raise want.refusal()
+        request = self.consent_request()
+        if request is not None:
+            raise request.refusal()
 
     def spec(self, timeouts: Timeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
         """Returns its spec. It is asked once; an installed connector once for its environment,
@@ -204,14 +204,14 @@ class Connector:
             if note not in given:
                 self._log(Log("WARN", note))
 
-    def held(self, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+    def effective_limits(self, config: dict[str, Any]) -> tuple[list[EffectiveLimit], list[str]]:
         """Returns the permissions and limits that its manifest and the user grant it, and notes;
         empty where its protocol has no manifests."""
         manifest = self.protocol.manifest
         if manifest is None:
             return [], []
         with Masker(self.secrets(config)).errors():
-            return manifest.held(self._launch, config)
+            return manifest.effective(self._launch, config)
 
     def built(self) -> list[str]:
         """Returns a note where packages of its environment were built from source."""
@@ -231,7 +231,7 @@ class Connector:
         if self._launch.component is None or manifest is None:
             return given_secrets(self._launch)
         if self._variables is None:
-            lines, _ = manifest.held(self._launch, {})
+            lines, _ = manifest.effective(self._launch, {})
             self._variables = next((n.value for n in lines if n.name == "env.allowed_vars"), ())
         return secrets_of(self._variables or ())
 

@@ -18,7 +18,7 @@ from penstock.files import replace
 from penstock.protocols import load
 
 
-class Wanting(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Permissions that a component asks for and the user has not agreed to. ``asks``: a few words
     each. ``file``: where the consent is kept."""
 
@@ -53,7 +53,7 @@ class Wanting(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def wanting(launch: Launch, connector: str) -> Wanting | None:
+def consent_request(launch: Launch, connector: str) -> ConsentRequest | None:
     """Returns the permissions that a component asks for and the user has not agreed to; None: there
     are none, or it is no component. None of its code runs. Raises ``ConfigError``,
     ``SourceError``."""
@@ -69,7 +69,7 @@ def wanting(launch: Launch, connector: str) -> Wanting | None:
     left = tuple(ask for ask in asks if ask not in kept)
     if not left:
         return None
-    return Wanting(connector=connector, digest=component.digest, asks=left, file=str(file))
+    return ConsentRequest(connector=connector, digest=component.digest, asks=left, file=str(file))
 
 
 class _Agreed(msgspec.Struct):

@@ -173,10 +173,10 @@ def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
             "has a password or a token in its address, which is shown in many places",
             "give it to git (a credential helper) or to uv (a .netrc file)",
         )
-    told = re.search(r"(?:^|&)egg=([^&\[]+)", fragment)
+    egg = re.search(r"(?:^|&)egg=([^&\[]+)", fragment)
     last = re.sub(r"@[^/]*$", "", place.partition("?")[0]).rstrip("/").rpartition("/")[2]
     plain = re.sub(r"\.(?:git|whl|zip|tgz|tar\.\w+)$", "", last)
-    name = told[1] if told else re.split(r"-(?=\d)", plain)[0]
+    name = egg[1] if egg else re.split(r"-(?=\d)", plain)[0]
     if not _NAME.fullmatch(name):
         raise _wrong(text, "has an address that names no package", "end it with #egg=NAME")
     return ConnectorRef(

@@ -261,7 +261,7 @@ class Run:
             self._forget_overwritten(lease, prepared)
         if not prepared.served:
             self._forget_passed_over(lease, prepared)
-        for note in (*prepared.plan.notes, *prepared.held()[1]):
+        for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
@@ -279,7 +279,7 @@ class Run:
         serve`` is given no state, and so not checked."""
         if self._served is not None:
             return
-        name, told = self._pipeline.pipeline, self._pipeline.source
+        name, source = self._pipeline.pipeline, self._pipeline.source
 
         def sealed() -> bool:
             """Whether an earlier run sealed a state that this run would save first (L5)."""
@@ -289,7 +289,7 @@ class Run:
             return True
 
         ref = source_reference(self._pipeline)
-        refuse_other_source(self._store, name, ref, told.same_as, sealed)
+        refuse_other_source(self._store, name, ref, source.same_as, sealed)
 
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
         """Drops connector keys of earlier runs that no sealed checkpoint covers, before any reset.

@@ -204,11 +204,12 @@ class Passed:
 @dataclass(slots=True)
 class Miscounted:
     """The record count in a state's message differs from the records that arrived since the state
-    before: the source ``told`` so many, and so many ``came``. ``stream`` None: of all streams."""
+    before: the source ``announced`` so many, and so many were ``received``. ``stream``
+    None: of all streams."""
 
     stream: StreamId | None
-    told: int
-    came: int
+    announced: int
+    received: int
 
 
 @dataclass(slots=True)

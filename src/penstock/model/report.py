@@ -93,8 +93,8 @@ class Report(msgspec.Struct, kw_only=True):
         lines += [str(self.error["message"])] if self.error else []
         lines += [f"note: {note}" for note in self.notes]
         lines.append(f"run {self.run} of pipeline {self.pipeline}")
-        told = "<br>".join(escape(line) for line in lines)
-        return f"<table>{_html_row('th', columns)}{rows}</table><p>{told}</p>"
+        notes = "<br>".join(escape(line) for line in lines)
+        return f"<table>{_html_row('th', columns)}{rows}</table><p>{notes}</p>"
 
 
 def _cells(stream: StreamReport) -> tuple[object, ...]:

@@ -329,12 +329,12 @@ class Came:
 @dataclass(slots=True)
 class Through:
     """All that came of the first ``upto`` tables that it was fed (``END``: of all, and it ended
-    well) was given before. ``whole``: and of no later one. ``told``: the transform's own document;
-    ``keys``: the checkpoint of its own keys (``store.keys``)."""
+    well) was given before. ``whole``: and of no later one. ``checkpoint``: the transform's own
+    document; ``keys``: the checkpoint of its own keys (``store.keys``)."""
 
     upto: int
     whole: bool = True
-    told: dict[str, Any] | None = None
+    checkpoint: dict[str, Any] | None = None
     keys: int = 0
 
 
@@ -426,8 +426,8 @@ class Connection:
         given = self._masked(request.config, self._talk.apply(self._runtime, request, feed))
         with closing(given):
             for answer in given:
-                if isinstance(answer, Through) and answer.told is not None:
-                    yield replace(answer, told=self._secrets.mask_data(answer.told))
+                if isinstance(answer, Through) and answer.checkpoint is not None:
+                    yield replace(answer, checkpoint=self._secrets.mask_data(answer.checkpoint))
                 else:
                     yield answer
 
@@ -442,7 +442,7 @@ class Connection:
                 yield hearing.masked(event)
 
 
-class Held(msgspec.Struct, frozen=True):
+class EffectiveLimit(msgspec.Struct, frozen=True):
     """One line for ``plan``: what holds a connector, and why. ``value`` None: unlimited."""
 
     name: str
@@ -454,7 +454,7 @@ class ManifestRole(Protocol):
     """For protocols whose connectors say what they need to reach and use. Nothing here runs a
     connector's code."""
 
-    def asks(self, launch: Start) -> list[Held]:
+    def asks(self, launch: Start) -> list[EffectiveLimit]:
         """What its manifest asks for. Raises ``ConfigError``, ``SourceError``."""
         ...
 
@@ -463,7 +463,9 @@ class ManifestRole(Protocol):
         the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
         ...
 
-    def held(self, launch: Start, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+    def effective(
+        self, launch: Start, config: dict[str, Any]
+    ) -> tuple[list[EffectiveLimit], list[str]]:
         """What it may reach and use in the end, and what there is to say of its manifest. Raises
         ``ConfigError``, ``SourceError``."""
         ...
@@ -477,7 +479,7 @@ class Sharding(msgspec.Struct, frozen=True):
     """In how many shards a stream is read side by side, and each hint with the rule that won."""
 
     count: int
-    hints: tuple[Held, ...] = ()
+    hints: tuple[EffectiveLimit, ...] = ()
 
 
 class ShardRole(Protocol):

@@ -76,9 +76,9 @@ def enclosure() -> "ModuleType":
     return enclosure
 
 
-def become(order: Order, owner: int, told: int, gate: int) -> None:
+def become(order: Order, owner: int, failure_pipe: int, gate: int) -> None:
     """Runs the connector's program in the forked child; never returns. Begins when the other end of
-    the pipe ``gate`` is closed; writes a failure (errno, step) to the pipe ``told``."""
+    the pipe ``gate`` is closed; writes a failure (errno, step) to the pipe ``failure_pipe``."""
     file, argv, env, cwd, _, _, no_network, _, _ = order
     step = b"start"
     try:
@@ -101,7 +101,7 @@ def become(order: Order, owner: int, told: int, gate: int) -> None:
         step = b"exec"
         os.execve(file, argv, env)
     except OSError as e:
-        os.write(told, b"%d %s" % (e.errno or 0, step))
+        os.write(failure_pipe, b"%d %s" % (e.errno or 0, step))
     finally:
         os._exit(127)
 
@@ -109,7 +109,7 @@ def become(order: Order, owner: int, told: int, gate: int) -> None:
 def spawn(order: Order, status: int, memory: "Memory | None") -> int:
     """Forks the connector and returns its process id; reports ``E`` and ends this process where it
     cannot be started."""
-    report, told = os.pipe()
+    report, failure_pipe = os.pipe()
     gate, opened = os.pipe()
     if order[6]:
         enclosure()  # imported before the fork
@@ -117,8 +117,8 @@ def spawn(order: Order, status: int, memory: "Memory | None") -> int:
     pid = os.fork()
     if pid == 0:
         os.close(opened)
-        become(order, owner, told, gate)
-    os.close(told)
+        become(order, owner, failure_pipe, gate)
+    os.close(failure_pipe)
     os.close(gate)
     if memory is not None:
         memory.take(pid)

@@ -81,9 +81,9 @@ class StreamWriter:
 
     def take_counts(self) -> tuple[list[str], list[str]]:
         """Reasons of rows that were rejected and skipped since the last call."""
-        told = (self._failures, self._skipped)
+        counts = (self._failures, self._skipped)
         self._failures, self._skipped = [], []
-        return told
+        return counts
 
 
 class Enricher:

@@ -169,8 +169,8 @@ class RpcStore:
         if answer.status != 200:
             raw = self._read(answer)
             connection.close()
-            told = raw[:500].decode(errors="replace")
-            raise StoreError(f"state.{method}: the host answered {answer.status}: {told}")
+            answered = raw[:500].decode(errors="replace")
+            raise StoreError(f"state.{method}: the host answered {answer.status}: {answered}")
         return answer
 
     def _read(self, answer: "HTTPResponse") -> bytes:

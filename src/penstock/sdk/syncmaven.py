@@ -105,10 +105,10 @@ class Speaker:
     def _describe_streams(self) -> None:
         streams: list[Message] = []
         for stream in self._connector.streams:
-            told: Message = {"name": stream.name, "rowType": json_schema(stream.row)}
+            described: Message = {"name": stream.name, "rowType": json_schema(stream.row)}
             if stream.options is not None:
-                told["streamOptions"] = json_schema(stream.options)
-            streams.append(told)
+                described["streamOptions"] = json_schema(stream.options)
+            streams.append(described)
         if not streams:
             raise Halt("this connector is no destination: it has no streams")
         payload = {

@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def logs(self) -> list[tuple[str, str]]:
-        return [(told["level"], told["message"]) for told in self.of("log")]
+        return [(line["level"], line["message"]) for line in self.of("log")]
 
     def of(self, *kinds: str) -> list[Message]:
         """The payloads of these types."""

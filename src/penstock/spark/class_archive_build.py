@@ -138,16 +138,18 @@ def _refuse_unsafe(path: Path) -> None:
         raise _impossible(why_not)
 
 
-def _started(needs: Needs, cache: Path, told: IO[bytes] | None = None) -> "subprocess.Popen[bytes]":
-    """Starts a maker. ``told``: the file for its error message; with it the maker ends when this
+def _started(
+    needs: Needs, cache: Path, errors: IO[bytes] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Starts a maker. ``errors``: the file for its error message; with it the maker ends when this
     process does."""
-    waited = told is not None
+    waited = errors is not None
     order = Order(needs.packages, dict(needs.conf), needs.trial, str(cache), waited)
     return subprocess.Popen(
         [sys.executable, "-m", __name__, msgspec.json.encode(order).decode()],
         stdin=subprocess.PIPE if waited else subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=told or subprocess.DEVNULL,
+        stderr=errors or subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
         env={k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES},

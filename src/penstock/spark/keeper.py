@@ -50,9 +50,9 @@ _START_SECONDS = 300.0
 _END_SECONDS = 10.0
 
 
-def say(peer: socket.socket, told: dict[str, Any]) -> None:
+def say(peer: socket.socket, message: dict[str, Any]) -> None:
     """Sends a line of JSON. Raises ``OSError``."""
-    peer.sendall(json.dumps(told).encode() + b"\n")
+    peer.sendall(json.dumps(message).encode() + b"\n")
 
 
 def hear(peer: socket.socket) -> dict[str, Any] | None:
@@ -216,9 +216,9 @@ class Keeper:
                 if not kept:
                     peer.close()
 
-    def _serve(self, peer: socket.socket, told: dict[str, Any]) -> bool:
+    def _serve(self, peer: socket.socket, request: dict[str, Any]) -> bool:
         """Answers a client's line; returns whether its connection is the lease now."""
-        match told.get("ask"):
+        match request.get("ask"):
             case "lease":
                 if self._lease is not None or self._leaving or self._java.poll() is not None:
                     say(peer, {"busy": True})
@@ -230,9 +230,9 @@ class Keeper:
             case "status":
                 say(peer, self._status())
             case "stop":
-                told = self._status()
+                status = self._status()
                 self._leaving = True
-                say(peer, told)
+                say(peer, status)
             case _:
                 pass
         return False

@@ -74,10 +74,10 @@ class Lease:
     the file is deleted when the JVM dies."""
 
     def __init__(
-        self, connection: socket.socket, told: Mapping[str, Any], log: IO[bytes], *, first: bool
+        self, connection: socket.socket, started: Mapping[str, Any], log: IO[bytes], *, first: bool
     ) -> None:
-        self.address = Address(int(told["port"]), str(told["secret"]))
-        self.pid = int(told["pid"])
+        self.address = Address(int(started["port"]), str(started["secret"]))
+        self.pid = int(started["pid"])
         self.log, self.first = log, first
         self._connection: socket.socket | None = connection
         self._code: int | None = None
@@ -132,14 +132,14 @@ class Lease:
 # -- whether and where
 
 
-def wanted(told: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a JVM is to stay after the run. ``told`` False: never. Else ``PENSTOCK_DAEMON``
+def wanted(asked: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a JVM is to stay after the run. ``asked`` False: never. Else ``PENSTOCK_DAEMON``
     decides where it is set. Where it is not: True permits it, except in CI; None does not."""
-    if told is False:
+    if asked is False:
         return False
     if (value := environ.get(VARIABLE)) is not None:
         return value.strip().lower() not in _NO
-    return bool(told) and environ.get("CI", "").strip().lower() in _NO
+    return bool(asked) and environ.get("CI", "").strip().lower() in _NO
 
 
 def folder_of_all(cache: Path | None = None) -> Path:
@@ -162,8 +162,8 @@ def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.
     return Terms((watched,), about, idle, memory)
 
 
-def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
-    """Returns the name of the keeper's folder for a JVM with the properties ``told`` and those that
+def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
+    """Returns the name of the keeper's folder for a JVM with the ``properties`` and those that
     a process inherits. It is an HMAC with a secret of the user's, since other users can read the
     names of sockets, and settings may hold passwords (L10). None where others can write ``root``,
     or the secret cannot be read."""
@@ -179,7 +179,11 @@ def key_of(root: Path, told: Mapping[str, Any]) -> str | None:
         return None
     if len(secret) != 32:  # another run is about to write it
         return None
-    everything = {**told, "version": metadata.version("penstock"), "at": __file__} | _inherited()
+    everything = {
+        **properties,
+        "version": metadata.version("penstock"),
+        "at": __file__,
+    } | _inherited()
     text = json.dumps(everything, sort_keys=True, default=str)
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[
         :24

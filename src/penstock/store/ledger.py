@@ -32,7 +32,7 @@ from penstock.store.schema import (
 )
 
 
-class Held(msgspec.Struct):
+class LeasedRow(msgspec.Struct):
     """Holds the row of a pipeline whose lease was checked in the open transaction. ``now``: seconds
     since 1970 by the store's clock; ``epoch``, ``last_group``, ``last_history``: the last numbers
     given; ``floors``: by stream key (:func:`rules.floors_of`)."""
@@ -48,26 +48,31 @@ class Held(msgspec.Struct):
 
 
 def intend(
-    conn: Connection, held: Held, intents: Sequence[GroupIntent], *, committed: bool = False
+    conn: Connection, leased: LeasedRow, intents: Sequence[GroupIntent], *, committed: bool = False
 ) -> list[Group]:
     """Inserts groups, and gives each its id and each load its number. ``committed``: their loads
     are committed already. Raises ``StateError`` (``state.consumed_twice``) where a share of a
     segment was consumed before."""
-    stored = _numbers(conn, held, {load.stream.key for i in intents for load in i.loads})
+    stored = _numbers(conn, leased, {load.stream.key for i in intents for load in i.loads})
     numbers = dict(stored)
     groups = rules.number_groups(
-        held.state_id, intents, held.last_group, numbers, held.floors, into_tables=not committed
+        leased.state_id,
+        intents,
+        leased.last_group,
+        numbers,
+        leased.floors,
+        into_tables=not committed,
     )
-    _consume(conn, held, [Consumed(*item) for group in groups for item in group.consumes])
-    held.last_group += len(groups)
-    _set(conn, held, last_group=held.last_group)
-    _put_numbers(conn, held.name, stored, numbers)
+    _consume(conn, leased, [Consumed(*item) for group in groups for item in group.consumes])
+    leased.last_group += len(groups)
+    _set(conn, leased, last_group=leased.last_group)
+    _put_numbers(conn, leased.name, stored, numbers)
     insert_all(
         conn,
         GROUPS,
         [
             {
-                "pipeline": held.name,
+                "pipeline": leased.name,
                 "id": g.id,
                 "done": int(committed or not g.loads),
                 "body": msgspec.json.encode(g).decode(),
@@ -78,14 +83,14 @@ def intend(
     insert_all(
         conn,
         GROUP_KEYS,
-        [{"pipeline": held.name, "key": k, "id": g.id} for g in groups for k in rules.touches(g)],
+        [{"pipeline": leased.name, "key": k, "id": g.id} for g in groups for k in rules.touches(g)],
     )
     insert_all(
         conn,
         LOADS,
         [
             {
-                "pipeline": held.name,
+                "pipeline": leased.name,
                 "id": g.id,
                 "key": load.key,
                 "number": load.number,
@@ -98,52 +103,56 @@ def intend(
     return list(groups)
 
 
-def adopt(conn: Connection, held: Held, streams: Iterable[str], *, anew: bool = False) -> None:
+def adopt(
+    conn: Connection, leased: LeasedRow, streams: Iterable[str], *, anew: bool = False
+) -> None:
     """Sets the load numbers of streams so that their tables are accepted as they are (see
     ``Store.adopt``). ``streams``: their keys."""
     wanted = set(streams)
-    stored = _numbers(conn, held, wanted)
+    stored = _numbers(conn, leased, wanted)
     after = {s: rules.adopted(stored.get(s, rules.Numbers()), anew) for s in wanted}
-    _put_numbers(conn, held.name, stored, after)
+    _put_numbers(conn, leased.name, stored, after)
 
 
-def adopt_all(conn: Connection, held: Held) -> None:
+def adopt_all(conn: Connection, leased: LeasedRow) -> None:
     """Does :func:`adopt` for every stream that has a load number."""
-    query = select(NUMBERS.c.stream).where(NUMBERS.c.pipeline == held.name)
-    adopt(conn, held, list(conn.scalars(query)))
+    query = select(NUMBERS.c.stream).where(NUMBERS.c.pipeline == leased.name)
+    adopt(conn, leased, list(conn.scalars(query)))
 
 
-def renumber(conn: Connection, held: Held, above: Mapping[StreamId, int]) -> set[StreamId]:
+def renumber(conn: Connection, leased: LeasedRow, above: Mapping[StreamId, int]) -> set[StreamId]:
     """Gives new numbers to uncommitted loads; see ``Store.renumber``. The bodies of groups are read
     only where a stream is renumbered."""
-    stored = _numbers(conn, held, {s.key for s in above})
+    stored = _numbers(conn, leased, {s.key for s in above})
     wanted = {s for s in above if s.key in stored and stored[s.key].adopts}
     if not wanted:
         return set()
     numbers = {s.key: rules.renumbering(stored[s.key], above[s]) for s in wanted}
-    for row in conn.execute(rows_of(GROUPS, held.name).order_by(GROUPS.c.id)).all():
+    for row in conn.execute(rows_of(GROUPS, leased.name).order_by(GROUPS.c.id)).all():
         before = msgspec.json.decode(row.body, type=KeyedGroup)
-        done = committed_loads(conn, held.name, row.id)
+        done = committed_loads(conn, leased.name, row.id)
         group = rules.renumbered(before, done, numbers)
         if group == before:
             continue
         body = msgspec.json.encode(group).decode()
-        mine = (GROUPS.c.pipeline == held.name, GROUPS.c.id == row.id)
+        mine = (GROUPS.c.pipeline == leased.name, GROUPS.c.id == row.id)
         conn.execute(update(GROUPS).where(*mine).values(body=body))
-        left = (LOADS.c.pipeline == held.name, LOADS.c.id == row.id, LOADS.c.committed == 0)
+        left = (LOADS.c.pipeline == leased.name, LOADS.c.id == row.id, LOADS.c.committed == 0)
         conn.execute(delete(LOADS).where(*left))
-        names = {"pipeline": held.name, "id": row.id, "committed": 0}
+        names = {"pipeline": leased.name, "id": row.id, "committed": 0}
         loads = [{**names, "key": x.key, "number": x.number} for x in group.loads]
         insert_all(conn, LOADS, [x for x in loads if (x["key"], x["number"]) not in done])
-    _put_numbers(conn, held.name, {key: stored[key] for key in numbers}, numbers)
+    _put_numbers(conn, leased.name, {key: stored[key] for key in numbers}, numbers)
     return wanted
 
 
-def _numbers(conn: Connection, held: Held, streams: Iterable[str]) -> dict[str, rules.Numbers]:
+def _numbers(
+    conn: Connection, leased: LeasedRow, streams: Iterable[str]
+) -> dict[str, rules.Numbers]:
     return {
         row.stream: rules.Numbers(row.number, row.table_number, bool(row.adopts), bool(row.anew))
         for part in chunks(streams)
-        for row in conn.execute(rows_of(NUMBERS, held.name).where(NUMBERS.c.stream.in_(part)))
+        for row in conn.execute(rows_of(NUMBERS, leased.name).where(NUMBERS.c.stream.in_(part)))
     }
 
 
@@ -171,14 +180,14 @@ def _put_numbers(
     insert_all(conn, NUMBERS, rows)
 
 
-def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None:
+def mark(conn: Connection, leased: LeasedRow, done: Sequence[tuple[int, Load]]) -> None:
     """Marks loads committed, and groups done whose loads are all committed. ``done``: (group id,
     load). Raises ``StateError`` (``state.unknown_load``)."""
     left: dict[int, dict[tuple[str, int], bool]] = {}
     for part in chunks({group for group, _ in done}):
-        for row in conn.execute(rows_of(LOADS, held.name).where(LOADS.c.id.in_(part))):
+        for row in conn.execute(rows_of(LOADS, leased.name).where(LOADS.c.id.in_(part))):
             left.setdefault(row.id, {})[row.key, row.number] = not row.committed
-    rules.check_marked(held.name, done, left, held.last_group)
+    rules.check_marked(leased.name, done, left, leased.last_group)
     marked = {(g, load.key, load.number) for g, load in done if g in left}
     for group, key, number in marked:
         left[group][key, number] = False
@@ -187,38 +196,40 @@ def mark(conn: Connection, held: Held, done: Sequence[tuple[int, Load]]) -> None
         LOADS,
         {"committed": 1},
         [
-            {"pipeline": held.name, "id": group, "key": key, "number": number}
+            {"pipeline": leased.name, "id": group, "key": key, "number": number}
             for group, key, number in marked
         ],
     )
     full = [group for group, loads in left.items() if not any(loads.values())]
-    update_all(conn, GROUPS, {"done": 1}, [{"pipeline": held.name, "id": group} for group in full])
+    update_all(
+        conn, GROUPS, {"done": 1}, [{"pipeline": leased.name, "id": group} for group in full]
+    )
     for part in chunks({load.stream.key for _, load in done if load.reaches_table}):
-        mine = (NUMBERS.c.pipeline == held.name, NUMBERS.c.adopts == 1)
+        mine = (NUMBERS.c.pipeline == leased.name, NUMBERS.c.adopts == 1)
         conn.execute(update(NUMBERS).where(*mine, NUMBERS.c.stream.in_(part)).values(adopts=0))
 
 
-def settle(conn: Connection, held: Held, merge: Merge) -> None:
+def settle(conn: Connection, leased: LeasedRow, merge: Merge) -> None:
     """Saves the states of done groups that no older group defers (``rules.settled``), makes durable
     the connector keys that their checkpoints cover, and deletes these groups."""
     finished = [
         msgspec.json.decode(body, type=KeyedGroup)
         for body in conn.scalars(
             select(GROUPS.c.body)
-            .where(GROUPS.c.pipeline == held.name, GROUPS.c.done == 1)
+            .where(GROUPS.c.pipeline == leased.name, GROUPS.c.done == 1)
             .order_by(GROUPS.c.id)
         )
     ]
     if not finished:
         return
-    free = rules.settled(finished, _first_unfinished(conn, held.name, finished))
-    new = rules.states_of(free, held.floors)
+    free = rules.settled(finished, _first_unfinished(conn, leased.name, finished))
+    new = rules.states_of(free, leased.floors)
     if new:
-        saved = states(conn, held.name)
-        save_states(conn, held, saved, merge(saved, new))
-    keys_ledger.promote(PlainSql(conn), held.name, [covered for g in free for covered in g.keys])
+        saved = states(conn, leased.name)
+        save_states(conn, leased, saved, merge(saved, new))
+    keys_ledger.promote(PlainSql(conn), leased.name, [covered for g in free for covered in g.keys])
     for part in chunks([g.id for g in free]):
-        conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name, GROUPS.c.id.in_(part)))
+        conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name, GROUPS.c.id.in_(part)))
 
 
 def _first_unfinished(
@@ -285,55 +296,55 @@ def _as_consumed(rows: Iterable[Row[Any]]) -> set[Consumed]:
     return found
 
 
-def strip_groups(conn: Connection, held: Held, reset: Reset) -> None:
+def strip_groups(conn: Connection, leased: LeasedRow, reset: Reset) -> None:
     """Removes the reset streams' states and keys from the stored groups, whose states are not saved
     yet."""
-    found = conn.execute(rows_of(GROUPS, held.name))
+    found = conn.execute(rows_of(GROUPS, leased.name))
     for row in found.all():
         group = rules.stripped(msgspec.json.decode(row.body, type=KeyedGroup), reset)
-        mine = (GROUPS.c.pipeline == held.name, GROUPS.c.id == row.id)
+        mine = (GROUPS.c.pipeline == leased.name, GROUPS.c.id == row.id)
         conn.execute(update(GROUPS).where(*mine).values(body=msgspec.json.encode(group).decode()))
 
 
-def give_up_groups(conn: Connection, held: Held) -> None:
+def give_up_groups(conn: Connection, leased: LeasedRow) -> None:
     """Deletes all groups, for a reset of everything: their rows are read from the source again."""
-    conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == held.name))
+    conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name))
 
 
-def abandon(conn: Connection, held: Held, items: Iterable[Consumed]) -> None:
+def abandon(conn: Connection, leased: LeasedRow, items: Iterable[Consumed]) -> None:
     """Inserts shares of segments as consumed, except those that are consumed already."""
     wanted = dict.fromkeys(items)
-    known = consumed(conn, held.name, {item.segment.epoch for item in wanted})
-    _put_consumed(conn, held.name, [item for item in wanted if item not in known])
+    known = consumed(conn, leased.name, {item.segment.epoch for item in wanted})
+    _put_consumed(conn, leased.name, [item for item in wanted if item not in known])
 
 
-def forget(conn: Connection, held: Held, epochs: Iterable[int]) -> None:
+def forget(conn: Connection, leased: LeasedRow, epochs: Iterable[int]) -> None:
     """Deletes the consumed shares of these epochs' segments; the epochs stay closed."""
     for part in chunks(epochs):
         conn.execute(
-            delete(CONSUMED).where(CONSUMED.c.pipeline == held.name, CONSUMED.c.epoch.in_(part))
+            delete(CONSUMED).where(CONSUMED.c.pipeline == leased.name, CONSUMED.c.epoch.in_(part))
         )
-        mine = (EPOCHS.c.pipeline == held.name, EPOCHS.c.epoch.in_(part))
+        mine = (EPOCHS.c.pipeline == leased.name, EPOCHS.c.epoch.in_(part))
         conn.execute(update(EPOCHS).where(*mine).values(shares=None))
 
 
-def _consume(conn: Connection, held: Held, items: Sequence[Consumed]) -> None:
+def _consume(conn: Connection, leased: LeasedRow, items: Sequence[Consumed]) -> None:
     """Inserts shares of segments as consumed. Raises ``StateError`` where one is already. Reads
     only the range of seq that ``items`` span: an epoch may have 100,000 consumed shares."""
     taken: set[Consumed] = set()
     for epoch in {item.segment.epoch for item in items}:
         numbers = [item.segment.seq for item in items if item.segment.epoch == epoch]
         rows = conn.execute(
-            rows_of(CONSUMED, held.name).where(
+            rows_of(CONSUMED, leased.name).where(
                 CONSUMED.c.epoch == epoch, CONSUMED.c.seq.between(min(numbers), max(numbers))
             )
         )
         taken |= _as_consumed(rows)
     for item in items:
         if item in taken:
-            raise rules.consumed_twice(held.name, item)
+            raise rules.consumed_twice(leased.name, item)
         taken.add(item)
-    _put_consumed(conn, held.name, items)
+    _put_consumed(conn, leased.name, items)
 
 
 def _put_consumed(conn: Connection, pipeline: str, items: Iterable[Consumed]) -> None:
@@ -359,20 +370,22 @@ def states(conn: Connection, pipeline: str) -> list[SavedState]:
 
 
 def save_states(
-    conn: Connection, held: Held, old: Sequence[SavedState], new: Sequence[SavedState]
+    conn: Connection, leased: LeasedRow, old: Sequence[SavedState], new: Sequence[SavedState]
 ) -> None:
     """Replaces the stored states ``old`` by ``new``, and adds the changes to the history. Writes
     only the states that differ. Raises ``StateError`` (``state.duplicate``)."""
     changes = rules.state_changes(old, new)
     keys = [s.scope.key for _, s in changes.written] + [scope.key for scope in changes.gone]
     for part in chunks(keys):
-        conn.execute(delete(STATES).where(STATES.c.pipeline == held.name, STATES.c.scope.in_(part)))
+        conn.execute(
+            delete(STATES).where(STATES.c.pipeline == leased.name, STATES.c.scope.in_(part))
+        )
     insert_all(
         conn,
         STATES,
         [
             {
-                "pipeline": held.name,
+                "pipeline": leased.name,
                 "scope": s.scope.key,
                 "type": s.scope.type.value,
                 "position": at,
@@ -382,31 +395,31 @@ def save_states(
         ],
     )
     removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
-    _remember(conn, held, removed + [(s.scope, s.blob) for s in changes.saved])
+    _remember(conn, leased, removed + [(s.scope, s.blob) for s in changes.saved])
 
 
 def _remember(
-    conn: Connection, held: Held, changes: Sequence[tuple[StateScope, str | None]]
+    conn: Connection, leased: LeasedRow, changes: Sequence[tuple[StateScope, str | None]]
 ) -> None:
     if not changes:
         return
     rows = [
         {
-            "pipeline": held.name,
+            "pipeline": leased.name,
             "id": number,
-            "at": held.now,
-            "run": held.holder.run,
+            "at": leased.now,
+            "run": leased.holder.run,
             "scope": scope.key,
             "type": scope.type.value,
             "blob": blob,
         }
-        for number, (scope, blob) in enumerate(changes, held.last_history + 1)
+        for number, (scope, blob) in enumerate(changes, leased.last_history + 1)
     ]
     insert_all(conn, HISTORY, rows[-rules.HISTORY_KEPT :])
-    held.last_history += len(rows)
-    _set(conn, held, last_history=held.last_history)
-    mine = HISTORY.c.pipeline == held.name
-    last = held.last_history - rules.HISTORY_KEPT
+    leased.last_history += len(rows)
+    _set(conn, leased, last_history=leased.last_history)
+    mine = HISTORY.c.pipeline == leased.name
+    last = leased.last_history - rules.HISTORY_KEPT
     # while no state is larger than HISTORY_BYTES / HISTORY_KEPT, their number bounds their size
     if any(len(blob or "") > rules.HISTORY_BYTES // rules.HISTORY_KEPT for _, blob in changes):
         sizes = select(HISTORY.c.id, func.length(HISTORY.c.blob)).where(mine, HISTORY.c.id > last)
@@ -416,5 +429,5 @@ def _remember(
     conn.execute(delete(HISTORY).where(mine, HISTORY.c.id <= last))
 
 
-def _set(conn: Connection, held: Held, **values: int) -> None:
-    conn.execute(update(PIPELINES).where(PIPELINES.c.name == held.name).values(**values))
+def _set(conn: Connection, leased: LeasedRow, **values: int) -> None:
+    conn.execute(update(PIPELINES).where(PIPELINES.c.name == leased.name).values(**values))

@@ -25,7 +25,7 @@ from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, So
 from penstock.store.database import Database, PlainSql, insert_all, rows_of
 from penstock.store.database_url import chunks
 from penstock.store.keys import Covered, Place, lane_task
-from penstock.store.ledger import Held
+from penstock.store.ledger import LeasedRow
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
 from penstock.store.remembered import Remembered
 from penstock.store.schema import (
@@ -81,8 +81,8 @@ class SqlStore:
         return Lease(pipeline, token, str(state_id))
 
     def renew(self, lease: Lease, ttl: float) -> None:
-        with self._held(lease) as (conn, held):
-            conn.execute(_pipeline(held).values(lease_until=held.now + ttl))
+        with self._held(lease) as (conn, leased):
+            conn.execute(_pipeline(leased).values(lease_until=leased.now + ttl))
 
     def release(self, lease: Lease) -> None:
         """Gives the lease back; no-op where another run has taken it over."""
@@ -95,30 +95,30 @@ class SqlStore:
 
     # -- counters, never restarted
     def new_epoch(self, lease: Lease, lane: int) -> int:
-        with self._held(lease) as (conn, held):
-            epoch = held.epoch + 1
-            conn.execute(_pipeline(held).values(epoch=epoch))
-            conn.execute(insert(EPOCHS).values(pipeline=held.name, epoch=epoch, lane=lane))
+        with self._held(lease) as (conn, leased):
+            epoch = leased.epoch + 1
+            conn.execute(_pipeline(leased).values(epoch=epoch))
+            conn.execute(insert(EPOCHS).values(pipeline=leased.name, epoch=epoch, lane=lane))
         return epoch
 
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
         shares = shares or {}
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             for part in chunks(last):
-                rows = conn.execute(rows_of(EPOCHS, held.name).where(EPOCHS.c.epoch.in_(part)))
+                rows = conn.execute(rows_of(EPOCHS, leased.name).where(EPOCHS.c.epoch.in_(part)))
                 known = {row.epoch: row for row in rows}
                 free = [e for e in part if e not in known or known[e].last_seq is None]
                 conn.execute(
-                    delete(EPOCHS).where(EPOCHS.c.pipeline == held.name, EPOCHS.c.epoch.in_(free))
+                    delete(EPOCHS).where(EPOCHS.c.pipeline == leased.name, EPOCHS.c.epoch.in_(free))
                 )
                 insert_all(
                     conn,
                     EPOCHS,
                     [
                         {
-                            "pipeline": held.name,
+                            "pipeline": leased.name,
                             "epoch": epoch,
                             "lane": known[epoch].lane if epoch in known else None,
                             "last_seq": last[epoch],
@@ -144,11 +144,11 @@ class SqlStore:
             return {row.epoch for row in rows}
 
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             wanted = {s.key: s for s in streams}
             known: dict[str, int] = {}
             for part in chunks(wanted):
-                mine = (GENERATIONS.c.pipeline == held.name, GENERATIONS.c.stream.in_(part))
+                mine = (GENERATIONS.c.pipeline == leased.name, GENERATIONS.c.stream.in_(part))
                 known.update(
                     (row.stream, row.generation)
                     for row in conn.execute(select(GENERATIONS).where(*mine))
@@ -158,7 +158,7 @@ class SqlStore:
             insert_all(
                 conn,
                 GENERATIONS,
-                [{"pipeline": held.name, "stream": k, "generation": n} for k, n in new.items()],
+                [{"pipeline": leased.name, "stream": k, "generation": n} for k, n in new.items()],
             )
         return {wanted[key]: number for key, number in new.items()}
 
@@ -169,29 +169,29 @@ class SqlStore:
 
     # -- the ledger (L1, L3)
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        with self._held(lease) as (conn, held):
-            written = ledger.intend(conn, held, groups)
-            ledger.settle(conn, held, merge)
+        with self._held(lease) as (conn, leased):
+            written = ledger.intend(conn, leased, groups)
+            ledger.settle(conn, leased, merge)
         return written
 
     def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        with self._held(lease) as (conn, held):
-            written = ledger.intend(conn, held, groups, committed=True)
-            ledger.settle(conn, held, merge)
+        with self._held(lease) as (conn, leased):
+            written = ledger.intend(conn, leased, groups, committed=True)
+            ledger.settle(conn, leased, merge)
         return written
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
-        with self._held(lease) as (conn, held):
-            ledger.mark(conn, held, done)
-            ledger.settle(conn, held, merge)
+        with self._held(lease) as (conn, leased):
+            ledger.mark(conn, leased, done)
+            ledger.settle(conn, leased, merge)
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
-        with self._held(lease) as (conn, held):
-            ledger.adopt(conn, held, [s.key for s in streams], anew=anew)
+        with self._held(lease) as (conn, leased):
+            ledger.adopt(conn, leased, [s.key for s in streams], anew=anew)
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
-        with self._held(lease) as (conn, held):
-            return ledger.renumber(conn, held, above)
+        with self._held(lease) as (conn, leased):
+            return ledger.renumber(conn, leased, above)
 
     def open_groups(self, pipeline: str) -> list[Group]:
         with self._db.reading() as conn:
@@ -206,14 +206,14 @@ class SqlStore:
             return ledger.consumed(conn, pipeline, epochs)
 
     def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
-        with self._held(lease) as (conn, held):
-            ledger.abandon(conn, held, items)
+        with self._held(lease) as (conn, leased):
+            ledger.abandon(conn, leased, items)
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             gone = list(epochs)
-            ledger.forget(conn, held, gone)
-            _end_keys(conn, held, (), [lane_task(epoch) for epoch in gone])
+            ledger.forget(conn, leased, gone)
+            _end_keys(conn, leased, (), [lane_task(epoch) for epoch in gone])
 
     # -- states
     def states(self, pipeline: str) -> list[SavedState]:
@@ -223,21 +223,21 @@ class SqlStore:
     def replace_states(
         self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
     ) -> None:
-        with self._held(lease) as (conn, held):
-            ledger.save_states(conn, held, ledger.states(conn, held.name), states)
-            floors = {rules.ANYTHING: held.epoch}
+        with self._held(lease) as (conn, leased):
+            ledger.save_states(conn, leased, ledger.states(conn, leased.name), states)
+            floors = {rules.ANYTHING: leased.epoch}
             if reset is not None:
-                floors = {**held.floors, **{s.key: held.epoch for s in reset.streams}}
-                ledger.strip_groups(conn, held, reset)
-                ledger.adopt(conn, held, [s.key for s in reset.streams])
-                keys_ledger.reset(PlainSql(conn), held.name, reset.streams)
+                floors = {**leased.floors, **{s.key: leased.epoch for s in reset.streams}}
+                ledger.strip_groups(conn, leased, reset)
+                ledger.adopt(conn, leased, [s.key for s in reset.streams])
+                keys_ledger.reset(PlainSql(conn), leased.name, reset.streams)
             else:
-                keys_ledger.end(PlainSql(conn), held.name, (), None)
+                keys_ledger.end(PlainSql(conn), leased.name, (), None)
                 if not states:
-                    ledger.give_up_groups(conn, held)
-                    ledger.adopt_all(conn, held)
-                    keys_ledger.reset(PlainSql(conn), held.name, None)
-            conn.execute(_pipeline(held).values(floors=msgspec.json.encode(floors).decode()))
+                    ledger.give_up_groups(conn, leased)
+                    ledger.adopt_all(conn, leased)
+                    keys_ledger.reset(PlainSql(conn), leased.name, None)
+            conn.execute(_pipeline(leased).values(floors=msgspec.json.encode(floors).decode()))
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         with self._db.reading() as conn:
@@ -255,14 +255,14 @@ class SqlStore:
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
-        with self._held(lease) as (conn, held):
-            keys_ledger.begin(PlainSql(conn), held.name, task)
+        with self._held(lease) as (conn, leased):
+            keys_ledger.begin(PlainSql(conn), leased.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
     ) -> None:
-        with self._held(lease) as (conn, held):
-            _end_keys(conn, held, covered, tasks)
+        with self._held(lease) as (conn, leased):
+            _end_keys(conn, leased, covered, tasks)
 
     def connector_keys(self, pipeline: str) -> dict[Place, str]:
         with self._db.reading() as conn:
@@ -279,10 +279,10 @@ class SqlStore:
     ) -> None:
         again = list(taken_up)
         kinds = remembered.kinds(remembered.streams_of(more, again))
-        with self._held(lease) as (conn, held):
-            known = names_and_schemas.names(conn, held.name, kinds)
+        with self._held(lease) as (conn, leased):
+            known = names_and_schemas.names(conn, leased.name, kinds)
             wanted = remembered.added(more, known, again)
-            names_and_schemas.grow_names(conn, held.name, known, wanted)
+            names_and_schemas.grow_names(conn, leased.name, known, wanted)
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
         return self.schema_versions(lease, {stream: schema})[stream]
@@ -290,8 +290,8 @@ class SqlStore:
     def schema_versions(
         self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
     ) -> dict[StreamId, RowSchema]:
-        with self._held(lease) as (conn, held):
-            return names_and_schemas.schema_versions(conn, held.name, schemas)
+        with self._held(lease) as (conn, leased):
+            return names_and_schemas.schema_versions(conn, leased.name, schemas)
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
         with self._db.reading() as conn:
@@ -304,9 +304,9 @@ class SqlStore:
             return names_and_schemas.newest_schemas(conn, pipeline, streams)
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             conn.execute(
-                _pipeline(held).values(source_protocol=protocol, source_reference=reference)
+                _pipeline(leased).values(source_protocol=protocol, source_reference=reference)
             )
 
     def source_of(self, pipeline: str) -> SourceOf | None:
@@ -338,31 +338,33 @@ class SqlStore:
     def set_config_override(
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
     ) -> None:
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             conn.execute(
-                delete(OVERRIDES).where(OVERRIDES.c.pipeline == held.name, OVERRIDES.c.role == role)
+                delete(OVERRIDES).where(
+                    OVERRIDES.c.pipeline == leased.name, OVERRIDES.c.role == role
+                )
             )
             conn.execute(
                 insert(OVERRIDES).values(
-                    pipeline=held.name, role=role, base_hash=base_hash, config=json.dumps(config)
+                    pipeline=leased.name, role=role, base_hash=base_hash, config=json.dumps(config)
                 )
             )
 
     # -- runs
     def start_run(self, lease: Lease, run: str, started_at: str) -> None:
-        with self._held(lease) as (conn, held):
-            conn.execute(delete(RUNS).where(RUNS.c.pipeline == held.name, RUNS.c.run == run))
+        with self._held(lease) as (conn, leased):
+            conn.execute(delete(RUNS).where(RUNS.c.pipeline == leased.name, RUNS.c.run == run))
             conn.execute(
                 insert(RUNS).values(
-                    pipeline=held.name, run=run, token=lease.token, started_at=started_at
+                    pipeline=leased.name, run=run, token=lease.token, started_at=started_at
                 )
             )
 
     def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
-        with self._held(lease) as (conn, held):
+        with self._held(lease) as (conn, leased):
             conn.execute(
                 update(RUNS)
-                .where(RUNS.c.pipeline == held.name, RUNS.c.run == run)
+                .where(RUNS.c.pipeline == leased.name, RUNS.c.run == run)
                 .values(report=json.dumps(report))
             )
 
@@ -387,7 +389,7 @@ class SqlStore:
             return list(conn.scalars(select(PIPELINES.c.name).order_by(PIPELINES.c.name)))
 
     @contextmanager
-    def _held(self, lease: Lease) -> Generator[tuple[Connection, Held]]:
+    def _held(self, lease: Lease) -> Generator[tuple[Connection, LeasedRow]]:
         """Opens a write transaction after comparing the lease's token. Raises ``LeaseLost``."""
         with self._db.writing() as conn:
             row = conn.execute(
@@ -398,7 +400,7 @@ class SqlStore:
                 raise rules.lease_lost(lease.pipeline, taken_by)
             yield (
                 conn,
-                Held(
+                LeasedRow(
                     name=row.name,
                     state_id=row.state_id,
                     holder=_holder(row.holder),
@@ -417,21 +419,21 @@ def _born(pipeline: str) -> dict[str, Any]:
 
 
 def _end_keys(
-    conn: Connection, held: Held, covered: Iterable[Covered], tasks: Iterable[str] | None
+    conn: Connection, leased: LeasedRow, covered: Iterable[Covered], tasks: Iterable[str] | None
 ) -> None:
     # bodies of groups may be long: they are read only where keys wait for their checkpoint
     sql = PlainSql(conn)
-    waits = keys_ledger.has_overlay(sql, held.name)
-    written = ledger.keys_covered(conn, held.name) if waits else []
-    keys_ledger.end(sql, held.name, [*covered, *written], tasks)
+    waits = keys_ledger.has_overlay(sql, leased.name)
+    written = ledger.keys_covered(conn, leased.name) if waits else []
+    keys_ledger.end(sql, leased.name, [*covered, *written], tasks)
 
 
 def _floors(body: str) -> dict[str, int]:
     return msgspec.json.decode(body, type=dict[str, int])
 
 
-def _pipeline(held: Held) -> Update:
-    return update(PIPELINES).where(PIPELINES.c.name == held.name)
+def _pipeline(leased: LeasedRow) -> Update:
+    return update(PIPELINES).where(PIPELINES.c.name == leased.name)
 
 
 def _is_live(row: Row[Any], now: float) -> bool:

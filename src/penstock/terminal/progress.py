@@ -130,9 +130,9 @@ class LineObserver:
 
 
 def _expected(rows: int | None, size: int | None) -> str:
-    told = [text.counted(rows, "row")] if rows is not None else []
-    told += [text.size(size)] if size is not None else []
-    return f"about {', '.join(told)}"
+    sizes = [text.counted(rows, "row")] if rows is not None else []
+    sizes += [text.size(size)] if size is not None else []
+    return f"about {', '.join(sizes)}"
 
 
 def _figures(counts: _Counts, now: float) -> str:

@@ -148,10 +148,10 @@ def _with_absolute_paths(text: str, tokens: Sequence[Token], here: Path) -> str:
     for format, dot, path in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if format.name not in _BY_PATH or dot.text != "." or path.kind is not TokenKind.quoted:
             continue
-        told = path.text[1:-1].replace("``", "`")
-        if told.startswith("/") or _ADDRESS.match(told):
+        name = path.text[1:-1].replace("``", "`")
+        if name.startswith("/") or _ADDRESS.match(name):
             continue
-        absolute = str(_absolute(told, here)).replace("`", "``")
+        absolute = str(_absolute(name, here)).replace("`", "``")
         pieces.append(text[done : path.end - len(path.text)] + f"`{absolute}`")
         done = path.end
     return "".join(pieces) + text[done:]

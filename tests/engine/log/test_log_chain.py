@@ -151,7 +151,7 @@ def test_L3_numbers_of_an_epoch_may_have_holes(tmp_path: Path) -> None:
     lanes = [
         LaneStream(
             stream=s, disposition=WriteDisposition(mode=APPEND), schema_version=1, generation=1,
-            fills_generation=False, must_say=s.name == "b",
+            fills_generation=False, requires_complete_status=s.name == "b",
         )
         for s in streams
     ]  # fmt: skip

@@ -17,7 +17,7 @@ def failed(stream: StreamId | None = None, retry: float | None = None, kind: str
 def settle(*told: Error, unfinished: tuple[StreamId, ...] = (A, B)) -> Settled:
     failures = Failures()
     for event in told:
-        failures.told(event, contract.failed(event, "source"), own=event.code is None)
+        failures.add_event(event, contract.failed(event, "source"), own=event.code is None)
     return failures.settle(unfinished)
 
 
@@ -49,7 +49,7 @@ def test_a_failure_of_all_for_good_leaves_those_whose_own_may_pass() -> None:
     assert retried(failed(kind="config_error"), failed(retry=3)) == {}
     assert retried(failed(A, 3), HEARTBEAT) == {A: 3}
     ours = Failures()
-    ours.told(failed(retry=3), SourceError("reset"), own=True)
+    ours.add_event(failed(retry=3), SourceError("reset"), own=True)
     ours.found(SourceError("a schema that cannot be"))
     assert ours.settle([A]).retries == []
 

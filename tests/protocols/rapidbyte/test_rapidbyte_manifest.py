@@ -250,7 +250,7 @@ def test_features_are_shown(tmp_path: Path):
     manifest = source_manifest("them/numbers", "full_refresh", features=["stateful", "cdc"])
     file.write_bytes(rapidbyte_guests.c_guest("source") + custom(MANIFEST_SECTION, manifest))
     source = resolve(SourceConnector, f"rapidbyte:{file}", tmp_path / "connectors")
-    (line,) = [held for held in source.held({})[0] if held.name == "features"]
+    (line,) = [held for held in source.effective_limits({})[0] if held.name == "features"]
     assert line.value == ("stateful", "cdc") and "cdc allows" in line.rule
 
 

@@ -16,7 +16,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Connector, Pipeline
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import held
-from penstock.connectors.consent import Wanting, wanting
+from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.plan.endpoints import (
@@ -98,7 +98,7 @@ def plan_pipeline(
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
-        lines, notes = prepared.held()
+        lines, notes = prepared.effective_limits()
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
         plan = prepared.plan
@@ -147,13 +147,13 @@ def _asks(*ends: Any) -> dict[str, Any]:
     return {name: lines for name, lines in found.items() if lines}
 
 
-def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
+def consents(pipeline: Pipeline, home: Home) -> list[ConsentRequest]:
     """Lists the permissions that components of the pipeline ask for and the user has not agreed to;
     no code is run. Raises ``ConfigError``, ``SourceError``."""
     ends: list[tuple[Connector, str]] = [(pipeline.source, SOURCE)]
     ends += [(section, f"transform:{i}") for i, section in enumerate(pipeline.transforms)]
     ends.append((pipeline.destination, DESTINATION))
-    found: list[Wanting] = []
+    found: list[ConsentRequest] = []
     for section, place in ends:
         ref = None if section.use in BUILT_IN else parse_ref(section.use)
         if ref is None or ref.kind is not RefKind.component:
@@ -161,8 +161,8 @@ def consents(pipeline: Pipeline, home: Home) -> list[Wanting]:
         settings = component_settings(pipeline, section, place)
         launch = component_launch(ref, Path.cwd(), home.connectors, settings)
         role: Role = "destination" if place == DESTINATION else "source"
-        want = wanting(held(launch, role, section.permissions, section.limits), ref.text)
-        found += [] if want is None else [want]
+        request = consent_request(held(launch, role, section.permissions, section.limits), ref.text)
+        found += [] if request is None else [request]
     return found
 
 

@@ -45,7 +45,7 @@ from penstock.protocols.contract import EventSink, WriteStream
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.runtimes.contract import Timeouts
 from penstock.spark import postgres
-from penstock.spark.model import Model, columns, frame
+from penstock.spark.model import Model, frame
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
 from penstock.tables.open import open_table
@@ -246,11 +246,11 @@ class ModelSource(Source):
         del refresh
         fields: tuple[Field, ...] | None = None
         if self.model.database is not None:
-            told = postgres.describe(self.model)
+            described = postgres.describe(self.model)
             overrides = self._pipeline.stream_settings(self.stream)
             if overrides is not None and overrides.cursor_field:
-                postgres.refuse_cursor(self.model, told, overrides.cursor_field[0])
-            fields = tuple(c.field for c in told)
+                postgres.refuse_cursor(self.model, described, overrides.cursor_field[0])
+            fields = tuple(c.field for c in described)
         if self.open is not None:
             self.spark = self.open(self.needs())
             fields = fields or columns(frame(self.spark, self.model), self.model)

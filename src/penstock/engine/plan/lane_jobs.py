@@ -100,7 +100,7 @@ class LaneJobs:
             job.lane,
             fills_generation=stream.fills,
             version=stream.version,
-            must_say=job.lane.must_say or (served and stream.fills),
+            requires_complete_status=job.lane.requires_complete_status or (served and stream.fills),
         )
         return msgspec.structs.replace(job, lane=versioned)
 
@@ -118,7 +118,7 @@ class LaneJobs:
                 schema_version=stream.schema.version,
                 generation=generation,
                 fills_generation=configured.fills_generation,
-                must_say=stream.id in prepared.requires_complete_status,
+                requires_complete_status=stream.id in prepared.requires_complete_status,
                 consumes=configured.sync_mode is SyncMode.cdc,
                 shard=Shard(lane, stream.shards) if stream.shards > 1 else None,
                 layout=self._layout(stream, generation),

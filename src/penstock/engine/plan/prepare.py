@@ -34,7 +34,7 @@ from penstock.model.catalog import (
     StreamId,
 )
 from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
-from penstock.protocols.contract import Held, StateRole
+from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
 from penstock.store.contract import Lease, Store
@@ -75,13 +75,13 @@ class Prepared(msgspec.Struct, kw_only=True):
         last = [self.destination] if isinstance(self.destination, Destination) else []
         return [self.source, *self.transforms, *last]
 
-    def held(self) -> tuple[dict[str, list[Held]], list[str]]:
+    def effective_limits(self) -> tuple[dict[str, list[EffectiveLimit]], list[str]]:
         """Returns the permissions and limits of each component, as manifest and pipeline grant
         them, by role; and notes about manifests and about how connectors were installed."""
-        lines: dict[str, list[Held]] = {}
+        lines: dict[str, list[EffectiveLimit]] = {}
         notes: list[str] = []
         for endpoint in self.endpoints():
-            granted, remarks = endpoint.connector.held(endpoint.config)
+            granted, remarks = endpoint.connector.effective_limits(endpoint.config)
             if granted:
                 lines[endpoint.role_name] = granted
             remarks = (*remarks, *endpoint.connector.built())

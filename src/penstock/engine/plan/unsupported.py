@@ -71,20 +71,22 @@ def _built_in(pipeline: Pipeline) -> list[str]:
     built-in transform other than Spark SQL reaches nothing, which is within all permissions. Limits
     of a version 4 file are not refused, since such a file must run (:func:`not_held`)."""
     problems: list[str] = []
-    for index, told in enumerate(pipeline.transforms):
-        if told.use not in BUILT_IN:
+    for index, connector in enumerate(pipeline.transforms):
+        if connector.use not in BUILT_IN:
             continue
-        reaches = told.permissions if told.use == SPARK_SQL else None
+        reaches = connector.permissions if connector.use == SPARK_SQL else None
         keys = [f"permissions.{k}" for k in (reaches.configured() if reaches else ())]
-        keys += [f"limits.{k}" for k in _limits_not_held(told) if pipeline.dialect == "penstock"]
-        keys += ["assume_manifest"] if told.assume_manifest is not None else []
+        keys += [
+            f"limits.{k}" for k in _limits_not_held(connector) if pipeline.dialect == "penstock"
+        ]
+        keys += ["assume_manifest"] if connector.assume_manifest is not None else []
         where, instead = (
             ("Spark", "bound Spark with the `spark` block")
-            if told.use == SPARK_SQL
+            if connector.use == SPARK_SQL
             else ("Penstock, beside the source", "use a transform that is a WebAssembly component")
         )
         problems += [
-            f"transforms[{index}].{key} cannot be enforced on {told.use}, which runs inside "
+            f"transforms[{index}].{key} cannot be enforced on {connector.use}, which runs inside "
             f"{where}: remove the key, or {instead}"
             for key in keys
         ]
@@ -113,14 +115,14 @@ def _limits_not_held(transform: Transform) -> Iterable[str]:
     ]
 
 
-def _not_held(told: Connector) -> list[str]:
+def _not_held(connector: Connector) -> list[str]:
     """What a process, or a container, of this machine cannot be held to."""
-    ref = _speaks_lines(told.use)
+    ref = _speaks_lines(connector.use)
     if ref is None:
         return []
     if ref.kind is RefKind.image:
-        return holding.unenforceable(told.permissions, told.limits, told.container)
-    return process_limits.unenforceable(told.permissions, told.limits)
+        return holding.unenforceable(connector.permissions, connector.limits, connector.container)
+    return process_limits.unenforceable(connector.permissions, connector.limits)
 
 
 def _speaks_lines(use: str) -> ConnectorRef | None:
@@ -142,7 +144,7 @@ def _keys_unreachable(pipeline: Pipeline) -> list[str]:
     """Returns a problem where connectors would keep their keys in a store that the workers of a
     cluster cannot reach."""
     remote = is_remote(choose_master(pipeline.spark.master, 1, 1))
-    keepers = [where for where, told in _connectors(pipeline) if _keeps_keys(told)]
+    keepers = [where for where, connector in _connectors(pipeline) if _keeps_keys(connector)]
     if not remote or pipeline.state.backend == "postgres" or not keepers:
         return []
     return [
@@ -201,24 +203,24 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
         **_of_tables(pipeline, place),
         **{
             f"{where}.assume_manifest on a connector that is no component": (
-                told.assume_manifest is not None
-                and parse_ref(told.use).kind is not RefKind.component
+                connector.assume_manifest is not None
+                and parse_ref(connector.use).kind is not RefKind.component
             )
-            for where, told in _connectors(pipeline)
+            for where, connector in _connectors(pipeline)
         },
         **{
             f"{where}.container on a connector that is no container image": (
-                told.container != ContainerSettings()
-                and parse_ref(told.use).kind is not RefKind.image
+                connector.container != ContainerSettings()
+                and parse_ref(connector.use).kind is not RefKind.image
             )
-            for where, told in _connectors(pipeline)
+            for where, connector in _connectors(pipeline)
         },
         **{
             f"{where}.folder on a connector that is no local executable or command": (
-                told.folder is not None
-                and parse_ref(told.use).kind not in (RefKind.path, RefKind.command)
+                connector.folder is not None
+                and parse_ref(connector.use).kind not in (RefKind.path, RefKind.command)
             )
-            for where, told in _connectors(pipeline)
+            for where, connector in _connectors(pipeline)
         },
         "resources, which components are told, without a component": (
             pipeline.resources is not None
@@ -226,16 +228,16 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
             and not _has_component(pipeline)
         ),
     }
-    return [f"{key} cannot be carried out yet" for key, told in asked.items() if told]
+    return [f"{key} cannot be carried out yet" for key, needed in asked.items() if needed]
 
 
 def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
     return [
         ("source", pipeline.source),
         *(
-            (f"transforms[{index}]", told)
-            for index, told in enumerate(pipeline.transforms)
-            if told.use not in BUILT_IN
+            (f"transforms[{index}]", connector)
+            for index, connector in enumerate(pipeline.transforms)
+            if connector.use not in BUILT_IN
         ),
         ("destination", pipeline.destination),
     ]
@@ -246,8 +248,8 @@ def _has_streams(destination: Connector) -> bool:
     return spec is not None and spec.has_streams
 
 
-def _keeps_keys(told: Connector) -> bool:
-    spec = specs().get(parse_ref(told.use).protocol or "")
+def _keeps_keys(connector: Connector) -> bool:
+    spec = specs().get(parse_ref(connector.use).protocol or "")
     return spec is not None and spec.keeps_keys
 
 

@@ -60,10 +60,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sealer needs of a stream of its lane. ``must_say``: exit code 0 is not enough for
-    the stream to be complete; an explicit COMPLETE status is needed (L6). ``consumes``: reading
-    removes the records at the source (cdc), so that they are sealed even after a failure.
-    ``layout``: its parts are written in the shape of its table; None: with the internal columns."""
+    """What the sealer needs of a stream of its lane. ``requires_complete_status``: exit
+    code 0 is not enough for the stream to be complete; an explicit COMPLETE status is needed (L6).
+    ``consumes``: reading removes the records at the source (cdc), so that they are sealed even
+    after a failure. ``layout``: its parts are written in the shape of its table; None: with the
+    internal columns."""
 
     stream: StreamId
     disposition: WriteDisposition
@@ -71,7 +72,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     fills_generation: bool
     version: int | None = None
-    must_say: bool = False
+    requires_complete_status: bool = False
     shard: Shard | None = None
     consumes: bool = False
     layout: PartLayout | None = None

@@ -17,7 +17,7 @@ from penstock.model.rejected import MaxRejected
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import SavedState
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import Held
+from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
 from penstock.transforms.chain import PlannedChain
 
@@ -45,7 +45,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     queried: bool = False
     shards: int = 1
-    hints: tuple[Held, ...] = ()
+    hints: tuple[EffectiveLimit, ...] = ()
     max_rejected: MaxRejected | None = None
 
     @property

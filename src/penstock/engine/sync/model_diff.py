@@ -214,8 +214,8 @@ def folder_of(stream: StreamId) -> str:
 def _decoded(states: Sequence[SavedState], stream: StreamId) -> DiffState | None:
     """The stream's state; None where it has none, or one of a cursor."""
     blob = next((s.blob for s in states if s.scope.stream == stream), None)
-    told = cast(dict[str, Any], msgspec.json.decode(blob)) if blob is not None else {}
-    return msgspec.convert(told, DiffState) if "sets" in told else None
+    saved = cast(dict[str, Any], msgspec.json.decode(blob)) if blob is not None else {}
+    return msgspec.convert(saved, DiffState) if "sets" in saved else None
 
 
 def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
@@ -223,8 +223,8 @@ def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
 
 
 def _read(home: Path, name: str, count: int) -> SetOf:
-    told = (home / f"{name}.json").read_bytes()
-    columns = msgspec.json.decode(told, type=tuple[ColumnOf, ...])
+    text = (home / f"{name}.json").read_bytes()
+    columns = msgspec.json.decode(text, type=tuple[ColumnOf, ...])
     return SetOf(files_of(home / name)[:count], columns)
 
 

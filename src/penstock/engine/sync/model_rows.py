@@ -140,7 +140,7 @@ class ModelRows:
             cursor = stream.cursor_field[0], text
         place = folder.with_name(FETCHED)
         shutil.rmtree(place, ignore_errors=True)
-        told = fetch(
+        saved = fetch(
             self._model,
             place,
             cursor=cursor,
@@ -148,7 +148,7 @@ class ModelRows:
             stopped=self._mailbox.cancelled,
             every=WATCH_SECONDS,
         )
-        return fetched(self._spark, place, told), tuple(c.field for c in told)
+        return fetched(self._spark, place, saved), tuple(c.field for c in saved)
 
     def _next_state(
         self,
@@ -202,17 +202,17 @@ def _bound(
     state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...]
 ) -> tuple[str, Any]:
     """The saved cursor, to be bound: its text, and its value. Raises ``StateError``."""
-    told = msgspec.json.decode(state.blob)
+    saved = msgspec.json.decode(state.blob)
     name = stream.cursor_field[0]
-    if told.get("cursor_field") != name:
+    if saved.get("cursor_field") != name:
         raise StateError(
-            f"the saved state of {stream.id} has the cursor {told.get('cursor_field')!r}, and the "
+            f"the saved state of {stream.id} has the cursor {saved.get('cursor_field')!r}, and the "
             f"pipeline now says {name!r}",
             code="state.other_cursor",
             stream=str(stream.id),
             hint="`penstock state reset` or --full-refresh reads everything again",
         )
-    text = str(told.get("cursor"))
+    text = str(saved.get("cursor"))
     try:
         return text, cursor_value(text, _column(name, fields)[1])
     except (ValueError, ArithmeticError) as e:

@@ -105,7 +105,7 @@ class Push:
             rejects, _ = self._rejects.take()
         except LogError as e:
             end = PushEnd.failed
-            if e.code not in [told.code for told in self._errors]:
+            if e.code not in [known.code for known in self._errors]:
                 self._errors.append(e)
         self._process.report(self._progress())
         self._said.close()

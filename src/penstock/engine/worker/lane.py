@@ -200,13 +200,13 @@ class Lane:
 
     def _ended_badly(self) -> None:
         """Adds an error for a source that did not end cleanly and sent no error itself."""
-        exited, told = self._heard.exit, self._heard.failures
-        if exited is None and not any(e.stream is None for e in told):
+        exited, failures = self._heard.exit, self._heard.failures
+        if exited is None and not any(e.stream is None for e in failures):
             raise Defect("a source's conversation ended without its exit")
-        if exited is not None and not told:
+        if exited is not None and not failures:
             how = exit_words(exited)
             hint = ENDED_HINTS["source"]
-            told.found(SourceError(f"the source {how}", code="source.exited", hint=hint))
+            failures.found(SourceError(f"the source {how}", code="source.exited", hint=hint))
 
 
 def _silent() -> PenstockError:

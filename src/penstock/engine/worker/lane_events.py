@@ -138,14 +138,18 @@ class LaneEvents:
                 self._said.log(event.level, "\n".join(text for text in said if text))
             case Error():
                 self._said.log("ERROR", event.message)
-                self.failures.told(event, failed(event, "source"), own=event.code is None)
+                self.failures.add_event(event, failed(event, "source"), own=event.code is None)
             case Counted():
                 self._count(event.what, event.count)
             case Passed(stream):
                 self._asking(Ask(number=self._asked + 1, stream=stream, passed=True), sealer)
-            case Miscounted(stream, told, came):
-                states, all_told, all_came = self._miscounts.get(stream, (0, 0, 0))
-                self._miscounts[stream] = (states + 1, all_told + told, all_came + came)
+            case Miscounted(stream, announced, received):
+                states, all_announced, all_received = self._miscounts.get(stream, (0, 0, 0))
+                self._miscounts[stream] = (
+                    states + 1,
+                    all_announced + announced,
+                    all_received + received,
+                )
             case Measured():
                 self.metrics.append(measured(event))
             case Exited():
@@ -163,10 +167,10 @@ class LaneEvents:
     def notes(self) -> list[str]:
         """Returns the notes for the report."""
         notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
-        for stream, (states, told, came) in self._miscounts.items():
+        for stream, (states, announced, received) in self._miscounts.items():
             notes.append(
-                f"{stream or 'all streams'}: the source says that it sent {told:,} records before"
-                f" {states:,} of its states, and {came:,} came"
+                f"{stream or 'all streams'}: the source says that it sent {announced:,} records "
+                f"before {states:,} of its states, and {received:,} came"
             )
         for stream, (times, until) in self._limited.items():
             last = "" if until is None else f", the last time until {_clock(until)}"
@@ -274,7 +278,9 @@ class LaneEvents:
         lane = job.lane
         begun = event.version == self._versions.get(stream)  # rows of it, in this epoch
         if begun and lane.fills_generation and lane.version == event.version:
-            live = msgspec.structs.replace(lane, fills_generation=False, must_say=False)
+            live = msgspec.structs.replace(
+                lane, fills_generation=False, requires_complete_status=False
+            )
             sealer.activate(live)
             self._streams.learn(msgspec.structs.replace(job, lane=live))
 

@@ -27,11 +27,11 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """A failure. ``told``: the source's event; None: Penstock found it. ``own``: in the source's
+    """A failure. ``event``: the source's event; None: Penstock found it. ``own``: in the source's
     own words."""
 
     error: PenstockError
-    told: Error | None
+    event: Error | None
     own: bool
 
 
@@ -51,13 +51,13 @@ class Failures:
         """Adds a failure that Penstock found."""
         self._all.append(_Failure(error, None, own=False))
 
-    def told(self, event: Error, error: PenstockError, *, own: bool) -> None:
+    def add_event(self, event: Error, error: PenstockError, *, own: bool) -> None:
         """Adds a failure that the source reported."""
         self._all.append(_Failure(error, event, own))
 
     def settle(self, unfinished: Collection[StreamId]) -> Settled:
         """Returns the decision. ``unfinished``: streams that are not complete."""
-        events = [f.told for f in self._all if f.told is not None]
+        events = [f.event for f in self._all if f.event is not None]
         final = {e.stream for e in events if e.retry is None}
         waits: dict[StreamId, float] = {}
         for error in events:
@@ -80,7 +80,7 @@ class Failures:
         """Whether the source failed for good as a whole, not for some streams only."""
         summaries = self._summaries()
         return any(
-            f.told is None or (f.told.stream is None and f.told.retry is None)
+            f.event is None or (f.event.stream is None and f.event.retry is None)
             for f in self._all
             if f not in summaries
         )
@@ -89,7 +89,7 @@ class Failures:
         streams = False
         summaries: list[_Failure] = []
         for failure in self._all:
-            event = failure.told
+            event = failure.event
             if event is None:
                 continue
             if event.stream is not None:
@@ -100,7 +100,7 @@ class Failures:
 
 
 def _passes(failure: _Failure, waits: Collection[StreamId]) -> bool:
-    event = failure.told
+    event = failure.event
     return (
         event is not None
         and event.retry is not None

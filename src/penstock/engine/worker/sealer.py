@@ -108,7 +108,9 @@ class Sealer:
             return
         self._drain(stream)
         if _is_live(stream.info, info):
-            info = msgspec.structs.replace(info, fills_generation=False, must_say=False)
+            info = msgspec.structs.replace(
+                info, fills_generation=False, requires_complete_status=False
+            )
         same = info.fills_generation and info.generation == stream.info.generation
         if not same and not (stream.covered.empty and stream.tail.empty):
             stream.past.append(Past(stream.info, stream.covered, stream.tail))
@@ -242,7 +244,7 @@ class Sealer:
     def _ended_whole(self, stream: OpenStream) -> bool:
         """Whether exit code 0 completes the stream: not where the source reports the end of other
         streams and not of this one; a report that a stream began is none."""
-        return not (self._reports_ends or stream.info.must_say)
+        return not (self._reports_ends or stream.info.requires_complete_status)
 
     def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
         """Returns segments of the covered rows that these streams read under earlier schemas. They

@@ -91,7 +91,7 @@ class Writer:
         self._every = ISOLATE_EVERY if every is None and self._policy == "isolate" else every
         rate = request.options.get("rows_per_second")
         self._pace = None if rate is None else Pace(rate)
-        self._told = {s.id: s for s in request.streams}
+        self._asked = {s.id: s for s in request.streams}
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
         self._kept: dict[str, int] = {}  # scope of keys -> the last checkpoint that may be acked
@@ -135,7 +135,7 @@ class Writer:
             case StateMark() | StreamDone():
                 yield item
             case WriteStream():
-                self._told[item.id] = item
+                self._asked[item.id] = item
                 if item.id in self._streams:
                     self._streams[item.id].encoder.changed(item)
             case Tick():
@@ -144,11 +144,11 @@ class Writer:
     def _stream(self, stream: StreamId) -> _Stream:
         found = self._streams.get(stream)
         if found is None:
-            told = self._told.get(stream)
-            if told is None:
+            asked = self._asked.get(stream)
+            if asked is None:
                 raise Defect(f"stream {stream} was not announced", code="syncmaven.stream")
-            spec = chosen(told, self._specs)
-            faults = option_problems(spec, told.options)
+            spec = chosen(asked, self._specs)
+            faults = option_problems(spec, asked.options)
             if faults:
                 raise DestinationError(
                     faults[0],
@@ -157,14 +157,14 @@ class Writer:
                     stream=str(stream),
                 )
             encoder = StreamEncoder(
-                told,
+                asked,
                 spec,
                 nulls=str(self._request.options.get("nulls", "auto")),
                 on_data_error=self._request.on_data_error,
                 checkpoint_every=self._every,
                 most_rows=None if self._pace is None else self._pace.most_rows,
             )
-            found = self._streams[stream] = _Stream(told, spec, encoder)
+            found = self._streams[stream] = _Stream(asked, spec, encoder)
         return found
 
     # -- the thread that talks

@@ -50,7 +50,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         not end in time; a failure is in its exit code."""
         return _run([self.command, *words], bound)
 
-    def told(self, words: Sequence[str], what: str, bound: float = CALL_BOUND) -> str:
+    def output(self, words: Sequence[str], what: str, bound: float = CALL_BOUND) -> str:
         """What a command printed. Raises ``ConnectorError`` (``connector.engine``) that begins with
         ``what`` where it failed."""
         done = self.call(words, bound)

@@ -107,7 +107,7 @@ def _looked_inside(engine: Engine, image: str, user: str) -> tuple[int | None, b
     """The number of the image's user where that can be known, and whether it has a shell; read from
     a container that is never started."""
     name = new_name()
-    engine.told(
+    engine.output(
         ["create", *named(name), "--pull=never", "--network=none", "--entrypoint", "-", image],
         f"no container can be made of the image {image}",
     )

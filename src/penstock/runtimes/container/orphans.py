@@ -28,7 +28,7 @@ def named(name: str) -> list[str]:
 
 def orphans(engine: Engine) -> list[str]:
     """The names of containers whose owner is dead. Raises ``ConnectorError``."""
-    listed = engine.told(
+    listed = engine.output(
         ["ps", "-a", "--filter", f"label={LABEL}", "--format", "{{.Names}}"],
         "containers cannot be listed",
     )

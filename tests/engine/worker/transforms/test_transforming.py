@@ -787,7 +787,7 @@ def test_checkpoints_are_counted_and_the_last_is_reported() -> None:
     def marking(feed: Iterator[Any]) -> Iterator[Any]:
         for n, table in enumerate(feed):
             yield Came(table, table.nbytes)
-            yield Through(n + 1, told={"id": n + 1})
+            yield Through(n + 1, checkpoint={"id": n + 1})
         yield Through(END)
 
     job = job_of((component(0),))

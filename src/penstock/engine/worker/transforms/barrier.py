@@ -19,7 +19,7 @@ from penstock.model.events import Batch, State, StreamStatus
 STATE_BYTES = 16 << 20  # of states that wait; above, only the newest of each scope is kept
 MOST_STATES = 256
 
-Held = State | StreamStatus | Batch
+Deferred = State | StreamStatus | Batch
 """A ``Batch`` here has no rows: it counts source records, or has a checkpoint of keys."""
 
 
@@ -39,7 +39,7 @@ class _Item:
     """An event that waits. ``at``: tables that had been fed before it, by stream. ``stream`` None:
     it concerns all streams."""
 
-    event: Held
+    event: Deferred
     stream: StreamId | None
     at: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
 
@@ -140,10 +140,10 @@ class Waiting:
 
     # -- what may pass
 
-    def ready(self) -> list[Held]:
+    def ready(self) -> list[Deferred]:
         """Returns the events that may pass, in order, each once."""
         self._drop_passed_by()
-        out: list[Held] = []
+        out: list[Deferred] = []
         kept: list[_Item] = []
         blocked: set[StreamId] = set()
         all_blocked = False
@@ -255,7 +255,7 @@ class Waiting:
             else:
                 self._stand(item)
 
-    def _given(self, item: _Item) -> Held:
+    def _given(self, item: _Item) -> Deferred:
         """Returns the item's event; the keys of a stream whose rows are lost are removed."""
         if isinstance(item.event, Batch) and item.stream in self._failed:
             item.event.keys = ()

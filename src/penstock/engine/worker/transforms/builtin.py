@@ -47,7 +47,7 @@ class BuiltInStage:
 
     def __init__(
         self,
-        told: Sequence[TransformJob],
+        transforms: Sequence[TransformJob],
         streams: Streams,
         given: Callable[[StreamJob], RowSchema],
         place: int,
@@ -56,7 +56,12 @@ class BuiltInStage:
         open: bool = False,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self._told, self._streams, self._given, self._place = told, streams, given, place
+        self._transforms, self._streams, self._given, self._place = (
+            transforms,
+            streams,
+            given,
+            place,
+        )
         self._last, self._open, self._tick = last, open, tick
         self._chains: dict[StreamId, Chain] = {}
         self._failed: set[StreamId] = set()
@@ -94,7 +99,7 @@ class BuiltInStage:
         schema = self._given(job)
         known = self._chains.get(job.id)
         if known is None or known.given != schema:
-            new = self._chains[job.id] = Chain(self._told, schema, self._tick)
+            new = self._chains[job.id] = Chain(self._transforms, schema, self._tick)
             new.counts.update(known.counts if known is not None else {})
             return new
         return known
@@ -102,9 +107,9 @@ class BuiltInStage:
     def _over(self, stream: StreamId, error: SourceError) -> Iterator[Event]:
         """Yields the events of a stream whose rows are lost: its error, its incomplete end."""
         self._failed.add(stream)
-        where = error.where or self._told[0].where
-        told = failure(error, stream, "transform")
-        yield replace(told, message=f"{where}: {error.message}", where=where)
+        where = error.where or self._transforms[0].where
+        failed = failure(error, stream, "transform")
+        yield replace(failed, message=f"{where}: {error.message}", where=where)
         yield StreamStatus(stream, Status.incomplete)
 
     def _is_lost(self, event: Event) -> bool:

@@ -66,7 +66,7 @@ class ComponentStage:
 
     def __init__(
         self,
-        told: TransformJob,
+        transform: TransformJob,
         job: LaneJob,
         streams: Streams,
         given: Callable[[StreamJob], RowSchema],
@@ -74,9 +74,9 @@ class ComponentStage:
         number: int,
         connect: Callable[[Launch], Connection],
     ) -> None:
-        self._told, self._job, self._streams, self._given = told, job, streams, given
+        self._settings, self._job, self._streams, self._given = transform, job, streams, given
         self._place, self._number = place, number
-        launch = msgspec.convert(told.launch, Launch)
+        launch = msgspec.convert(transform.launch, Launch)
         self._transform = connect(launch)
         self._same_protocol = launch.protocol == job.protocol
         expected = max(1, min(len(job.streams), MOST_RUNS))
@@ -109,7 +109,7 @@ class ComponentStage:
     def measured(self) -> list[Measured]:
         """Returns the last checkpoint that the transform reported for each stream."""
         return [
-            Measured(stream, [{"name": "transform_checkpoint", "transform": self._told.place,
+            Measured(stream, [{"name": "transform_checkpoint", "transform": self._settings.place,
                                "count": count, "last": last}])
             for stream, (count, last) in self._checkpoints.items()
         ]  # fmt: skip
@@ -227,7 +227,7 @@ class ComponentStage:
     def _begin(self, job: StreamJob, given: RowSchema, version: int | None) -> TransformRun:
         if len(self._runs) >= MOST_RUNS:
             raise SourceError(
-                f"{self._told.where}: {MOST_RUNS} streams are in the transform at the same time",
+                f"{self._settings.where}: {MOST_RUNS} streams are in the transform at one time",
                 code="transform.too_many_streams",
                 hint="each has an instance until the source says that the stream is complete: sync "
                 "fewer streams in one pipeline",
@@ -239,11 +239,11 @@ class ComponentStage:
         run.start(
             self._transform,
             TransformRequest(
-                config=self._told.config,
+                config=self._settings.config,
                 stream=with_current_names(job.configured, given),
-                scope=covers(job.id.key, self._told.place),
+                scope=covers(job.id.key, self._settings.place),
                 state=state if self._same_protocol else None,
-                timeouts=self._told.timeouts,
+                timeouts=self._settings.timeouts,
                 waiting=self._held,
                 dry_run=self._job.dry,
                 attempt=dict(self._job.tries).get(job.id, 0) + 1,
@@ -301,21 +301,21 @@ class ComponentStage:
             case _:
                 yield answer
 
-    def _through(self, run: TransformRun, told: Through) -> Iterator[Event]:
+    def _through(self, run: TransformRun, through: Through) -> Iterator[Event]:
         stream = run.stream
-        if told.told is not None:
+        if through.checkpoint is not None:
             count = self._checkpoints.get(stream, (0, {}))[0]
-            self._checkpoints[stream] = (count + 1, told.told)
-        if told.upto == END:
+            self._checkpoints[stream] = (count + 1, through.checkpoint)
+        if through.upto == END:
             run.well = True
             self._waiting.ended(stream)
         else:
-            self._waiting.through(stream, run.base + told.upto, whole=told.whole)
-        if told.whole and told.keys > self._kept.get(stream, 0):
-            self._kept[stream] = told.keys
+            self._waiting.through(stream, run.base + through.upto, whole=through.whole)
+        if through.whole and through.keys > self._kept.get(stream, 0):
+            self._kept[stream] = through.keys
             kept = Batch(
                 stream, Columns(pa.table({})), [],
-                version=run.version, stands_for=0, keys=((self._told.place, told.keys),),
+                version=run.version, stands_for=0, keys=((self._settings.place, through.keys),),
             )  # fmt: skip
             self._waiting.kept(kept)
         yield from self._waiting.ready()
@@ -330,14 +330,14 @@ class ComponentStage:
     def _run_failed(self, run: TransformRun, error: Error) -> Iterator[Event]:
         run.broken = True
         self._failed.add(run.stream)
-        error.message = f"{self._told.where}: {error.message}"
+        error.message = f"{self._settings.where}: {error.message}"
         yield error
         yield StreamStatus(run.stream, Status.incomplete)
         self._waiting.failed(run.stream)
         yield from self._waiting.ready()
 
-    def _rows(self, run: TransformRun, came: Came) -> Iterator[Event]:
-        stream, table = run.stream, came.table
+    def _rows(self, run: TransformRun, made: Came) -> Iterator[Event]:
+        stream, table = run.stream, made.table
         yield from self._shown(stream, table.schema)
         job = self._streams.jobs[stream]
         known = columns_by_output_name(self._given(job), job.made[self._number])
@@ -347,7 +347,7 @@ class ComponentStage:
         if table.num_rows:
             yield Batch(
                 stream, Columns(table.rename_columns(names)), [run.newest] * table.num_rows,
-                size=came.size, version=run.version, stands_for=0,
+                size=made.size, version=run.version, stands_for=0,
             )  # fmt: skip
             reach("mid-transform")
 

@@ -36,15 +36,15 @@ class Transforming:
         given: Callable[[StreamJob], RowSchema] = _of_records
         number = 0
         groups = list(stages(job.transforms))
-        for place, (connector, told) in enumerate(groups):
+        for place, (connector, transforms) in enumerate(groups):
             stage: BuiltInStage | ComponentStage
             if connector:
-                stage = ComponentStage(told[0], job, streams, given, place, number, connect)
+                stage = ComponentStage(transforms[0], job, streams, given, place, number, connect)
                 number += 1
             else:
                 last = place == len(groups) - 1
                 stage = BuiltInStage(
-                    told, streams, given, place, last=last, open=job.open, tick=tick
+                    transforms, streams, given, place, last=last, open=job.open, tick=tick
                 )
             self._stages.append(stage)
             given = stage.schema
@@ -59,7 +59,7 @@ class Transforming:
 
     def measured(self) -> list[Measured]:
         """Returns the transforms' counts and checkpoints, stream by stream."""
-        return [told for stage in self._stages for told in stage.measured()]
+        return [one for stage in self._stages for one in stage.measured()]
 
 
 def _of_records(job: StreamJob) -> RowSchema:

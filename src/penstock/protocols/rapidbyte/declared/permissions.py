@@ -17,7 +17,7 @@ import msgspec
 from penstock.config.sections import Limits, Permissions
 from penstock.model.hosts import ANY
 from penstock.model.variables import withheld
-from penstock.protocols.contract import Held
+from penstock.protocols.contract import EffectiveLimit
 from penstock.protocols.rapidbyte.declared import host_patterns
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest, ManifestResult
 from penstock.runtimes.env import granted
@@ -53,7 +53,7 @@ class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     max_memory: int | None
     timeout_seconds: int
-    rulings: tuple[Held, ...]
+    rulings: tuple[EffectiveLimit, ...]
 
     @property
     def reach(self) -> host_patterns.Reach:
@@ -76,22 +76,24 @@ def effective(
     hosts = _hosts(manifest, config)
     narrowed_hosts = asked.get("network.allowed_hosts")
     rulings = [
-        Held("network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)),
-        Held(
+        EffectiveLimit(
+            "network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)
+        ),
+        EffectiveLimit(
             "env.allowed_vars",
             *_narrowed(
                 _given(declared.env.allowed_vars) if declared else (),
                 asked.get("env.allowed_vars"), source, _both,
             ),
         ),
-        Held(
+        EffectiveLimit(
             "fs.allowed_preopens",
             *_narrowed(
                 declared.fs.preopens if declared else (),
                 asked.get("fs.allowed_preopens"), source, _both_folders,
             ),
         ),
-        Held(
+        EffectiveLimit(
             "limits.max_memory",
             *_at_most(
                 _least(
@@ -102,7 +104,7 @@ def effective(
                 most,
             ),
         ),
-        Held(
+        EffectiveLimit(
             "limits.timeout_seconds",
             *_least(
                 manifest.timeout_seconds if manifest else None,
@@ -114,7 +116,7 @@ def effective(
     values = [line.value for line in rulings]
     private, rule = _private(values[0], found, permissions, config)
     if private:
-        rulings.insert(1, Held("network.private_hosts", private, rule))
+        rulings.insert(1, EffectiveLimit("network.private_hosts", private, rule))
     return EffectivePermissions(
         hosts=values[0],
         named=() if private == (ANY,) else private,
@@ -127,7 +129,7 @@ def effective(
     )
 
 
-def declared_by_manifest(found: ManifestResult) -> list[Held]:
+def declared_by_manifest(found: ManifestResult) -> list[EffectiveLimit]:
     """The permissions and limits that the component's own manifest sets; empty without one."""
     if found.manifest is None or found.assumed:
         return []
@@ -140,7 +142,7 @@ def declared_by_manifest(found: ManifestResult) -> list[Held]:
         "limits.max_memory": limits.max_memory,
         "limits.timeout_seconds": limits.timeout_seconds,
     }
-    return [Held(name, value, "manifest") for name, value in asked.items() if value]
+    return [EffectiveLimit(name, value, "manifest") for name, value in asked.items() if value]
 
 
 def wide_permissions(found: ManifestResult, permissions: Permissions | None) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.config.sections import Resources
 from penstock.model.catalog import ConfiguredStream, ConnectorSpec, Shard, SyncMode
-from penstock.protocols.contract import Held, Sharding
+from penstock.protocols.contract import EffectiveLimit, Sharding
 from penstock.protocols.rapidbyte.declared import hints as overrides
 from penstock.protocols.rapidbyte.declared.hints import Pins
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
@@ -55,9 +55,9 @@ class RapidbyteShards:
         flush = overrides.flush_bytes(pins)
         rule = chosen.rule if shardable else f"default: {_WHY_NOT if full_refresh else _CURSOR}"
         hints = (
-            Held("effective_parallelism", count, rule),
-            Held("partition_strategy", divided.value, divided.rule),
-            Held("copy_flush_bytes_override", flush.value, flush.rule),
+            EffectiveLimit("effective_parallelism", count, rule),
+            EffectiveLimit("partition_strategy", divided.value, divided.rule),
+            EffectiveLimit("copy_flush_bytes_override", flush.value, flush.rule),
         )
         return Sharding(count, hints)
 

@@ -15,7 +15,7 @@ import msgspec
 from penstock.config.sections import Limits
 from penstock.errors import ConfigError, Defect, Role
 from penstock.model.catalog import CheckResult, ConfiguredStream, ConnectorSpec, SyncMode
-from penstock.protocols.contract import EventSink, Held
+from penstock.protocols.contract import EffectiveLimit, EventSink
 from penstock.protocols.rapidbyte.declared.manifest import (
     ComponentManifest,
     ManifestResult,
@@ -200,13 +200,15 @@ class RapidbyteManifest:
     """Reports what a component asks for and what it is granted (``ManifestRole`` of
     ``protocols.contract``)."""
 
-    def asks(self, launch: Start) -> list[Held]:
+    def asks(self, launch: Start) -> list[EffectiveLimit]:
         return declared_by_manifest(open_component(runtime_of(launch)).found)
 
     def wide(self, launch: Start) -> list[str]:
         return wide_permissions(open_component(runtime_of(launch)).found, launch.permissions)
 
-    def held(self, launch: Start, config: dict[str, Any]) -> tuple[list[Held], list[str]]:
+    def effective(
+        self, launch: Start, config: dict[str, Any]
+    ) -> tuple[list[EffectiveLimit], list[str]]:
         component = open_component(runtime_of(launch))
         found = component.found
         notes = [*found.warnings]
@@ -214,7 +216,7 @@ class RapidbyteManifest:
         if found.manifest is None:
             notes.append(f"it is granted nothing: {found.problem}")
         elif found.manifest.features:
-            lines.append(Held("features", found.manifest.features, _FEATURES))
+            lines.append(EffectiveLimit("features", found.manifest.features, _FEATURES))
         return lines, notes
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
