@@ -45,7 +45,7 @@ from penstock.protocols.contract import EventSink, WriteStream
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.runtimes.contract import Timeouts
 from penstock.spark import postgres
-from penstock.spark.model import Model, frame
+from penstock.spark.model import Model, columns, frame
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
 from penstock.tables.open import open_table
