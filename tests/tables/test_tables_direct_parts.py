@@ -269,6 +269,14 @@ def test_what_a_table_does_not_take_as_it_is_goes_through_spark(
     assert new["_raw_id"] == parts[raw][0].as_py()
     assert new["_extracted_at"] == parts[at][0].as_py()
     assert new.get("w") == (3 if drift == "column" else None)
+    if drift == "column":  # the new column follows the metadata columns, and the next load's do not
+        more = shaped(loads.load(3, [{"id": 3, "v": "c", "w": 4}], wider))
+        assert tables.commit(NO_SPARK, [more]) == [LoadResult(1)]
+        place = tables.location(T)
+        found = duckdb.sql(f"SELECT id, v, w FROM '{place}/*.parquet' ORDER BY id").fetchall()
+        assert found == [(1, "a", None), (2, "b", 3), (3, "c", 4)]
+        by_spark = spark.read.parquet(place).select("id", "v", "w").orderBy("id").collect()
+        assert [tuple(r) for r in by_spark] == found
 
 
 def test_a_part_in_its_tables_shape_is_read_as_any_part(loads: Any) -> None:

@@ -197,7 +197,8 @@ class _Wave:
             load_frame.key_sql(load, columns.fields)
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
         alone = load.load.replaces or not rewrites  # no row of the table is written again
-        same = columns.fields == load_frame.load_fields(load)
+        # all readers match columns by name: their order may be another one
+        same = set(columns.fields) == set(load_frame.load_fields(load))
         direct = alone and same and direct_parts.fits(load)
         notes = load_frame.cast_notes(load, columns.fields)
         return _LoadPlan(index, load, folder, marker, columns.fields, rewrites, direct, notes)
