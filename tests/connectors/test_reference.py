@@ -121,8 +121,9 @@ def test_images_of_any_registry(image: str, name: str, version: str | None) -> N
         ("airbyte:docker:", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:Source:7:8", "connector.reference", "airbyte:docker:IMAGE"),
         ("airbyte:docker:-x", "connector.reference", "airbyte:docker:IMAGE"),
-        ("syncmaven:hubspot", "connector.reference", "syncmaven:./EXECUTABLE"),
-        ("syncmaven:hubspot@1.0.0", "connector.reference", "syncmaven:docker:IMAGE"),
+        ("syncmaven:dist/index.js", "connector.reference", "syncmaven:./EXECUTABLE"),
+        ("syncmaven:Hubspot@1.0.0", "connector.reference", "syncmaven:docker:IMAGE"),
+        ("syncmaven:hubspot@^1", "connector.reference", "NAME[@VERSION]"),
         (
             "iceberg:cat.ns",
             "connector.reference",

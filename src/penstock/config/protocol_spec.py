@@ -54,10 +54,11 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ``roles``: those that its connectors have. ``source`` and ``destination``: the nouns for its
     connectors in messages. ``sources``,
     ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
-    a package of exactly its name, with any prefix. ``packages``: connectors are installed by their
-    name from the Python package index. ``known``: well-known packages, ``images``:
-    connectors that exist as container images only, each with an alternative, in the
-    ``image_folder`` of the public registry; all for suggestions only, other names run too.
+    a package of exactly its name, with any prefix. ``registry``: where connectors are installed
+    from by their names; ``variables``: what an installed one is given in its environment.
+    ``known``: well-known packages, ``images``: connectors that exist as container images only, each
+    with an alternative, in the ``image_folder`` of the public registry; all for suggestions only,
+    other names run too.
     ``components``: its connectors are WebAssembly components, which have
     no protocol prefix and are found by ``find`` (name, environment, home folder; raises
     ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named
@@ -81,7 +82,8 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     destinations: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
     own_names: bool = False
-    packages: bool = True
+    registry: Literal["pypi", "npm"] = "pypi"
+    variables: Mapping[str, str] = {}
     known: tuple[str, ...] = ()
     images: Mapping[str, str | None] = {}
     image_folder: str = ""
@@ -106,7 +108,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     def called(self, role: EndpointRole) -> str:
         """The noun for a connector of ``role``, as ``a Singer tap (use: singer:NAME)``."""
         word = self.source if role == "source" else self.destination
-        return f"{word} (use: {self.name}:{'NAME' if self.packages else './EXECUTABLE'})"
+        return f"{word} (use: {self.name}:NAME)"
 
     def keys(self, role: EndpointRole) -> type[Section] | None:
         """The protocol's own keys in the section of ``role``; None: none."""

@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from penstock.config.protocol_spec import specs
 from penstock.config.sections import Limits, Permissions
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, connect
+from penstock.connectors.npm import find_node
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
@@ -49,13 +51,14 @@ def installed_launch(
     protocol: ProtocolPackage, entry: Installed, here: Path, env_keys: Sequence[str]
 ) -> Launch:
     """Returns the launch of an installed connector. ``here``: its working folder, on hosts that
-    have that folder. ``env_keys``: variables that it is given."""
+    have that folder. ``env_keys``: variables that it is given. Raises ``ConnectorError``."""
+    of_npm = entry.environment.manager == "npm"
     return Launch(
         protocol=protocol.name,
-        command=(entry.executable,),
+        command=(find_node(), entry.executable) if of_npm else (entry.executable,),
         cwd=str(here),
         # It reads and prints JSON, which is UTF-8 in every locale.
-        env={"PYTHONUTF8": "1"},
+        env={"PYTHONUTF8": "1", **specs()[protocol.name].variables},
         env_keys=tuple(env_keys),
         environment=entry.environment,
     )

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -26,7 +27,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """An installed package; enough to build the same one elsewhere. ``lock``: its exact pins with
     the hashes of their files, which with the ``python`` minor version give ``key``, part of its
     folder's name. ``sources``: packages of it that are built from source. ``url``: the package's
-    address, where the user gave one."""
+    address, where the user gave one. ``manager``: what installed it; of ``npm`` the lock has
+    integrity hashes, there is no Python, and ``script`` is a file for Node.js."""
 
     protocol: str
     package: str
@@ -38,6 +40,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     sources: tuple[str, ...] = ()
     url: str | None = None
+    manager: Literal["pip", "npm"] = "pip"
 
 
 _READY = "READY"
@@ -57,12 +60,14 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def executable(self) -> str:
         """The path of the connector's script."""
+        if self.environment.manager == "npm":
+            return os.path.join(self.path, self.environment.script)
         return os.path.join(self.path, "venv", "bin", self.environment.script)
 
 
 def package_folder(connectors: Path, protocol: str, package: str) -> Path:
     """Returns the folder of a package's environments."""
-    return connectors / protocol / package
+    return connectors / protocol / package.replace("/", "+")
 
 
 def installed(connectors: Path) -> list[Installed]:
@@ -161,12 +166,13 @@ def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
 
 
 def _read(marker: Path) -> Installed | None:
-    """Returns the environment of a marker; None: it is incomplete, was moved, or its Python is
-    gone."""
+    """Returns the environment of a marker; None: it is incomplete, was moved, or its Python (not of
+    npm) is gone."""
     try:
         entry = msgspec.json.decode(marker.read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):
         return None
     entry = msgspec.structs.replace(entry, path=str(marker.parent))
-    whole = os.path.exists(marker.parent / "venv" / "bin" / "python")
+    python = marker.parent / "venv" / "bin" / "python"
+    whole = entry.environment.manager == "npm" or os.path.exists(python)
     return entry if whole and os.path.exists(entry.executable) else None

@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.config.protocol_spec import specs
 from penstock.config.sections import Limits, Permissions
-from penstock.connectors import uv
+from penstock.connectors import npm, uv
 from penstock.connectors.environments import (
     Environment,
     Installed,
@@ -76,6 +77,8 @@ def ensure(
     ``connector.python_missing``, ``connector.install_failed``, ``connector.build_refused``,
     ``connector.no_executable``, ``connector.uv_missing``)."""
     with in_role(wanted.role):
+        if specs()[wanted.protocol].registry == "npm":
+            return npm.ensure(wanted, connectors.absolute(), progress, upgrade=upgrade)
         return _any_of(wanted, connectors.absolute(), progress, upgrade=upgrade)
 
 
@@ -177,6 +180,9 @@ def rebuild(
         limits=limits,
         role=role,
     )
+    if environment.manager == "npm":
+        with in_role(role):
+            return npm.rebuild(environment, wanted).executable
     with in_role(role), locked(folder, _silent):
         for ready in installed_of(folder):
             if ready.environment.key == environment.key:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.connectors.environments import Environment
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, in_role
 from penstock.protocols import load
 from penstock.protocols.contract import Connection
 from penstock.runtimes.contract import ConnectionStats, Start
@@ -50,12 +50,24 @@ def ready(launch: Launch) -> Launch:
     if launch.environment is None:
         return launch
     command, cwd = launch.command, launch.cwd
-    if not os.path.exists(command[0]):
+    if launch.environment.manager == "npm":
+        command = _of_npm(launch, launch.environment)
+    elif not os.path.exists(command[0]):
         rebuilt = os.path.dirname(_rebuilt(launch.environment, launch))
         command = (os.path.join(rebuilt, os.path.basename(command[0])), *command[1:])
     if cwd is not None and not os.path.isdir(cwd):
         cwd = None
     return msgspec.structs.replace(launch, command=command, cwd=cwd)
+
+
+def _of_npm(launch: Launch, environment: Environment) -> tuple[str, ...]:
+    from penstock.connectors.npm import find_node
+
+    _, script, *rest = launch.command
+    if not os.path.exists(script):
+        script = _rebuilt(environment, launch)
+    with in_role(launch.role):
+        return (find_node(), script, *rest)
 
 
 def _rebuilt(environment: Environment, launch: Launch) -> str:
@@ -76,6 +88,6 @@ def _rebuilt(environment: Environment, launch: Launch) -> str:
                 "this host lacks the environment that was built elsewhere: let it use the same"
                 " home (PENSTOCK_HOME on storage that they share), or `penstock add` it there"
             )
-        if environment.python != here:
+        if environment.python not in ("", here):
             e.hint = f"install Python {environment.python} on every worker; {e.hint or ''}"
         raise

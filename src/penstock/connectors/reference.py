@@ -20,6 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _COMPONENT_NAME = re.compile(r"(?:\w[\w.-]*/)*[\w-]+(?:@v?(?P<version>[\w.-]+))?")
 _WASM = ".wasm"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_-]*")
+_NPM_NAME = re.compile(
+    r"(?P<name>(?:@[a-z0-9][a-z0-9._~-]*/)?[a-z0-9][a-z0-9._~-]*)"
+    r"(?:@(?P<version>[0-9][0-9A-Za-z.+-]*))?"
+)
 _PATH_STARTS = ("./", "../", "/", "~/")
 _URL = re.compile(r"(?:git\+(?:https?|ssh|file)|https?|file)://\S+")
 _IMAGE = "docker:"
@@ -122,7 +126,7 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
         raise _wrong(text, "names no connector", f"write {protocol}:NAME, as in the package index")
     if rest.startswith(_IMAGE):
         return _image(text, protocol, rest.removeprefix(_IMAGE).strip())
-    if _URL.fullmatch(rest) and spec.packages:
+    if _URL.fullmatch(rest) and spec.registry == "pypi":
         return _of_url(text, protocol, rest)
     words = _words(text, rest)
     if len(words) > 1:
@@ -132,13 +136,25 @@ def _connector(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
     word = words[0]
     if word.startswith(_PATH_STARTS) or word in (".", ".."):
         return ConnectorRef(kind=RefKind.path, text=text, protocol=protocol, command=(word,))
-    if spec.packages:
-        return _package(text, spec, word)
-    raise _wrong(
-        text,
-        "names a package, and connectors of this protocol are not installed by name",
-        f"install it yourself and name its command: {protocol}:./EXECUTABLE, "
-        f'{protocol}:"COMMAND WORDS", or {protocol}:docker:IMAGE',
+    return (_npm_package if spec.registry == "npm" else _package)(text, spec, word)
+
+
+def _npm_package(text: str, spec: ProtocolSpec, word: str) -> ConnectorRef:
+    protocol = spec.name
+    match = _NPM_NAME.fullmatch(word)
+    if match is None or word.endswith((".js", ".mjs", ".py", ".sh")):
+        raise _wrong(
+            text,
+            "names no package of npm",
+            f"write {protocol}:NAME[@VERSION], {protocol}:@SCOPE/NAME[@VERSION], "
+            f'{protocol}:./EXECUTABLE, {protocol}:"COMMAND WORDS" or {protocol}:docker:IMAGE',
+        )
+    return ConnectorRef(
+        kind=RefKind.package,
+        text=text,
+        protocol=protocol,
+        name=match["name"],
+        version=match["version"],
     )
 
 

@@ -22,7 +22,7 @@ from penstock.connectors.launch import Launch
 from penstock.connectors.package_request import Wanted
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv import Progress
-from penstock.errors import ConfigError, Role
+from penstock.errors import ConfigError, Role, in_role
 from penstock.protocols import load
 from penstock.protocols.contract import EventSink, ProtocolPackage
 
@@ -95,7 +95,8 @@ def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unp
             role=role,
         )
         entry = ensure(asked, connectors, how.get("progress", quiet), upgrade=upgrade)
-        launch = installed_launch(protocol, entry, here, env_keys)
+        with in_role(role):
+            launch = installed_launch(protocol, entry, here, env_keys)
         if files is not None:
             launch = manifest_launch(ref, files, launch, entry, here)
             entry = None  # its spec and its streams are the manifest's, which may change

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,7 +32,7 @@ _INDEX = re.compile(
     r"|(https?|all|no)_proxy$|(HTTPS?|ALL|NO)_PROXY$"
 )
 """Variables that reach the package index: its settings, certificates, proxies."""
-_NOT_THEIRS = re.compile(r"(PENSTOCK|SPARK|PYSPARK|PYTHON|VIRTUAL_ENV|CONDA)")
+NOT_THEIRS = re.compile(r"(PENSTOCK|SPARK|PYSPARK|PYTHON|VIRTUAL_ENV|CONDA)")
 
 
 class Python(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def run_uv(
     env = {
         k: v
         for k, v in os.environ.items()
-        if (not _NOT_THEIRS.match(k) if held is None else _INDEX.match(k))
+        if (not NOT_THEIRS.match(k) if held is None else _INDEX.match(k))
     }
     env["UV_PYTHON_DOWNLOADS"] = "never"
     if cache is not None:
@@ -103,24 +103,43 @@ def run_uv(
     never = () if held is not None or arguments[0] != "pip" else ("--no-build",)
     bound = min(seconds or _TOTAL, _TOTAL)
     with tempfile.TemporaryDirectory(prefix="penstock-uv-") as folder:
-        runtime = ProcessRuntime(
+        code, out = run_tool(
             [find_uv(), *arguments, *never, "--no-progress", "--color", "never"],
             env=env,
-            log_stderr=hear,
-            cwd=folder,
-            confinement=held or Confinement(env_keys=()),
+            cwd=Path(folder),
+            hear=hear,
+            held=held or Confinement(env_keys=()),
+            seconds=bound,
             role=role,
         )
-        out = bytearray()
-        deadline = time.monotonic() + bound
-        with runtime.open([], Timeouts(stop=5)) as channel:
-            while data := channel.read(max(deadline - time.monotonic(), 0.0)):
-                out += data
-            code = channel.wait(5.0) if data is not None else None
     if code != 0:
         what = f"no end after {bound:.0f} s" if code is None else f"exit code {code}"
         raise UvFailed(_words(lines) or what)
-    return out.decode(errors="replace")
+    return out
+
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    hear: Callable[[str], None],
+    held: Confinement,
+    seconds: float,
+    role: Role = "source",
+) -> tuple[int | None, str]:
+    """Runs an installer and returns its exit code (None: it did not end in time) and its stdout; it
+    dies with this process. ``hear``: gets the lines of its stderr. Raises the error of ``role``."""
+    runtime = ProcessRuntime(
+        list(command), env=dict(env), log_stderr=hear, cwd=str(cwd), confinement=held, role=role
+    )
+    out = bytearray()
+    deadline = time.monotonic() + seconds
+    with runtime.open([], Timeouts(stop=5)) as channel:
+        while data := channel.read(max(deadline - time.monotonic(), 0.0)):
+            out += data
+        code = channel.wait(5.0) if data is not None else None
+    return code, out.decode(errors="replace")
 
 
 def _words(lines: list[str]) -> str:

@@ -129,6 +129,11 @@ def test_a_command_runs_in_its_packages_folder(folder: Folder) -> None:
     assert made.destination.folder == str(package)
 
 
+def test_a_package_of_npm_is_named(folder: Folder) -> None:
+    folder.write("connections/mail.yml", "package: { type: npm, package: '@crm/mail@1.2.0' }\n")
+    assert folder.one().destination.use == "syncmaven:@crm/mail@1.2.0"
+
+
 def test_keys_of_a_pipeline_file_stand_under_penstock(folder: Folder) -> None:
     folder.write("syncs/mail.yml", """
 model: users
@@ -187,8 +192,8 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
         ("models/users.yml", "query: '{{ env.NO }}'\n", "variable NO is not set"),
         ("models/users.yml", "query: SELECT '${foo}'\n", "'${foo}' is no variable"),
         ("models/users.yml", "deleteField: gone\nquery: SELECT 1\n", "deleteField"),
-        ("connections/mail.yml", "package: { type: npm, package: 'x@1' }\n",
-         "connections/mail.yml:1: package: 'x@1' is not installed from npm"),
+        ("connections/mail.yml", "package: { type: npm, package: 'x@^1' }\n",
+         "connections/mail.yml:1: package: 'x@^1' is no NAME or NAME@VERSION"),
         ("connections/mail.yml", "package: { type: npm, dir: nowhere }\n", "there is no folder"),
         ("connections/mail.yml", "package: { type: npm, dir: ., command: no-such-program }\n",
          "there is no program 'no-such-program'"),

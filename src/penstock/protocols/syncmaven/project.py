@@ -35,6 +35,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _CURSOR = re.compile(r"(?<![:\w]):cursor\b")
+_NPM = re.compile(r"(?:@[a-z0-9][\w.~-]*/)?[a-z0-9][\w.~-]*(?:@[0-9][\w.+-]*)?")
 _POSTGRES = ("postgres://", "postgresql://")
 _YAML_ONLY = re.compile(r"[^\x20-\x7e]")
 _MAIN = "index.js"
@@ -260,12 +261,13 @@ class _Reading:
         if kind == "npm" and package.get("dir"):
             return self._in_folder(file, key, package)
         if kind == "npm" and package.get("package"):
-            return self._fault(
-                file, key,
-                f"package: {package['package']!r} is not installed from npm: install it yourself"
-                " and give its folder (`dir`)",
-            )  # fmt: skip
-        known = "docker with `image`, npm with `dir`"
+            name = str(package["package"])
+            if not _NPM.fullmatch(name):
+                return self._fault(
+                    file, key, f"package: {name!r} is no NAME or NAME@VERSION with an exact version"
+                )
+            return {"use": f"syncmaven:{name}"}
+        known = "docker with `image`, npm with `dir` or `package`"
         return self._fault(file, key, f"package: {kind!r} is not known so; known: {known}")
 
     def _in_folder(self, file: File, key: str, package: Values) -> Values | None:
