@@ -26,9 +26,9 @@ from wasm_sites import (
     component,
     count_destination,
     counting_server,
-    last_words_guest,
     numbered,
     numbers_source,
+    python_guest,
 )
 
 if TYPE_CHECKING:
@@ -615,17 +615,19 @@ def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) 
 @pytest.mark.slow
 def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
     """A Python component; slow where it was not built and compiled before."""
-    here = wasm(binary=last_words_guest())
+    here = wasm(binary=python_guest())
     here.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     COMPILED.mkdir(mode=0o700, parents=True, exist_ok=True)
     (here.home.path / "compiled").symlink_to(COMPILED)
-    left = here.run(config={})
+    column = {"name": "id", "data_type": "Int64", "nullable": False}
+    words = {"name": "words", "schema": [column], "supported_sync_modes": ["full_refresh"]}
+    left = here.run(config={"mode": "exit", "streams": [words]})
     assert (left.exit_code, left.error["code"]) == (4, "source.exited"), left.error
     assert "my last words" in left.error["message"]
     said = [e["message"] for e in here.log_lines(left.report.run)]
     assert "a line before" in said
     assert "my last words" in said
-    raised = here.run(config={"how": "raise"})
+    raised = here.run(config={"mode": "raise", "streams": [words]})
     assert raised.exit_code == 4
     assert "LookupError: no such table" in raised.error["message"], raised.error
 

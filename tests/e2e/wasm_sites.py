@@ -59,15 +59,9 @@ def count_destination() -> bytes:
     return built.c_destination().read_bytes()
 
 
-def last_words_guest() -> bytes:
-    """A Python source; ten seconds the first time."""
-    source = rapidbyte_guests.SOURCES / "last_words.py"
-    return rapidbyte_guests.built(
-        "last-words", [source, *rapidbyte_guests.guests.PYTHON_SDK.rglob("*.py")],
-        lambda out: rapidbyte_guests.guests.python_guest(
-            "last_words", [source.parent], "source", out
-        ),
-    ).read_bytes()  # fmt: skip
+def python_guest() -> bytes:
+    """A source that does what its ``mode`` says; ten seconds the first time."""
+    return rapidbyte_guests.python_guest()
 
 
 def component(

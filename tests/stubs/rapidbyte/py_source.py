@@ -31,7 +31,7 @@ class Source(exports.Source):
         return 1
 
     def discover(self, session):
-        return json.dumps({"streams": []})
+        return json.dumps({"streams": CONFIG.get("streams", [])})
 
     def validate(self, session):
         return host.success("ok")
@@ -61,7 +61,10 @@ class Source(exports.Source):
             hoard = []
             while True:
                 hoard.append(bytearray(1 << 20))
+        if mode == "raise":
+            raise LookupError("no such table")
         if mode == "exit":
+            print("a line before", file=sys.stderr, flush=True)
             print("my last words", file=sys.stderr, flush=True)
             os._exit(3)
         return self._rows(CONFIG.get("frames", 1), CONFIG.get("rows", 1000))
