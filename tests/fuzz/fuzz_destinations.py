@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from penstock.config.pipeline import Destination as Section
 from penstock.engine.plan.endpoints import Destination
 from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
 from penstock.engine.worker.ack_tracker import Cover
@@ -58,7 +59,7 @@ class FuzzDestination(Destination):
             role=role,
             launch=lambda: SimpleNamespace(component=None, protocol="airbyte"),
             secrets=lambda config: [],
-            held=lambda config: ([], []),
+            effective_limits=lambda config: ([], []),
             built=list,
             problems=lambda described: [],
             fidelity=lambda protocol, described: [],
@@ -69,7 +70,7 @@ class FuzzDestination(Destination):
         self.user_config: dict[str, Any] = {}
         self.changed_before, self.install_seconds = False, 0.0
         self._namespace, self._prefix = "source", ""
-        section = SimpleNamespace(stream=None, options={})
+        section = Section(use=self.name)
         self._pipeline = SimpleNamespace(destination=section)  # type: ignore[assignment]
 
     def needs(self) -> SessionNeeds:
