@@ -79,21 +79,21 @@ def hung(folder: Path, **config: object) -> Place:
     )
 
 
-def await_hang(place: Place, seconds: float = 90.0) -> None:
+def await_hang(place: Place, seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not (place.folder / "hung").exists():
         assert time.monotonic() < deadline, "the source never came to its hang"
         time.sleep(0.1)
 
 
-def await_rows(place: Place, rows: int, seconds: float = 60.0) -> None:
+def await_rows(place: Place, rows: int, seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while sum(len(place.rows(s)) for s in ("s0", "s1")) < rows:
         assert time.monotonic() < deadline, "nothing was loaded while the source was reading"
         time.sleep(0.2)
 
 
-def await_told(running: Running, *texts: str, seconds: float = 60.0) -> None:
+def await_told(running: Running, *texts: str, seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not all(text in running.told() for text in texts):
         assert time.monotonic() < deadline, running.told()[-2000:]
