@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.api.reading import Read, read
     from penstock.api.verbs import check, discover, plan, rejects, run, runs, state
+    from penstock.api.writing import write
     from penstock.errors import PenstockError
     from penstock.model.report import Report
 
@@ -17,27 +19,33 @@ __version__ = "0.1.0"
 _VERBS = "penstock.api.verbs"
 _HOMES = {
     "PenstockError": "penstock.errors",
+    "Read": "penstock.api.reading",
     "Report": "penstock.model.report",
     "check": _VERBS,
     "discover": _VERBS,
     "plan": _VERBS,
+    "read": "penstock.api.reading",
     "rejects": _VERBS,
     "run": _VERBS,
     "runs": _VERBS,
     "state": _VERBS,
+    "write": "penstock.api.writing",
 }
 
 __all__ = [
     "PenstockError",
+    "Read",
     "Report",
     "__version__",
     "check",
     "discover",
     "plan",
+    "read",
     "rejects",
     "run",
     "runs",
     "state",
+    "write",
 ]
 
 

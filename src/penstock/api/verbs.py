@@ -9,10 +9,11 @@ the work.
 
 import signal
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
-from typing import Any, TypedDict, Unpack
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -34,10 +35,12 @@ from penstock.config.load import EnvFiles
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_stream
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.model.report import Report
 
-Place = str | PathLike[str]
+P = ParamSpec("P")
+T = TypeVar("T")
+Place = str | Path
 """A file, a folder or a reference to a connector."""
 
 
@@ -72,7 +75,7 @@ class How(TypedDict, total=False):
     env_file: EnvFiles
     lenient: bool
     yes: bool
-    home: Place | None
+    home: Place | Home | None
     progress: bool | None
 
 
@@ -80,6 +83,25 @@ class Given(Changes, How, total=False):
     """The keywords of ``run`` and ``plan``."""
 
 
+def explained(verb: Callable[P, T]) -> Callable[P, T]:
+    """Adds to an error's traceback what the command line prints below its message: the problems and
+    what to do next."""
+
+    @wraps(verb)
+    def explaining(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return verb(*given, **named)
+        except PenstockError as error:
+            if not hasattr(error, "__notes__"):
+                problems = error.problems if isinstance(error, ConfigError) else []
+                for line in (*problems, *([f"try: {error.hint}"] if error.hint else [])):
+                    error.add_note(line)
+            raise
+
+    return explaining
+
+
+@explained
 def run(
     source: Place,
     destination: Place | None = None,
@@ -99,9 +121,9 @@ def run(
     ``refresh``: ask the source for its streams. ``daemon`` False: start a Spark of this run's own.
     Raises ``PenstockError``, with the ``report`` where the run had begun: also for a run of which
     some streams are complete (``report.status`` is ``partial``)."""
-    changes, how = _split(given)
+    changes, how = split(given)
     pipeline = _pipeline(source, destination, changes, how)
-    home = _home(how)
+    home = home_of(how)
     agree(pipeline, home, yes=how.get("yes", False))
     with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:
         from penstock.engine.run import run_pipeline
@@ -121,6 +143,7 @@ def run(
     return succeeded(report)
 
 
+@explained
 def plan(
     source: Place,
     destination: Place | None = None,
@@ -132,9 +155,9 @@ def plan(
     no record and writes nothing."""
     from penstock.engine.inspect.plan_check import plan_pipeline
 
-    changes, how = _split(given)
+    changes, how = split(given)
     pipeline = _pipeline(source, destination, changes, how)
-    home = _home(how)
+    home = home_of(how)
     if how.get("yes", False):
         agree(pipeline, home, yes=True)
     with shown(how.get("progress"), pipeline.secret_values) as observer:
@@ -142,6 +165,7 @@ def plan(
     return msgspec.convert(answer, Plan)
 
 
+@explained
 def check(
     target: Place,
     destination: Place | None = None,
@@ -156,7 +180,7 @@ def check(
     does not tell."""
     from penstock.api.asking import check_connector, reference
 
-    word, home = str(target), _home(how)
+    word, home = str(target), home_of(how)
     if destination is None and is_connector(word) and not is_file(word):
         ref = reference(word)
         end = end_of(ref) if role is None else End(role)
@@ -181,6 +205,7 @@ def check(
     return Check(status=status, message=result.message, end=str(result.end))
 
 
+@explained
 def discover(
     source: str,
     *,
@@ -188,7 +213,7 @@ def discover(
     constraints: Sequence[str] = (),
     no_builds: bool = False,
     yes: bool = False,
-    home: Place | None = None,
+    home: Place | Home | None = None,
     progress: bool | None = None,
 ) -> Discovered:
     """Returns a source's streams: their modes, keys, cursors and schemas."""
@@ -198,12 +223,13 @@ def discover(
     ref = source_reference(source)
     install = Install(builds=not no_builds, constraints=tuple(constraints))
     with shown(progress) as observer:
-        connector, _ = asked(SourceConnector, ref, Home(_text(home)), observer, install)
+        connector, _ = asked(SourceConnector, ref, home_of(How(home=home)), observer, install)
         _settle(wanted_of(connector), yes=yes)
         catalog = connector.discover(dict(config or {}))
     return Discovered(streams=[*map(DiscoveredStream.of, catalog.streams)], open=catalog.open)
 
 
+@explained
 def state(
     pipeline: Place,
     destination: Place | None = None,
@@ -216,10 +242,11 @@ def state(
     from penstock.engine.inspect import states
     from penstock.engine.inspect.pipelines import open_known
 
-    with open_known(_known(pipeline, destination, how), _home(how)) as known:
+    with open_known(_known(pipeline, destination, how), home_of(how)) as known:
         return msgspec.convert(states.show(known, _selector(stream)), SavedState)
 
 
+@explained
 def runs(
     pipeline: Place | None = None,
     destination: Place | None = None,
@@ -232,7 +259,7 @@ def runs(
     from penstock.engine.inspect.pipelines import open_known
     from penstock.store.open import open_store
 
-    home = _home(how)
+    home = home_of(how)
     if pipeline is None:
         store = open_store(home.state_url())
         try:
@@ -245,6 +272,7 @@ def runs(
     return msgspec.convert(found, list[PastRun])
 
 
+@explained
 def rejects(
     pipeline: Place,
     destination: Place | None = None,
@@ -261,7 +289,7 @@ def rejects(
     from penstock.engine.inspect import runs as history
     from penstock.engine.inspect.pipelines import open_known
 
-    home = _home(how)
+    home = home_of(how)
     with open_known(_known(pipeline, destination, how), home) as known:
         found = history.rejects(known.store, home, known.name, run=run, stream=_selector(stream))
         return msgspec.convert([*islice(found, limit)], list[RejectedRow])
@@ -342,7 +370,9 @@ def _as_json(name: str, value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _split(given: Given) -> tuple[Changes, How]:
+def split(given: Given) -> tuple[Changes, How]:
+    """Splits keywords into those that change the pipeline and the others. Raises ``TypeError`` for
+    any that is unknown."""
     changes: dict[str, Any] = {k: v for k, v in given.items() if k in Changes.__annotations__}
     how: dict[str, Any] = {k: v for k, v in given.items() if k not in changes}
     unknown = how.keys() - How.__annotations__.keys()
@@ -366,12 +396,10 @@ def _known(first: Place, second: Place | None, how: How) -> Pipeline | str:
     return pipeline_or_name(words, env_file=how.get("env_file"), lenient=how.get("lenient", False))
 
 
-def _home(how: How) -> Home:
-    return Home(_text(how.get("home")))
-
-
-def _text(place: Place | None) -> str | None:
-    return None if place is None else str(place)
+def home_of(how: How) -> Home:
+    """Returns Penstock's home."""
+    given = how.get("home")
+    return given if isinstance(given, Home) else Home(given)
 
 
 def _selector(stream: str | None) -> StreamOptions | None:

@@ -20,7 +20,8 @@ _KEYWORD = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']*))\s*")
 
 
 class Home:
-    """The home folder. ``path``: absolute. Attributes and methods that return a folder create
+    """The home folder. ``path``: absolute; ``lasting``: the home that this one is in, else
+    itself. Attributes and methods that return a folder create
     it."""
 
     def __init__(
@@ -28,17 +29,25 @@ class Home:
     ) -> None:
         chosen = path or (os.environ if env is None else env).get("PENSTOCK_HOME")
         self.path = Path(chosen or _user_folder()).expanduser().absolute()
+        self.lasting = self.path
+
+    def within(self, *names: str) -> "Home":
+        """Returns a home in a folder of this one, with a store, logs and runs of its own. It uses
+        this one's connectors and jars, which stay when it goes."""
+        inner = Home(self._folder(*names))
+        inner.lasting = self.lasting
+        return inner
 
     def __repr__(self) -> str:
         return f"Home({str(self.path)!r})"
 
     @property
     def connectors(self) -> Path:
-        return self._folder("connectors")
+        return _make(self.lasting / "connectors")
 
     @property
     def jars(self) -> Path:
-        return self._folder("jars")
+        return _make(self.lasting / "jars")
 
     @property
     def runs(self) -> Path:

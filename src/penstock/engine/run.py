@@ -77,6 +77,8 @@ from penstock.tables.contract import SessionNeeds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.spark.model import Model
+
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 _MAILBOX = "mailbox"  # the key's name among the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -137,6 +139,7 @@ def run_pipeline(
     daemon: bool | None = None,
     held: "HeldSession | None" = None,
     cancel: threading.Event | None = None,
+    model: "Model | None" = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -145,7 +148,8 @@ def run_pipeline(
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
     ``held``: keeps the session open after the run, for the next one of this process.
-    ``cancel``: stops this run once it is set."""
+    ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
+    of what its reference names."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
@@ -153,7 +157,7 @@ def run_pipeline(
         run = Run(
             pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon,
             held=held,
-            cancel=cancel,
+            cancel=cancel, model=model,
         )  # fmt: skip
         return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
 
@@ -214,8 +218,10 @@ class Run:
         daemon: bool | None = None,
         held: "HeldSession | None" = None,
         cancel: threading.Event | None = None,
+        model: "Model | None" = None,
     ) -> None:
         self._refresh, self._daemon, self._held = refresh, daemon, held
+        self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
@@ -308,6 +314,7 @@ class Run:
         )  # fmt: skip
         pulse.check()
         if isinstance(source, ModelSource):
+            source.model = self._model or source.model
             needs = destination.needs()
             source.snapshots = _log_folder(self._home, self._pipeline) / "snapshots"
             source.open = lambda own: self._open_session(stack, needs.also(own), 1, pulse)
@@ -499,7 +506,7 @@ class Run:
             conf=self._pipeline.spark.conf,
             lanes=lanes,
             scratch_dir=self._folder,
-            stays_with=self._home.path if wanted(self._daemon) else None,
+            stays_with=self._home.lasting if wanted(self._daemon) else None,
             check=pulse.check,
         )
         stack.callback(close_session, spark)

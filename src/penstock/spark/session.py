@@ -137,6 +137,13 @@ def _users() -> "SparkSession | None":
     return users_session()
 
 
+def programs_session() -> "SparkSession | None":
+    """Returns the session that the user's program itself works in; None: it has none, or Spark was
+    started for runs."""
+    with _lock:
+        return None if is_ours() else users_session()
+
+
 def open_session(
     needs: Needs,
     *,

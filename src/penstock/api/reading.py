@@ -1,0 +1,258 @@
+"""Defines ``penstock.read``: the rows of a stream without a table of the user's.
+
+A read is a run like any other, with the store, log and rejects of a home of its own inside the
+user's (``READS``), into a Parquet table there: so its rows are exactly those of a sync. What is
+returned reads files, never a connector, so that Spark may read them again (DESIGN.md §3). A read
+that is made once is removed when it is closed or its object goes; what a killed program left is
+removed by a later read. An incremental read has a name: its state is kept, and its rows until they
+are taken. Not here: the run (``verbs``), the table's files (``tables.parquet_folders``).
+"""
+
+import fcntl
+import os
+import shutil
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from penstock.api.answers import RejectedRow
+from penstock.api.verbs import Given, explained, home_of, rejects, run, split
+from penstock.config.home import Home, folder_name
+from penstock.errors import ConfigError, Locked
+from penstock.model.report import Report, StreamReport
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.codec.untyped import Table
+    from penstock.tables.parquet_folders import Marker
+
+READS = "reads"
+_ONCE, _NAMED = "once", "named"
+_JUST_MADE_SECONDS = 60.0  # in which a folder may have no lock yet
+_PIPELINE, _ROWS, _LOCK = "read", "rows", "lock"
+
+
+class Read:
+    """The rows of one stream, as files. A context manager: :meth:`close` at the end of the block.
+
+    ``report``: of the run. Of an incremental read the rows are those that no earlier object has
+    taken: closing takes them; an exception in the ``with`` block, or an object that is dropped
+    without being closed, leaves them for the next read of the name."""
+
+    def __init__(self, place: "_Place", report: Report, stream: StreamReport) -> None:
+        self._place, self.report, self._stream = place, report, stream
+        self._table = Path(stream.table or "")
+        self._spark: SparkSession | None = None
+        self._files = _files(self._table)
+        self._finalize = weakref.finalize(self, place.leave)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._stream.committed} new rows"
+        return f"<penstock.Read of {self._stream.name}: {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object was closed."""
+        return not self._finalize.alive
+
+    def arrow(self) -> "Table":
+        """Returns the rows as an Arrow table."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from penstock.codec.arrow import arrow_type
+
+        files = self._open_files()
+        if files:
+            return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+        marker = self._marker()
+        fields = marker.columns if marker is not None else ()
+        return pa.schema([(f.name, arrow_type(f.type)) for f in fields]).empty_table()
+
+    def pandas(self) -> "pandas.DataFrame":
+        """Returns the rows as a pandas DataFrame. Needs pandas."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> "polars.DataFrame":
+        """Returns the rows as a Polars DataFrame. Needs Polars."""
+        import polars
+
+        made = polars.from_arrow(self.arrow())
+        assert isinstance(made, polars.DataFrame)
+        return made
+
+    def spark(self) -> "DataFrame":
+        """Returns a DataFrame that reads the files, in the Spark session that the program has; else
+        in one that is open until the object is closed."""
+        from penstock.spark.types import struct_type
+        from penstock.tables.load_frame import literal_path
+
+        files = self._open_files()
+        session = self._session()
+        if files:
+            return session.read.parquet(*map(literal_path, files))
+        marker = self._marker()
+        return session.createDataFrame([], struct_type(marker.columns if marker else ()))
+
+    def rejects(self) -> list[RejectedRow]:
+        """Returns the rejected rows of this read, with the reason and the original bytes."""
+        self._open_files()
+        return rejects(_PIPELINE, run=self.report.run, home=self._place.home.path)
+
+    def close(self, *, keep: bool = False) -> None:
+        """Ends the object, and any Spark that it opened. Removes its files: of an incremental read
+        the rows are taken then. ``keep``: they are not, and come again with the next read. What
+        :meth:`spark` returned cannot be computed afterwards."""
+        if self.closed:
+            return
+        self._finalize.detach()
+        try:
+            self._end_spark()
+            if self._place.named and not keep:
+                for file in self._files:
+                    os.unlink(file)
+        finally:
+            self._place.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        del error, trace
+        self.close(keep=kind is not None)
+
+    def _open_files(self) -> list[str]:
+        if self.closed:
+            raise ConfigError(
+                f"this read of {self._stream.name} is closed: its files are gone",
+                code="read.closed",
+                hint="use the rows before close(), or inside the `with` block",
+            )
+        return self._files
+
+    def _marker(self) -> "Marker | None":
+        from penstock.tables.parquet_folders import read_marker
+
+        return read_marker(self._table)
+
+    def _session(self) -> "SparkSession":
+        from penstock.spark.session import open_session, programs_session
+        from penstock.tables.contract import SessionNeeds
+
+        if self._spark is not None:
+            return self._spark
+        if (own := programs_session()) is not None:
+            return own
+        self._spark = open_session(SessionNeeds(), scratch_dir=self._place.home.run("spark"))
+        return self._spark
+
+    def _end_spark(self) -> None:
+        if self._spark is not None:
+            from penstock.spark.session import close_session
+
+            close_session(self._spark)
+            self._spark = None
+
+
+@explained
+def read(source: str, stream: str, *, incremental: bool = False, **given: Unpack[Given]) -> Read:
+    """Reads one stream of a source: a full refresh, whose rows are what a sync would have put into
+    a table. ``incremental``: only what is new since the last read of this ``name``, whose state is
+    kept. Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where the name is
+    being read, or an object of it is open."""
+    changes, how = split(given)
+    name = changes.pop("name", None)
+    if incremental and not name:
+        raise ConfigError(
+            "an incremental read needs a name, under which its state is kept",
+            code="read.name",
+            hint="write read(..., incremental=True, name='users')",
+        )
+    place = _Place(home_of(how), name if incremental else None)
+    how["home"] = place.home
+    changes["streams"] = [stream]
+    changes.setdefault("sync_mode", "incremental" if incremental else "full_refresh")
+    changes.setdefault("destination_sync_mode", "append" if incremental else "overwrite")
+    told: Any = {**changes, **how, "name": _PIPELINE}
+    try:
+        report = run(source, f"parquet:{place.folder / _ROWS}", **told)
+        return Read(place, report, next(s for s in report.streams if s.table is not None))
+    except BaseException:
+        place.let_go()  # a log and rejects stay until a later read removes them
+        raise
+
+
+class _Place:
+    """The folder of a read, held by this process until :meth:`leave`. ``named``: it stays."""
+
+    def __init__(self, outer: Home, name: str | None) -> None:
+        self.named = name is not None
+        kind = _NAMED if self.named else _ONCE
+        if name is None:
+            from penstock.engine.run import new_run_id
+
+            _remove_left(outer)
+            name = new_run_id().lower()
+        self._process = os.getpid()
+        self.home = outer.within(READS, kind, folder_name(name))
+        self.folder = self.home.path
+        self._lock = _locked(self.folder)
+        if self._lock is None:
+            raise Locked(
+                f"the read {name!r} is going on, or an object of it is open",
+                hint="close the object, or give the read another name",
+            )
+
+    def let_go(self) -> None:
+        """Lets others have the folder."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def leave(self) -> None:
+        """Removes the folder of a read without a name, and lets go. Does nothing in a process that
+        was forked: the object is the parent's."""
+        if os.getpid() != self._process:
+            return
+        if not self.named:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.let_go()
+
+
+def _locked(folder: Path) -> int | None:
+    """Locks a read's folder; the lock ends with the process. None: another holds it."""
+    file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def _remove_left(outer: Home) -> None:
+    """Removes reads without a name that no process holds: of programs that were killed."""
+    for folder in (outer.path / READS / _ONCE).glob("*/"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime < _JUST_MADE_SECONDS:
+                continue
+            lock = _locked(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _files(table: Path) -> list[str]:
+    from penstock.tables.parquet_folders import finished_files, read_marker
+
+    marker = read_marker(table)
+    return [] if marker is None else finished_files(table, marker)

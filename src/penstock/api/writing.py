@@ -1,0 +1,144 @@
+"""Defines ``penstock.write``: the rows of a DataFrame into any destination, by a run like any
+other.
+
+The rows are a model (``spark:``), so that what holds for queries holds for them: staged once, then
+transforms, rejects, acks and report. A Spark DataFrame is read as a global view, which a session of
+the run's own on the same Spark can see; other tables as a Parquet file. Not here: the run
+(``engine``). Neighbour: ``verbs``.
+"""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from penstock.api.pipelines import pipeline_of
+from penstock.api.showing import shown
+from penstock.api.verbs import (
+    Given,
+    agree,
+    explained,
+    home_of,
+    options_of,
+    split,
+    stoppable,
+    succeeded,
+)
+from penstock.errors import ConfigError
+from penstock.model.report import Report
+
+if TYPE_CHECKING:
+    from penstock.spark.model import Model
+
+_SOURCE = "spark:dataframe"  # what the pipeline's state belongs to
+_MODES = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "upsert": "append_dedup",
+}
+
+
+@explained
+def write(rows: Any, destination: str, stream: str, **given: Unpack[Given]) -> Report:
+    """Writes a DataFrame (Spark, pandas, Polars) or an Arrow table to a destination connector or
+    table, as the stream ``stream``, and returns the run's report.
+
+    ``config``: the destination's. ``mode``: ``append`` (the default); ``overwrite``: the rows
+    replace the stream's; ``upsert``: they replace those with the same ``primary_key``; ``insert``,
+    ``update`` or ``mirror``: only rows that differ from those that this ``name`` wrote before.
+    Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where another write of the
+    name goes on."""
+    changes, how = split(given)
+    name = changes.pop("name", None)
+    changes["destination_config"] = changes.get("config", {})
+    changes["config"] = {"stream": stream}
+    mode = changes.pop("mode", "append")
+    if mode in _MODES:
+        changes["destination_sync_mode"] = _MODES[mode]
+    else:
+        changes["mode"] = mode
+    pipeline = pipeline_of(_SOURCE, destination, options_of(changes))
+    own = name or f"write-{stream}-{pipeline.pipeline}"
+    pipeline = msgspec.structs.replace(pipeline, pipeline=own)
+    home = home_of(how)
+    agree(pipeline, home, yes=how.get("yes", False))
+    with (
+        _model(rows, stream) as model,
+        shown(how.get("progress"), pipeline.secret_values) as observer,
+        stoppable() as cancel,
+    ):
+        from penstock.engine.run import run_pipeline
+
+        report = run_pipeline(
+            pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model
+        )
+    return succeeded(report)
+
+
+@contextmanager
+def _model(rows: Any, stream: str) -> "Generator[Model]":
+    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of another table."""
+    from penstock.spark.model import Model
+
+    if hasattr(rows, "createOrReplaceGlobalTempView"):
+        view = f"penstock_{secrets.token_hex(8)}"
+        try:
+            rows.createOrReplaceGlobalTempView(view)
+        except Exception as failure:  # py4j's and gRPC's errors have no common base
+            raise ConfigError(
+                "this DataFrame cannot be read: was its Spark session stopped?",
+                code="write.rows",
+                hint="make the DataFrame anew, in a session that is open",
+            ) from failure
+        try:
+            yield Model(name=stream, query=f"SELECT * FROM global_temp.{view}", where="rows")
+        finally:
+            with suppress(Exception):
+                rows.sparkSession.catalog.dropGlobalTempView(view)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))
+    try:
+        _write_file(_arrow(rows), folder / "rows.parquet")
+        yield Model(name=stream, format="parquet", path=str(folder), where="rows")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _arrow(rows: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    kind = type(rows).__module__.partition(".")[0]
+    if kind == "pandas":
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
+        rows = rows.collect()
+    if hasattr(rows, "to_arrow"):
+        return rows.to_arrow()
+    raise ConfigError(
+        f"{type(rows).__name__} is no table",
+        code="write.rows",
+        hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
+    )
+
+
+def _write_file(table: Any, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(table, path, coerce_timestamps="us")
+    except pa.ArrowException as failure:
+        raise ConfigError(
+            f"the rows cannot be written: {failure}",
+            code="write.rows",
+            hint="cast the column: times have microseconds at most, and nothing is rounded",
+        ) from None

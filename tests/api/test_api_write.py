@@ -1,0 +1,106 @@
+"""``penstock.write``: any DataFrame to any destination, by a run like any other."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+from penstock.errors import ConfigError, Locked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from conftest import Api
+
+pytestmark = pytest.mark.spark
+STUBS = Path(__file__).parents[1] / "stubs"
+ROWS = [{"id": n, "name": f"n{n}"} for n in range(1, 6)]
+
+
+def table(api: "Api", stream: str = "people") -> dict[int, str]:
+    files = sorted((api.folder / "lake" / stream).glob("*.parquet"))
+    found = pa.concat_tables([pq.ParquetFile(f).read(["id", "name"]) for f in files]).to_pylist()
+    rows = {row["id"]: row["name"] for row in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def write(api: "Api", rows: Any, **given: Any) -> penstock.Report:
+    return penstock.write(rows, api.lake, "people", home=api.home, **given)
+
+
+def test_any_kind_of_table_and_upsert(spark_api: "Api", shared_spark: "SparkSession") -> None:
+    upsert: dict[str, Any] = {"mode": "upsert", "primary_key": ["id"]}
+    first = write(spark_api, pandas.DataFrame(ROWS[:2]), **upsert)
+    assert (first.status, first.streams[0].committed) == ("succeeded", 2)
+    write(spark_api, polars.DataFrame([{"id": 2, "name": "two"}, ROWS[2]]), **upsert)
+    write(spark_api, pa.Table.from_pylist([ROWS[3]]), **upsert)
+    frame = shared_spark.createDataFrame([(5, "n5"), (1, "one")], "id BIGINT, name STRING")
+    write(spark_api, frame, **upsert)
+    assert table(spark_api) == {1: "one", 2: "two", 3: "n3", 4: "n4", 5: "n5"}
+    assert not [t for t in shared_spark.catalog.listTables("global_temp") if "penstock" in t.name]
+
+
+def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
+    write(spark_api, pandas.DataFrame(ROWS[:2]))
+    write(spark_api, pandas.DataFrame(ROWS[2:]))
+    assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
+    write(spark_api, pandas.DataFrame(ROWS[:1]), mode="overwrite", name="other")
+    assert sorted(table(spark_api)) == [1]
+
+
+def test_to_a_destination_connector(spark_api: "Api") -> None:
+    sink = spark_api.folder / "sink.jsonl"
+    told = json.dumps({"save": str(sink)})
+    target = f"singer:{sys.executable} {STUBS / 'stub_target.py'} '{told}'"
+    report = penstock.write(pandas.DataFrame(ROWS), target, "people", home=spark_api.home)
+    assert (report.streams[0].committed, report.guarantee) == (5, "at-least-once")
+    assert report.streams[0].target == "people"
+    assert all(f"n{n}" in sink.read_text() for n in range(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "says"),
+    [
+        (pandas.DataFrame(ROWS), {"mode": "upsert", "primary_key": ["key"]}, "key"),
+        (pandas.DataFrame(ROWS), {"mode": "upsert"}, "primary"),
+        (pandas.DataFrame(ROWS), {"mode": "upsurt"}, "upsert"),
+        ([1, 2], {}, "list is no table"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(
+    spark_api: "Api", rows: Any, given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        write(spark_api, rows, **given)
+    assert says in " ".join([refused.value.message, *refused.value.problems])
+    assert not (spark_api.folder / "lake" / "people").exists()
+
+
+def test_two_writers_of_one_name(spark_api: "Api") -> None:
+    """L12: the second is refused while the first goes on."""
+    told: list[object] = []
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            told.append(write(spark_api, pandas.DataFrame(ROWS), name="one"))
+        except Locked as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(type(each).__name__ for each in told) == ["Locked", "Report"]
+    assert len(table(spark_api)) == 5
