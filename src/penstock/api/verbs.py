@@ -93,7 +93,7 @@ def explained(verb: Callable[P, T]) -> Callable[P, T]:
             return verb(*given, **named)
         except PenstockError as error:
             if not hasattr(error, "__notes__"):
-                problems = error.problems if isinstance(error, ConfigError) else []
+                problems = (error.problems or []) if isinstance(error, ConfigError) else []
                 for line in (*problems, *([f"try: {error.hint}"] if error.hint else [])):
                     error.add_note(line)
             raise
