@@ -74,15 +74,13 @@ def beside(users: "SparkSession", needs: Needs, conf: Mapping[str, str]) -> "Spa
 
 
 def leave(made: "SparkSession") -> None:
-    """Ends a session of :func:`beside`, and nothing of the user's: not by ``stop``, which would end
-    a classic Spark, or a Connect server that runs in this process."""
-    if not _is_remote(made):
-        return
+    """Ends a session of :func:`beside`, and nothing of the user's: ``stop`` would end a classic
+    Spark, or a Connect server of this process, and closing its client ends threads that all clients
+    of the process share."""
     session: Any = made
-    with suppress(Exception):  # the server may be gone
-        session.client.release_session()
-    with suppress(Exception):
-        session.client.close()
+    if _is_remote(made):
+        with suppress(Exception):  # the server may be gone
+            session.client.release_session()
 
 
 def _is_remote(session: "SparkSession") -> bool:
