@@ -23,12 +23,13 @@ from penstock.codec.decode import (
 )
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
-from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
+from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import Fit, fit
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
+KIND_KEY = b"penstock.kind"  # field metadata: text of this kind, where Arrow's type does not say it
 _DIGITS = 38
 _FROM_TEXT = {
     Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.date, Kind.timestamp,
@@ -114,7 +115,18 @@ def data_type(arrow: ArrowType) -> DataType:
 
 def row_schema(arrow: ArrowSchema) -> RowSchema:
     """The schema of Arrow columns, under their own names (not cleaned)."""
-    return RowSchema(tuple(Field(f.name, f.name, data_type(f.type)) for f in arrow))
+    return RowSchema(tuple(Field(f.name, f.name, _kind(f)) for f in arrow))
+
+
+def json_field(field: ArrowField, data_type: DataType) -> ArrowField:
+    """``field`` with a mark that :func:`row_schema` reads, where ``data_type`` is JSON."""
+    marked = data_type.kind is Kind.json
+    return field.with_metadata({KIND_KEY: Kind.json.value.encode()}) if marked else field
+
+
+def _kind(field: ArrowField) -> DataType:
+    json = (field.metadata or {}).get(KIND_KEY) == Kind.json.value.encode()
+    return DataType(Kind.json) if json else data_type(field.type)
 
 
 def _is_list(arrow: ArrowType) -> bool:

@@ -153,6 +153,10 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
             replace(transform, install=_install(transform, options))
             for transform in pipeline.transforms
         ),
+        enrichments=tuple(
+            replace(enrichment, install=_install(enrichment, options))
+            for enrichment in pipeline.enrichments
+        ),
         destination=replace(destination, install=_install(destination, options)),
         pipeline=name or pipeline.pipeline,
         lanes=lanes or pipeline.lanes,

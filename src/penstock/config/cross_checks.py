@@ -14,6 +14,7 @@ from penstock.config import modes
 from penstock.config.pipeline import (
     Connector,
     Destination,
+    Enrichment,
     PipelineFile,
     Source,
     StateSettings,
@@ -174,6 +175,7 @@ RULES: Mapping[type, tuple[Rule, ...]] = {
     StreamOptions: (modes_agree,),
     Source: (split_table_use, streams_differ, catalog_file, keys_of_protocol, attempts),
     Transform: (),
+    Enrichment: (),
     Destination: (split_table_use, keys_of_connectors, keys_of_protocol, attempts),
     StateSettings: (state_store,),
     PipelineFile: (defaults_of_streams,),

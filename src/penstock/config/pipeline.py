@@ -33,6 +33,8 @@ from penstock.model.types import DataType
 __all__ = [
     "ContainerSettings",
     "Destination",
+    "Enrichment",
+    "EnrichmentCache",
     "Install",
     "Limits",
     "LoadBounds",
@@ -245,6 +247,66 @@ class Transform(Connector, frozen=True, kw_only=True):
     """What records pass through, in the order of the list."""
 
 
+class EnrichmentCache(Section, frozen=True, kw_only=True):
+    """How long an enrichment's answer is good, and for which records."""
+
+    ttl: Annotated[float, key("An older answer is asked for again.", literal="positive_duration")]
+    by: Annotated[
+        tuple[str, ...],
+        key(
+            "The properties on which the answer depends. Default: the stream's primary key, or all "
+            "properties where it has none.",
+            literal="names",
+            examples=[["email"]],
+        ),
+    ] = ()
+
+
+class Enrichment(Connector, frozen=True, kw_only=True):
+    """What is asked about each record; its answer takes the record's place."""
+
+    options: Annotated[dict[str, Any], key("Options, in the enrichment's words.")] = msgspec.field(
+        default_factory=dict[str, Any]
+    )
+    streams: Annotated[
+        tuple[str, ...] | None,
+        key(
+            "The streams that it enriches, named as in `source.streams`. Default: all.",
+            literal="names",
+            null="list streams, or remove the key to enrich every stream",
+            examples=[["users", "crm_*"]],
+        ),
+    ] = None
+    processes: Annotated[
+        int,
+        key("How many processes of it work at once. Records keep their order.",
+            literal="positive_int"),
+    ] = 1  # fmt: skip
+    ahead: Annotated[
+        int,
+        key("How many records a process is sent before it has answered the first of them. More "
+            "than 1 only for an enrichment that answers in the order in which it is asked: answers "
+            "have no ids.", literal="positive_int"),
+    ] = 1  # fmt: skip
+    on_error: Annotated[
+        Literal["reject", "pass"],
+        key("A record that it has no answer to, or none that fits: a reject, of which "
+            "`on_data_error` decides what becomes, or the record goes on as it is."),
+    ] = "reject"  # fmt: skip
+    adds: Annotated[
+        dict[str, Annotated[DataType, key("A type, as `plan -v` prints it.", literal="type")]],
+        key(
+            "Types of properties that it adds. What it adds beside them has the type of its first "
+            "value.",
+            examples=[{"company": "string", "score": "number"}],
+        ),
+    ] = msgspec.field(default_factory=dict[str, DataType])
+    cache: Annotated[
+        EnrichmentCache | None,
+        key("Keep answers in the state store.", null="give a ttl, or remove the key"),
+    ] = None
+
+
 class Destination(Connector, frozen=True, kw_only=True):
     """Where records go."""
 
@@ -331,6 +393,10 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: Annotated[Source, key("Where records come from.")]
     transforms: Annotated[
         tuple[Transform, ...], key("What records pass through, in this order.")
+    ] = ()
+    enrichments: Annotated[
+        tuple[Enrichment, ...],
+        key("What is asked about records, in this order, after their transforms."),
     ] = ()
     destination: Annotated[Destination, key("Where records go.")]
     state: Annotated[StateSettings, key("Where states are kept.")] = StateSettings()

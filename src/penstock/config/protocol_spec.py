@@ -65,8 +65,9 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     behind the protocol's name; no process runs. ``catalog_file``: a source takes
     ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
     None: they do not. ``has_streams``: its destinations have streams of their own, so that
-    ``destination.stream``, ``options`` and ``mapping`` apply. ``keeps_keys``: its connectors may
-    keep keys of their own in the state store (``store.keys``), which their workers must reach.
+    ``destination.stream``, ``options`` and ``mapping`` apply. ``enriches``: it has connectors that
+    answer row by row, for ``enrichments``. ``keeps_keys``: its connectors may keep keys of their
+    own in the state store (``store.keys``), which their workers must reach.
     ``project_folders``: of these a project folder of the protocol's own host has one at least; the
     protocol's ``project`` module reads it (``config.project``).
     ``source_keys``, ``destination_keys``: the protocol's own keys of the pipeline file; a key of
@@ -93,6 +94,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     manifests: ManifestFiles | None = None
     catalog_file: bool = False
     has_streams: bool = False
+    enriches: bool = False
     keeps_keys: bool = False
     project_folders: tuple[str, ...] = ()
     retried: str | None = None

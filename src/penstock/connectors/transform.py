@@ -1,4 +1,4 @@
-"""Asks a transform connector, and plans with it: the facade of the transform role.
+"""Asks a transform connector or an enrichment, and plans with it: the facade of the transform role.
 
 Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.connect``),
 built-in transforms (``transforms``).
@@ -6,6 +6,7 @@ built-in transforms (``transforms``).
 
 from typing import Any
 
+from penstock.config.protocol_spec import spec_of, specs
 from penstock.connectors.connector import Connector
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
@@ -20,7 +21,9 @@ class TransformConnector(Connector):
     @classmethod
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
         if ref.kind is not RefKind.component:
-            raise cls.stranger(ref)
+            raise not_a_transform(
+                ref, f"it is a {ref.kind.value}", enriches=spec_of(protocol.name).enriches
+            )
         if protocol.transform is None:
             raise not_a_transform(ref, f"the {protocol.name} protocol has none")
 
@@ -36,11 +39,38 @@ class TransformConnector(Connector):
             return connection.outline(request, columns)
 
 
-def not_a_transform(ref: ConnectorRef, why: str) -> ConfigError:
-    """Returns the error for a reference that is not a transform."""
+class EnrichmentConnector(TransformConnector):
+    """A connector that answers row by row, in the transform role; see ``TransformConnector``."""
+
+    SPEC_FILE = "enrichment-spec.json"  # a package may hold several roles
+
+    @classmethod
+    def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
+        if not spec_of(protocol.name).enriches:
+            raise _not_an_enrichment(ref, f"the {protocol.name} protocol has none")
+
+    @classmethod
+    def stranger(cls, ref: ConnectorRef) -> ConfigError:
+        return _not_an_enrichment(ref, f"it is a {ref.kind.value}")
+
+
+def _not_an_enrichment(ref: ConnectorRef, why: str) -> ConfigError:
+    names = " or ".join(f"{s.name}:./EXECUTABLE" for s in specs().values() if s.enriches)
+    return ConfigError(
+        f"{ref.text!r} is not an enrichment: {why}",
+        code="connector.not_an_enrichment",
+        hint=f"an enrichment is {names}; what works on batches or tables goes under `transforms`",
+    )
+
+
+def not_a_transform(ref: ConnectorRef, why: str, *, enriches: bool = False) -> ConfigError:
+    """Returns the error for a reference that is not a transform. ``enriches``: its protocol has
+    enrichments."""
     return ConfigError(
         f"{ref.text!r} is not a transform: {why}",
         code="connector.not_a_transform",
-        hint="a transform is transform-sql, transform-validate, spark-sql or a WebAssembly "
+        hint="what answers record by record goes under `enrichments`"
+        if enriches
+        else "a transform is transform-sql, transform-validate, spark-sql or a WebAssembly "
         "component, such as ./file.wasm",
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -301,10 +301,32 @@ class DestinationConversation(Protocol[_R]):
         ...
 
 
+class Enriching(msgspec.Struct, frozen=True, kw_only=True):
+    """How a transform that answers row by row is used. ``use``: its reference, as written.
+    ``pipeline``: its name, the same in every run. ``options``: for the connector, in its own words.
+    ``processes``: that work at once; ``ahead``: requests that each is sent before it has answered
+    the first. ``on_error``: a row that it has no answer to is a ``Reject``, or passes as it is.
+    ``columns``: types of properties that it adds. ``cache_seconds``: how long an answer is good,
+    for rows of the same ``cache_key`` (original names; empty: the stream's primary key, or all
+    columns where it has none); None: none is kept."""
+
+    use: str
+    pipeline: str = ""
+    options: dict[str, Any] = {}
+    processes: int = 1
+    ahead: int = 1
+    on_error: Literal["reject", "pass"] = "reject"
+    columns: dict[str, DataType] = {}
+    cache_seconds: float | None = None
+    cache_key: tuple[str, ...] = ()
+
+
 class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a transform over one stream. ``state``: as the source was given it. ``scope``: of
     what covers the keys that it keeps for itself (``store.keys.covers``). ``waiting``: bytes that
-    may wait before it, and as many behind it."""
+    may wait before it, and as many behind it. ``given``, ``made``: the planned schemas of what it
+    is fed and of what it makes, where they are known. ``enriching``: for a connector that answers
+    row by row."""
 
     config: dict[str, Any]
     stream: ConfiguredStream
@@ -316,6 +338,9 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing of what comes out is kept."""
     attempt: int = 1
     """How often the stream was begun in this run, this time included."""
+    given: RowSchema | None = None
+    made: RowSchema | None = None
+    enriching: Enriching | None = None
 
 
 @dataclass(slots=True)
@@ -338,7 +363,7 @@ class Through:
     keys: int = 0
 
 
-Given = Came | Through | Reject | Log | Error | Counted | Measured
+Given = Came | Through | Reject | Log | Error | Counted | Measured | Tick
 
 
 class TransformConversation(Protocol[_R]):

@@ -186,6 +186,10 @@ def plan_chain(
             chain = Chain(group, schema)
             schema, one_to_one = chain.schema, one_to_one and chain.keeps(key)
             continue
+        if not group[0].applies(configured.id):
+            given.append(schema)
+            made.append(schema)
+            continue
         one_to_one = False
         number = len(made)
         given.append(schema)

@@ -14,8 +14,11 @@ import msgspec
 
 from penstock.codec.decode import RowReject
 from penstock.codec.untyped import Array, Table
+from penstock.config.pipeline import StreamOptions
 from penstock.config.sections import Limits
+from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
+from penstock.protocols.contract import Enriching
 from penstock.runtimes.contract import Timeouts
 
 OnFailure = Literal["skip", "fail", "dlq"]
@@ -73,7 +76,8 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     """One transform of a stream, as data for a worker. ``where``: its path in the pipeline file.
     ``on_failure``: what happens to a row that it rejects. ``launch``: how ``connectors`` starts it,
     if it is a connector; None: built in. ``place``: a connector's scope for keys and log lines
-    (``transform:0``). ``limits``: of a built-in one."""
+    (``transform:0``). ``limits``: of a built-in one. ``streams``: those that pass through it, as
+    named in the pipeline file; None: all. ``enriching``: of a connector that answers row by row."""
 
     use: str
     config: dict[str, Any]
@@ -83,3 +87,10 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     timeouts: Timeouts = Timeouts()
     limits: Limits | None = None
+    streams: tuple[str, ...] | None = None
+    enriching: Enriching | None = None
+
+    def applies(self, stream: StreamId) -> bool:
+        """Whether the stream passes through it."""
+        names = self.streams
+        return names is None or any(StreamOptions(name=n).matches(stream) for n in names)

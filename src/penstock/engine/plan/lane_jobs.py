@@ -151,5 +151,5 @@ def reject_quota(pipeline: Pipeline) -> int:
     go to the same files, so the largest limit of them applies; a component's own is enforced by its
     host."""
     limits = [pipeline.source.limits or Limits()]
-    limits += [t.limits for t in pipeline.transforms if t.limits]
+    limits += [t.limits for t in (*pipeline.transforms, *pipeline.enrichments) if t.limits]
     return max(limit.max_dead_letters or MAX_DEAD_LETTERS for limit in limits)

@@ -246,7 +246,8 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
     if catalog.streams or catalog.open or make is None or not listed:
         return catalog
     ids = [StreamId.of(entry.namespace, entry.name) for entry in listed]
-    before = {} if pipeline.transforms else store.newest_schemas(pipeline.pipeline, ids)
+    changed = pipeline.transforms or pipeline.enrichments
+    before = {} if changed else store.newest_schemas(pipeline.pipeline, ids)
     streams: list[Stream] = []
     for stream in ids:
         columns: dict[str, DataType | None] = {}

@@ -1,4 +1,5 @@
-"""Opens a pipeline's transform connectors, and outlines their output columns before a run.
+"""Opens a pipeline's transform connectors and enrichments, and outlines their output columns before
+a run.
 
 Moves no record. Neighbours: ``engine.plan.endpoints`` (source and destination),
 ``transforms.chain`` plans with :class:`Outlines`, ``engine.plan.prepare`` puts the result into the
@@ -14,16 +15,16 @@ from penstock.codec.arrow import arrow_type
 from penstock.codec.columns import row_schema
 from penstock.config.did_you_mean import closest
 from penstock.config.home import Home
-from penstock.config.pipeline import Pipeline, Transform
+from penstock.config.pipeline import Enrichment, Pipeline, Transform
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
-from penstock.connectors.transform import TransformConnector
+from penstock.connectors.transform import EnrichmentConnector, TransformConnector
 from penstock.engine.plan.endpoints import Endpoint, component_settings, folder_of
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import TransformRequest
+from penstock.protocols.contract import Enriching, TransformRequest
 from penstock.store.contract import Store
 from penstock.transforms.chain import with_current_names
 from penstock.transforms.config_errors import join_errors
@@ -33,25 +34,27 @@ from penstock.transforms.spark_sql import queries
 
 
 class TransformEndpoint(Endpoint[TransformConnector]):
-    """A transform connector with its configuration. ``index``: its position in the pipeline's list.
-    ``place``: its name in the store and the log (``transform:0``)."""
+    """A transform connector, or an enrichment, with its configuration. ``index``: its position in
+    the list ``key`` of the pipeline. ``place``: its name in the store and the log
+    (``transform:0``)."""
+
+    key, word, kind = "transforms", "transform", TransformConnector
 
     def __init__(
         self,
         pipeline: Pipeline,
-        section: Transform,
+        section: Transform | Enrichment,
         index: int,
         home: Home,
         store: Store,
         observer: RunObserver,
     ) -> None:
-        self.index, self.place = index, f"transform:{index}"
-        super().__init__(
-            pipeline, section, self.place, store, observer, _keep_nothing, f"transforms[{index}]"
-        )
+        self.index, self.place = index, f"{self.word}:{index}"
+        where = f"{self.key}[{index}]"
+        super().__init__(pipeline, section, self.place, store, observer, _keep_nothing, where)
         try:
             self.connector = resolve(
-                TransformConnector,
+                self.kind,
                 parse_ref(section.use),
                 home.connectors,
                 log=self.take,
@@ -60,11 +63,14 @@ class TransformEndpoint(Endpoint[TransformConnector]):
                 limits=section.limits,
                 settings=component_settings(pipeline, section, self.place),
                 base=folder_of(section),
+                builds=section.install.builds,
+                container=section.container,
+                constraints=section.install.constraints,
             )
         except ConfigError as e:
             near = closest(section.use, BUILT_IN)
             meant = f"; did you mean {near!r}?" if near is not None else ""
-            message = f"transforms[{index}].use: {e.message}{meant}"
+            message = f"{where}.use: {e.message}{meant}"
             raise ConfigError(message, code=e.code, hint=e.hint) from None
 
     def check(self) -> None:
@@ -75,6 +81,12 @@ class TransformEndpoint(Endpoint[TransformConnector]):
         """Runs the connector's check. Raises ``ConfigError``, ``SourceError``."""
         result = self.connector.check(self.config, self.timeouts)
         return CheckResult(result.succeeded, result.message, end=self.place)
+
+
+class EnrichmentEndpoint(TransformEndpoint):
+    """An enrichment with its configuration."""
+
+    key, word, kind = "enrichments", "enrichment", EnrichmentConnector
 
 
 def _keep_nothing(new: object) -> None:
@@ -95,6 +107,11 @@ def transforms_of(
                 found.append(TransformEndpoint(pipeline, section, index, home, store, observer))
             elif section.use != SPARK_SQL:
                 open_transform(section.use, section.config, where=f"transforms[{index}]")
+        except ConfigError as e:
+            faults.append(e)
+    for index, section in enumerate(pipeline.enrichments):
+        try:
+            found.append(EnrichmentEndpoint(pipeline, section, index, home, store, observer))
         except ConfigError as e:
             faults.append(e)
     try:
@@ -129,7 +146,10 @@ class Outlines:
     ) -> RowSchema | None:
         end = self._ends[job.place]
         request = TransformRequest(
-            config=end.config, stream=with_current_names(configured, given), scope=configured.id.key
+            config=end.config,
+            stream=with_current_names(configured, given),
+            scope=configured.id.key,
+            enriching=job.enriching,
         )
         columns = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in given.fields])
         try:
@@ -146,12 +166,12 @@ class Outlines:
 def transform_jobs(
     pipeline: Pipeline, connectors: Sequence[TransformEndpoint]
 ) -> tuple[TransformJob, ...]:
-    """Returns the jobs of the transforms that work on batches, in the pipeline's order.
-    ``connectors``: the endpoints of those that are connectors."""
-    ends = {end.index: end for end in connectors}
+    """Returns the jobs of the transforms that work on batches, in the pipeline's order, then of its
+    enrichments. ``connectors``: the endpoints of those that are connectors."""
+    ends = {end.place: end for end in connectors}
 
     def job(index: int, section: Transform) -> TransformJob:
-        end = ends.get(index)
+        end = ends.get(f"transform:{index}")
         plain = TransformJob(
             use=section.use,
             config=section.config if end is None else end.config,
@@ -161,15 +181,44 @@ def transform_jobs(
         )
         if end is None:
             return plain
-        return msgspec.structs.replace(
-            plain,
-            launch=msgspec.to_builtins(end.connector.launch()),
-            place=end.place,
-            timeouts=end.timeouts,
-        )
+        return _run_by(plain, end)
 
-    return tuple(
-        job(index, section)
-        for index, section in enumerate(pipeline.transforms)
-        if section.use != SPARK_SQL
+    def enriched(index: int, section: Enrichment) -> TransformJob:
+        end = ends[f"enrichment:{index}"]
+        plain = TransformJob(
+            use=section.use,
+            config=end.config,
+            where=f"enrichments[{index}]",
+            on_failure=pipeline.destination.on_data_error,
+            streams=section.streams,
+            enriching=Enriching(
+                use=section.use,
+                pipeline=pipeline.pipeline,
+                options=section.options,
+                processes=section.processes,
+                ahead=section.ahead,
+                on_error=section.on_error,
+                columns=section.adds,
+                cache_seconds=None if section.cache is None else section.cache.ttl,
+                cache_key=() if section.cache is None else section.cache.by,
+            ),
+        )
+        return _run_by(plain, end)
+
+    return (
+        *(
+            job(index, section)
+            for index, section in enumerate(pipeline.transforms)
+            if section.use != SPARK_SQL
+        ),
+        *(enriched(index, section) for index, section in enumerate(pipeline.enrichments)),
+    )
+
+
+def _run_by(job: TransformJob, end: TransformEndpoint) -> TransformJob:
+    return msgspec.structs.replace(
+        job,
+        launch=msgspec.to_builtins(end.connector.launch()),
+        place=end.place,
+        timeouts=end.timeouts,
     )

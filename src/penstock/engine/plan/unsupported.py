@@ -42,6 +42,9 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     sections += (
         (f"transform:{index}", section) for index, section in enumerate(pipeline.transforms)
     )
+    sections += (
+        (f"enrichment:{index}", section) for index, section in enumerate(pipeline.enrichments)
+    )
     sections.append(("destination", pipeline.destination))
     for end, section in sections:
         if isinstance(section, Transform) and section.use in BUILT_IN:
@@ -239,6 +242,7 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
             for index, connector in enumerate(pipeline.transforms)
             if connector.use not in BUILT_IN
         ),
+        *((f"enrichments[{index}]", told) for index, told in enumerate(pipeline.enrichments)),
         ("destination", pipeline.destination),
     ]
 

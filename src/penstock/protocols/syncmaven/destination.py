@@ -18,7 +18,7 @@ from penstock.protocols.contract import Answer, EventSink, Feed, WriteRequest, W
 from penstock.protocols.syncmaven import stream_specs
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
-from penstock.protocols.syncmaven.probe import ask_spec, ask_streams
+from penstock.protocols.syncmaven.probe import DESTINATION, ask_spec, ask_streams
 from penstock.protocols.syncmaven.writer import Writer
 from penstock.runtimes.contract import Timeouts
 
@@ -34,7 +34,7 @@ class SyncmavenDestination:
     def spec(self, runtime: Host, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
         """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells
         them without credentials."""
-        said = ask_spec(runtime, timeouts, log)
+        said = ask_spec(runtime, timeouts, log, DESTINATION)
         if said.credentials_schema is None:
             log(Log("WARN", "the destination has no schema of its credentials: any are taken"))
         abilities: dict[str, Any] = {"roles": list(said.roles or (Roles.destination,))}

@@ -19,8 +19,9 @@ RuntimeIn = Callable[[Mapping[str, str]], Runtime]
 
 class Host:
     """``runtime_in``: makes the runtime for a phase. ``keys``: opens a port to the connector's
-    keys; None: it is served none. ``masker``: of what the connector says. ``address``: finds where
-    their server has to listen for the connector; None: it could not reach any."""
+    keys; None: there are none. ``masker``: of what the connector says. ``address``: finds where
+    their server has to listen for the connector; None: it could not reach any, and is served
+    none."""
 
     def __init__(
         self,
@@ -36,9 +37,10 @@ class Host:
     def runtime(self, environment: Mapping[str, str] | None = None) -> Runtime:
         return self._runtime_in(environment or {})
 
-    def open_keys(self, stream: StreamId) -> StreamKeys | None:
-        """The keys of one stream, for the caller to close. Raises ``StateError``."""
-        address = None if self._keys is None else self._address()
-        if self._keys is None or address is None:
+    def open_keys(self, stream: StreamId, scope: str | None = None) -> StreamKeys | None:
+        """The keys of one stream, for the caller to close. ``scope``: of the checkpoints, where
+        they are not the stream's own. Raises ``StateError``."""
+        if self._keys is None:
             return None
-        return StreamKeys(stream, self._keys, self._masker, address).open()
+        address = self._address()
+        return StreamKeys(stream, self._keys, self._masker, address, scope=scope).open()

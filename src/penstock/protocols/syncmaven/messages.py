@@ -21,9 +21,15 @@ class Reply(StrEnum):
     stream_result = "stream-result"
     log = "log"
     halt = "halt"
+    enriched = "enrichment-response"
 
 
-ALIASES = {"connection-spec": Reply.spec, "streams-spec": Reply.stream_spec}
+PAGE_SPEC = "connection-spec"
+ALIASES = {
+    PAGE_SPEC: Reply.spec,
+    "streams-spec": Reply.stream_spec,
+    "enrichment-reply": Reply.enriched,
+}
 """The page's names for replies that the code calls otherwise."""
 
 
@@ -34,11 +40,12 @@ class Roles(StrEnum):
 
 class Spec(msgspec.Struct, frozen=True):
     """``credentials_schema`` None: it gave none. ``roles`` None: it named none, as the page's
-    dialect has no roles."""
+    dialect has no roles. ``by_page``: it answered under the page's name."""
 
     credentials_schema: dict[str, Any] | None
     roles: tuple[str, ...] | None
     description: str | None
+    by_page: bool = False
 
 
 class StreamSpec(msgspec.Struct, frozen=True):
@@ -77,7 +84,15 @@ class Halt(msgspec.Struct, frozen=True):
     data: Any = None
 
 
-Message = Spec | StreamSpecs | Result | LogLine | Halt
+class Enriched(msgspec.Struct, frozen=True):
+    """The answer to one request: the rows that the row became. ``fault``: why it became none, in
+    the connector's words or ours; None: it is no fault."""
+
+    rows: tuple[dict[str, Any], ...] = ()
+    fault: str | None = None
+
+
+Message = Spec | StreamSpecs | Result | LogLine | Halt | Enriched
 
 
 class Invalid(ValueError):
@@ -101,13 +116,15 @@ def parse(type_: str, raw: dict[str, Any]) -> Message:
     fields = _fields(raw)
     match type_:
         case Reply.spec:
-            return _spec(fields)
+            return _spec(fields, raw.get("type") == PAGE_SPEC)
         case Reply.stream_spec:
             return _stream_specs(fields)
         case Reply.stream_result:
             return _result(raw, fields)
         case Reply.log:
             return _log(fields)
+        case Reply.enriched:
+            return _enriched(fields)
         case _:
             return _halt(fields)
 
@@ -120,9 +137,9 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
     return {**outer, **inner}
 
 
-def _spec(fields: dict[str, Any]) -> Spec:
+def _spec(fields: dict[str, Any], by_page: bool) -> Spec:
     schema = fields.get("connectionCredentials", fields.get("credentialsSchema"))
-    return Spec(_object(schema), _roles(fields), _text(fields.get("description")))
+    return Spec(_object(schema), _roles(fields), _text(fields.get("description")), by_page)
 
 
 def _stream_specs(fields: dict[str, Any]) -> StreamSpecs:
@@ -177,6 +194,25 @@ def _halt(fields: dict[str, Any]) -> Halt:
     return Halt(fields.get("status") == "ok", text, fields.get("data"))
 
 
+def _enriched(fields: dict[str, Any]) -> Enriched:
+    """``row`` (or ``rows``) is an object, a list of objects, or null for none. An ``error`` beside
+    it, and an answer without a row, are faults of the row that was sent, since an answer that is
+    dropped would be taken for that of the next one."""
+    error = fields.get("error")
+    if error is not None:
+        inner = _object(error) or {}
+        words = inner.get("message", error)
+        return Enriched((), words if isinstance(words, str) else _json(words))
+    if "row" not in fields and "rows" not in fields:
+        return Enriched((), "the answer has no row")
+    given = fields.get("row", fields.get("rows"))
+    found = cast(list[Any], given) if isinstance(given, list) else [given]
+    rows = [_object(row) for row in found if given is not None]
+    if None in rows:
+        return Enriched((), "the answer's row is no object")
+    return Enriched(tuple(row for row in rows if row is not None))
+
+
 def _roles(fields: dict[str, Any]) -> tuple[str, ...] | None:
     roles = fields.get("roles")
     if not isinstance(roles, list):
@@ -200,6 +236,18 @@ def _json(value: Any) -> str:
 
 ROW_START, ROW_END = '{"type":"row","payload":{"row":', "}}"
 """Around a row's object, in its line."""
+
+
+REQUEST_START, REQUEST_END = '{"type":"enrichment-request","payload":{"row":', "}}"
+
+
+def start_enrichment(
+    *, by_page: bool, credentials: dict[str, Any], options: dict[str, Any], sync_id: str
+) -> bytes:
+    """``by_page``: it described itself in the page's words, so it is started in them too."""
+    payload = {"credentials": credentials, "options": options, "syncId": sync_id}
+    type_ = "start-enrichment" if by_page else "enrichment-connect"
+    return _line({"type": type_, "payload": payload})
 
 
 def describe() -> bytes:

@@ -6,6 +6,7 @@ from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
 from penstock.protocols.stdio.connect import runtime_of
 from penstock.protocols.syncmaven.destination import PROTOCOL, SyncmavenDestination
+from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.schema import SyncmavenSchema
 from penstock.protocols.syncmaven.state import SyncmavenState
@@ -20,7 +21,7 @@ class SyncmavenPackage(OwnNames):
     name = PROTOCOL
     source = None
     destination = SyncmavenDestination()
-    transform = None
+    transform = SyncmavenEnrichment()
     manifest: ManifestRole | None = None
     sharding: ShardRole | None = None
     state = SyncmavenState()

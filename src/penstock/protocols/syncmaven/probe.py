@@ -1,4 +1,5 @@
-"""Asks a connector one question (``describe``, ``describe-streams``) in a process of its own.
+"""Asks a connector of either role one question (``describe``, ``describe-streams``) in a process of
+its own.
 
 Every wait is bounded (L11). The process is stopped once it has answered. Not here: rows
 (``session``), what an answer means (``destination``, ``stream_specs``). Source: reference §1.4.
@@ -7,9 +8,10 @@ Every wait is bounded (L11). The process is stopped once it has answered. Not he
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from penstock.errors import DestinationError
+from penstock.errors import DestinationError, PenstockError, Role, SourceError
 from penstock.model.events import Counted, Log
 from penstock.protocols.contract import EventSink
 from penstock.protocols.syncmaven.host import Host
@@ -28,12 +30,28 @@ _STEP = 0.2  # seconds of one wait
 _EXIT_SECONDS = 2.0  # between the end of stdout and the exit
 _LAST_LINES = 3
 
+
+E = TypeVar("E", bound=PenstockError)
+
+
+@dataclass(frozen=True)
+class Party(Generic[E]):
+    """Who is asked: its noun in messages, its role, the class of its errors."""
+
+    noun: str
+    role: Role
+    error: type[E]
+
+
+DESTINATION = Party("destination", "destination", DestinationError)
+ENRICHMENT = Party("enrichment", "transform", SourceError)
+
 A = TypeVar("A", Spec, StreamSpecs)
 
 
-def ask_spec(host: Host, timeouts: Timeouts, log: EventSink) -> Spec:
-    """The answer to ``describe``. Raises ``DestinationError``."""
-    return _ask(host, describe(), "describe", Spec, timeouts, log)
+def ask_spec(host: Host, timeouts: Timeouts, log: EventSink, party: Party[E]) -> Spec:
+    """The answer to ``describe``. Raises the party's error."""
+    return _ask(host, describe(), "describe", Spec, timeouts, log, party)
 
 
 def ask_streams(
@@ -42,30 +60,36 @@ def ask_streams(
     """The answer to ``describe-streams``; ``credentials`` None: without any. Raises
     ``DestinationError``."""
     line = describe_streams(credentials)
-    return _ask(host, line, "describe-streams", StreamSpecs, timeouts, log)
+    return _ask(host, line, "describe-streams", StreamSpecs, timeouts, log, DESTINATION)
 
 
 def _ask(
-    host: Host, line: bytes, question: str, wanted: type[A], timeouts: Timeouts, log: EventSink
+    host: Host,
+    line: bytes,
+    question: str,
+    wanted: type[A],
+    timeouts: Timeouts,
+    log: EventSink,
+    party: Party[E],
 ) -> A:
     bounds = [b for b in (timeouts.start, timeouts.total) if b is not None]
     bound = min(bounds)
     with host.runtime().open((), timeouts, feed=True) as channel:
         until = time.monotonic() + bound
         _send(channel, line, until)
-        for message in _heard(channel, until, log):
+        for message in _heard(channel, until, log, party):
             if isinstance(message, wanted):
                 return message
             if isinstance(message, Halt):
-                raise halted(message, question)
+                raise halted(message, question, party)
         if time.monotonic() >= until:
-            raise DestinationError(
-                f"the destination did not answer {question!r} within {bound:g} s",
-                code="destination.timeout",
+            raise party.error(
+                f"the {party.noun} did not answer {question!r} within {bound:g} s",
+                code=f"{party.role}.timeout",
                 hint="see in the log what it said; if it is only slow to start, raise"
                 " timeouts.start",
             )
-        raise died(channel, f"before it answered {question!r}")
+        raise died(channel, f"before it answered {question!r}", party)
 
 
 def _send(channel: ByteChannel, line: bytes, until: float) -> None:
@@ -76,9 +100,11 @@ def _send(channel: ByteChannel, line: bytes, until: float) -> None:
             view = view[channel.write(view, _STEP) :]
 
 
-def _heard(channel: ByteChannel, until: float, log: EventSink) -> Iterator[Message]:
+def _heard(
+    channel: ByteChannel, until: float, log: EventSink, party: Party[E]
+) -> Iterator[Message]:
     """Messages until the end of stdout, or until the time is up; the rest goes to ``log``."""
-    reader = ReplyReader()
+    reader = ReplyReader(party.role)
     ended = False
     while not ended and time.monotonic() < until:
         block = channel.read(min(_STEP, max(until - time.monotonic(), 0.0)))
@@ -91,18 +117,18 @@ def _heard(channel: ByteChannel, until: float, log: EventSink) -> Iterator[Messa
                 yield item
 
 
-def halted(halt: Halt, when: str) -> DestinationError:
+def halted(halt: Halt, when: str, party: Party[E]) -> E:
     """A halt where it can only be a refusal."""
     said = halt.message or "without a reason"
-    return DestinationError(
-        f"the destination halted at {when!r}: {said}",
-        code="destination.halted",
+    return party.error(
+        f"the {party.noun} halted at {when!r}: {said}",
+        code=f"{party.role}.halted",
         hint="it refuses the connection or its configuration; its own words say why",
         connector={"message": halt.message, "data": halt.data},
     )
 
 
-def died(channel: ByteChannel, when: str) -> DestinationError:
+def died(channel: ByteChannel, when: str, party: Party[E]) -> E:
     """The process ended where it must not."""
     code = channel.wait(_EXIT_SECONDS)
     lines = [line for line in channel.stderr_tail().splitlines() if line.strip()]
@@ -111,8 +137,8 @@ def died(channel: ByteChannel, when: str) -> DestinationError:
     if code is not None and code < 0:
         how = f"was killed by signal {-code}"
     said = f": {words}" if words else " and said nothing on stderr"
-    return DestinationError(
-        f"the destination {how} {when}{said}",
-        code="destination.exited",
+    return party.error(
+        f"the {party.noun} {how} {when}{said}",
+        code=f"{party.role}.exited",
         hint="see in the log what it said last",
     )

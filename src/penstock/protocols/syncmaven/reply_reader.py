@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.codec.framing import LineFramer, Lines, Oversized
+from penstock.errors import Role
 from penstock.model.events import Counted, Event, Log
 from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
@@ -34,8 +35,8 @@ class ReplyReader:
     """Converts blocks of one process's stdout into messages and events. ``Log`` messages come as
     ``Log`` events."""
 
-    def __init__(self) -> None:
-        self._framer = LineFramer(MAX_LINE_BYTES, role="destination")
+    def __init__(self, role: Role = "destination") -> None:
+        self._framer = LineFramer(MAX_LINE_BYTES, role=role)
         self._unparsed = UnparsedOutput()
 
     def take(self, block: bytes) -> "Iterator[Message | Event]":

@@ -16,7 +16,7 @@ from penstock.errors import DestinationError
 from penstock.model.events import Counted, Log, Tick
 from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import Halt, Message, Result, end_stream
-from penstock.protocols.syncmaven.probe import died
+from penstock.protocols.syncmaven.probe import DESTINATION, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
 from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
 
@@ -112,7 +112,7 @@ class Session:
             elif isinstance(item, Message) and self.outcome is None:
                 self._take(item)
         if block == b"" and self.outcome is None:
-            self.outcome = died(self._channel, "before it said how many rows it took")
+            self.outcome = died(self._channel, "before it said how many rows it took", DESTINATION)
         yield Tick()
 
     def _take(self, message: Message) -> None:

@@ -39,6 +39,7 @@ SPEC = ProtocolSpec(
     registry="npm",
     variables={"SYNCMAVEN_VERSION": "0.0.0"},  # no look for a newer one, no telemetry
     has_streams=True,
+    enriches=True,
     keeps_keys=True,
     project_folders=("syncs", "models", "connections"),
     destination_keys=DestinationKeys,

@@ -1,9 +1,10 @@
-"""Serves the connector of one stream its keys during a write, and counts their checkpoints.
+"""Serves the connector of one stream its keys during a conversation, and counts their checkpoints.
 
 One port and one server for all processes of the stream. What they store is covered by a checkpoint
-once a ``stream-result`` is accepted, and becomes durable with the ack that carries the checkpoint;
-the rest is dropped when the conversation ends (``Store.end_keys``). Not here: the server
-(``state_rpc``), when a result is accepted (``writer``).
+once a ``stream-result`` is accepted (of an enrichment: once the rows of a table are answered), and
+becomes durable with the ack, or the rows, that carry the checkpoint; the rest is dropped when the
+conversation ends (``Store.end_keys``). Not here: the server (``state_rpc``), when a checkpoint is
+made (``writer``, ``enrichment_run``).
 """
 
 from contextlib import ExitStack
@@ -13,21 +14,29 @@ from penstock.model.catalog import StreamId
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.syncmaven.state_rpc import StateServer
 from penstock.runtimes.masking import Masker
-from penstock.store.keys import OpenKeys
+from penstock.store.keys import KeyPort, OpenKeys
 
 
 class StreamKeys:
     """``masker``: gets the secrets of the server before the connector does. ``address``: where the
-    server listens."""
+    server listens; None: the connector is served nothing. ``scope``: of the checkpoints."""
 
     def __init__(
-        self, stream: StreamId, keys: OpenKeys, masker: Masker, address: str = "127.0.0.1"
+        self,
+        stream: StreamId,
+        keys: OpenKeys,
+        masker: Masker,
+        address: str | None = "127.0.0.1",
+        *,
+        scope: str | None = None,
     ) -> None:
-        self.scope = StateScope(StateType.stream, stream).key
+        self.scope = scope or StateScope(StateType.stream, stream).key
         """Of the checkpoints: the stream's, also where the source's states are shared, since a
         checkpoint of one stream must not cover what another one wrote."""
         self._keys = keys()
-        self._server = StateServer(self._keys, stream=stream, host=address)
+        self._server = (
+            None if address is None else StateServer(self._keys, stream=stream, host=address)
+        )
         self._masker = masker
         self._stack = ExitStack()
 
@@ -36,13 +45,19 @@ class StreamKeys:
         with ExitStack() as opening:
             opening.callback(self._keys.close)
             self._keys.begin(self.scope)
-            self._masker.add(self._server.secrets)
-            opening.enter_context(self._server)
+            if self._server is not None:
+                self._masker.add(self._server.secrets)
+                opening.enter_context(self._server)
             self._stack = opening.pop_all()
         return self
 
+    @property
+    def port(self) -> KeyPort:
+        """For what Penstock keeps beside the connector's own keys, under the same checkpoints."""
+        return self._keys
+
     def environment(self) -> dict[str, str]:
-        return self._server.environment()
+        return {} if self._server is None else self._server.environment()
 
     def checkpoint(self) -> int:
         """The number of the checkpoint that covers what was stored so far; 0: nothing was."""

@@ -118,7 +118,7 @@ class ComponentStage:
 
     def _taken(self, event: Event) -> Iterator[Event]:
         match event:
-            case Batch() if event.stream in self._streams.jobs:
+            case Batch() if event.stream in self._streams.jobs and self._told.applies(event.stream):
                 yield from self._batch(event)
             case State():
                 self._waiting.state(event)
@@ -247,6 +247,9 @@ class ComponentStage:
                 waiting=self._held,
                 dry_run=self._job.dry,
                 attempt=dict(self._job.tries).get(job.id, 0) + 1,
+                given=given,
+                made=job.made[self._number],
+                enriching=self._told.enriching,
             ),
         )
         return run

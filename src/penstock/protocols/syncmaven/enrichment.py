@@ -1,0 +1,104 @@
+"""Implements the transform role with a Syncmaven enrichment: spec, check, rows that are answered.
+
+Not here: questions (``probe``), the run over a stream (``enrichment_run``). Source: the protocol
+page, Destination flow; reference §1.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.errors import ConfigError, SourceError
+from penstock.model.catalog import CheckResult, ConnectorSpec
+from penstock.model.events import Counted, Log
+from penstock.protocols.contract import EventSink, Given, TransformRequest
+from penstock.protocols.syncmaven.enrichment_rows import outlined
+from penstock.protocols.syncmaven.enrichment_run import EnrichmentRun
+from penstock.protocols.syncmaven.enrichment_session import EnrichmentSession
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import Roles, Spec, start_enrichment
+from penstock.protocols.syncmaven.probe import ENRICHMENT, ask_spec
+from penstock.runtimes.contract import Timeouts
+
+PROTOCOL = "syncmaven"
+_CHECK_SECONDS = 2.0  # for a refusal of its credentials
+
+
+class SyncmavenEnrichment:
+    """Enriches rows (``TransformConversation`` of ``protocols.contract``)."""
+
+    def spec(self, runtime: Host, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+        """Its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``) for a
+        connector without that role."""
+        said = _spec(runtime, timeouts, log)
+        if said.credentials_schema is None:
+            log(Log("WARN", "the enrichment has no schema of its credentials: any are taken"))
+        return ConnectorSpec(
+            protocol=PROTOCOL,
+            config_schema=said.credentials_schema or {},
+            abilities={"roles": list(said.roles or (Roles.enrichment,))},
+        )
+
+    def check(
+        self, runtime: Host, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    ) -> CheckResult:
+        """Starts it with these credentials, which it does not answer, and waits a little whether it
+        refuses them."""
+        said = _spec(runtime, timeouts, log)
+        start = start_enrichment(
+            by_page=said.by_page, credentials=config, options={}, sync_id="check"
+        )
+
+        def heard(event: Log | Counted) -> None:
+            log(event)
+
+        session = EnrichmentSession(runtime.runtime(), timeouts, start, heard, lambda: False)
+        try:
+            session.open()
+            until = time.monotonic() + _CHECK_SECONDS
+            while time.monotonic() < until:
+                session.listen()
+                time.sleep(0.05)
+        except SourceError as e:
+            if e.code not in ("transform.halted", "transform.exited"):
+                raise
+            return CheckResult(False, e.message)
+        finally:
+            session.close()
+        return CheckResult(True, "it started; whether it can enrich, rows will show")
+
+    def outline(self, runtime: Host, request: TransformRequest, columns: Any) -> Any | None:
+        """The input's columns and those that the pipeline declares; nothing is started."""
+        declared = {} if request.enriching is None else request.enriching.columns
+        return outlined(columns, declared) if declared else None
+
+    def apply(
+        self, runtime: Host, request: TransformRequest, feed: Iterator[Any]
+    ) -> Iterator[Given]:
+        """See ``TransformConversation.apply``. A halt, a death, silence and answers that nobody
+        asked for raise ``SourceError`` (``transform.halted``, ``transform.exited``,
+        ``transform.heartbeat``, ``transform.unasked_answer``, ...); a row without an answer that
+        fits becomes a ``Reject`` or passes (``Enriching.on_error``)."""
+        said: list[Log | Counted] = []
+
+        def hear(event: Any) -> None:
+            said.append(event)
+
+        try:
+            spec = _spec(runtime, request.timeouts, hear)
+        finally:
+            yield from said
+        yield from EnrichmentRun(runtime, request, by_page=spec.by_page).answers(feed)
+
+
+def _spec(host: Host, timeouts: Timeouts, log: EventSink) -> Spec:
+    """Its spec. Raises ``ConfigError`` where it has another role only."""
+    said = ask_spec(host, timeouts, log, ENRICHMENT)
+    if said.roles is not None and Roles.enrichment not in said.roles:
+        raise ConfigError(
+            f"it is no enrichment: its roles are {', '.join(said.roles) or 'none'}",
+            code="connector.not_an_enrichment",
+            hint="a destination goes under `destination`; an enrichment says so in the roles of its"
+            " spec",
+        )
+    return said

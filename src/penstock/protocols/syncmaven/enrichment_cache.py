@@ -1,0 +1,97 @@
+"""Keeps an enrichment's answers in the state store, so that rows of the same key are not asked
+again while an answer is good.
+
+What is kept of an answer is how its rows differ from the row that was sent, so that columns outside
+the key come from the row at hand. Entries become durable with the rows that they were made for.
+Not here: how a difference is applied (``enrichment_rows``). Neighbours: ``store.keys`` is the port.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.protocols.contract import Enriching
+from penstock.store.keys import PATH, KeyPort, Place
+
+MOST_BYTES = 256 << 10
+"""A longer answer is not kept."""
+_SWEPT = "swept"
+
+Patch = dict[str, Any]
+"""Properties of an answer's row that differ from the row that was sent; None: it lacks one."""
+
+
+class _Entry(msgspec.Struct):
+    at: float
+    rows: list[Patch]
+
+
+class AnswerCache:
+    """``columns``: of the key, by original names; empty: all. ``now``: seconds since 1970. Calls
+    raise ``StateError``."""
+
+    def __init__(
+        self,
+        keys: KeyPort,
+        enriching: Enriching,
+        columns: Sequence[str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys, self._columns, self._now = keys, tuple(columns), now
+        self._seconds = enriching.cache_seconds or 0.0
+        told = [enriching.use, enriching.options, self._columns]
+        self._owner = f"enrichment cache {_digest(told)}"
+
+    def key(self, row: dict[str, Any]) -> str | None:
+        """The entry's key for a row; None: the row has no such key, so it is always asked."""
+        values = [row.get(name) for name in self._columns] if self._columns else row
+        return None if self._columns and None in values else _digest(values)
+
+    def get(self, key: str) -> list[Patch] | None:
+        """The answer, while it is good."""
+        found = self._keys.get(self._place(key))
+        if found is None:
+            return None
+        entry = msgspec.json.decode(found, type=_Entry)
+        return entry.rows if self._now() - entry.at < self._seconds else None
+
+    def put(self, key: str, rows: list[Patch]) -> None:
+        """Keeps an answer, if it is not too long."""
+        value = msgspec.json.encode(_Entry(self._now(), rows))
+        if len(value) <= MOST_BYTES:
+            self._keys.put(self._place(key), value.decode())
+
+    def drop(self, key: str) -> None:
+        """Deletes an answer that proved useless."""
+        self._keys.delete(self._place(key))
+
+    def sweep(self) -> int:
+        """Deletes the answers that are no longer good, once in the time that one is; returns how
+        many."""
+        mark = self._place(_SWEPT)
+        last = self._keys.get(mark)
+        if last is None:
+            self._keys.put(mark, repr(self._now()))
+        if last is None or self._now() - float(last) < self._seconds:
+            return 0
+        gone, after = 0, None
+        while page := self._keys.page_under(self._place(""), after):
+            after = page[-1][0]
+            for key, value in page:
+                if key == _SWEPT:
+                    continue
+                entry = msgspec.json.decode(value, type=_Entry)
+                if self._now() - entry.at >= self._seconds:
+                    gone += self._keys.delete(self._place(key))
+        self._keys.put(mark, repr(self._now()))
+        return gone
+
+    def _place(self, key: str) -> Place:
+        return Place(PATH, self._owner, key)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
