@@ -22,6 +22,7 @@ from penstock.sdk import (
     Enricher,
     Halt,
     RateLimitError,
+    RowError,
     StreamWriter,
 )
 from penstock.sdk.schema import DRAFT, json_schema
@@ -215,6 +216,23 @@ class NoDoor(Kept):
 class NoEnd(Kept):
     def close(self) -> None:
         raise OSError("flush failed")
+
+
+class Strict(Enricher):
+    row = Contact
+
+    def enrich(self, row: Contact) -> Any:
+        if row.email == "bad":
+            raise RowError("no such address")
+        return {"id": row.id, "known": True}
+
+
+@pytest.mark.parametrize("dialect", ["code", "page"])
+def test_a_row_that_cannot_be_enriched_says_why_and_the_others_go_on(dialect: Dialect) -> None:
+    host = ScriptedHost(Connector(enrichment=Strict), dialect=dialect)
+    rows = [{"id": 1, "email": "a"}, {"id": 2, "email": "bad"}, {"id": "x"}, {"id": 4, "email": ""}]
+    assert [bool(found) for found in host.enrich(rows)] == [True, False, False, True]
+    assert host.row_errors[1] == "no such address" and "does not fit" in host.row_errors[2]
 
 
 class Silent(Enricher):

@@ -13,7 +13,7 @@ to import: msgspec and the standard library. Not here: Penstock's own roles, whi
 (``protocols``). The protocols that a connector speaks are in modules of their own (``syncmaven``).
 """
 
-from penstock.sdk.connector import Connector, Enricher, Halt, StreamWriter, Sync
+from penstock.sdk.connector import Connector, Enricher, Halt, RowError, StreamWriter, Sync
 from penstock.sdk.process import run
 from penstock.sdk.rate_limit import Backoff, RateLimitError
 from penstock.sdk.store import KeyValueStore, StoreError
@@ -25,6 +25,7 @@ __all__ = [
     "Halt",
     "KeyValueStore",
     "RateLimitError",
+    "RowError",
     "StoreError",
     "StreamWriter",
     "Sync",

@@ -24,6 +24,11 @@ class Halt(Exception):
         self.message, self.ok = message, ok
 
 
+class RowError(Exception):
+    """Raised by :meth:`Enricher.enrich` for a row that cannot be enriched; others go on. The host
+    makes it a reject, or lets the row pass as it is."""
+
+
 @dataclass(frozen=True)
 class Sync:
     """What one sync of a stream, or of an enrichment, is given. ``credentials`` and ``options``:
@@ -100,8 +105,8 @@ class Enricher:
 
     def enrich(self, row: Any) -> Any:
         """Returns one row, or a list of rows; ``[]`` drops the row. ``RateLimitError``: the row
-        comes again after a while. Any other exception halts the sync: return the row unchanged
-        where it should go on without."""
+        comes again after a while. :class:`RowError`: this row cannot be enriched; so it is for a
+        row that does not fit the type. Any other exception halts the sync."""
         raise NotImplementedError
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.sdk.batches import Batches, patiently
-from penstock.sdk.connector import Connector, Enricher, Halt, Sync
+from penstock.sdk.connector import Connector, Enricher, Halt, RowError, Sync
 from penstock.sdk.schema import convert, json_schema
 from penstock.sdk.store import KeyValueStore
 
@@ -161,8 +161,12 @@ class Speaker:
         enricher = self._enricher
         if enricher is None:
             raise Halt("a request came before the enrichment was started")
-        row = convert(fields.get("row"), enricher.row)
-        answer = patiently(lambda: enricher.enrich(row), self._connector.rate_limit)
+        try:
+            row = _fitting(fields.get("row"), enricher.row)
+            answer = patiently(lambda: enricher.enrich(row), self._connector.rate_limit)
+        except RowError as e:
+            self._send({"type": self._reply, "payload": {"row": [], "error": str(e)}})
+            return
         if answer is None:
             raise Halt("enrich() returned None: return the row, or [] to drop it")
         self._send({"type": self._reply, "payload": {"row": msgspec.to_builtins(answer)}})
@@ -180,6 +184,14 @@ class Speaker:
     def _roles(self) -> list[str]:
         roles = ["destination"] if self._connector.streams else []
         return [*roles, "enrichment"] if self._connector.enrichment is not None else roles
+
+
+def _fitting(row: Any, kind: Any) -> Any:
+    """A row as its declared type. Raises ``RowError``."""
+    try:
+        return convert(row, kind)
+    except ValueError as e:
+        raise RowError(f"the row does not fit: {e}") from None
 
 
 def _given(what: str, value: Any, kind: Any) -> Any:

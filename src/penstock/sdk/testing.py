@@ -72,6 +72,7 @@ class ScriptedHost:
         self._connector, self._by_page = connector, dialect == "page"
         self._environment, self._timeout = dict(environment or {}), timeout
         self.store = MemoryStore()
+        self.row_errors: dict[int, str] = {}
 
     def describe(self) -> Message:
         """The payload of its ``spec``."""
@@ -114,7 +115,8 @@ class ScriptedHost:
         options: Mapping[str, Any] | None = None,
         sync_id: str = "test",
     ) -> list[list[Any]]:
-        """Of each row the rows that it became. Raises ``AssertionError`` where it halts."""
+        """Of each row the rows that it became; of one that could not be enriched, none, and in
+        ``self.row_errors`` its position and why. Raises ``AssertionError`` where it halts."""
         start = self._message(
             "start-enrichment" if self._by_page else "enrichment-connect",
             credentials=dict(credentials or {}),
@@ -125,7 +127,9 @@ class ScriptedHost:
         kind = "enrichment-reply" if self._by_page else "enrichment-response"
         outcome = self.converse([start, *asked], until=(kind, "halt"), count=len(asked))
         assert outcome.halt is None, f"the connector halted: {outcome.halt}"
-        found = [answer["row"] for answer in outcome.of(kind)]
+        answers = outcome.of(kind)
+        self.row_errors = {n: a["error"] for n, a in enumerate(answers) if "error" in a}
+        found = [answer["row"] for answer in answers]
         assert len(found) == len(asked), f"{len(found)} answers to {len(asked)} requests"
         return [row if isinstance(row, list) else [row] for row in found]
 
