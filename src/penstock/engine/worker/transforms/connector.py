@@ -118,7 +118,9 @@ class ComponentStage:
 
     def _taken(self, event: Event) -> Iterator[Event]:
         match event:
-            case Batch() if event.stream in self._streams.jobs and self._told.applies(event.stream):
+            case Batch() if event.stream in self._streams.jobs and self._settings.applies(
+                event.stream
+            ):
                 yield from self._batch(event)
             case State():
                 self._waiting.state(event)
@@ -249,7 +251,7 @@ class ComponentStage:
                 attempt=dict(self._job.tries).get(job.id, 0) + 1,
                 given=given,
                 made=job.made[self._number],
-                enriching=self._told.enriching,
+                enriching=self._settings.enriching,
             ),
         )
         return run
