@@ -45,11 +45,12 @@ def main() -> None:
         run("delta", "delta")
     except penstock.PenstockError as error:
         said["delta"] = [error.code, error.hint]
-    spark.stop()
     if kind == "classic":
+        spark.stop()
         again = run("stopped", daemon=False)
         said["stopped"] = [again.status, again.start]
-    print(json.dumps(said))
+    print(json.dumps(said), flush=True)
+    os._exit(0)  # a Connect server in PySpark's own process holds its exit up for minutes
 
 
 if __name__ == "__main__":

@@ -33,3 +33,10 @@ def test_in_a_classic_session_and_after_it_was_stopped(tmp_path: Path) -> None:
     assert said["kind"] == "pyspark.sql.session"
     check(said)
     assert said["stopped"] == ["succeeded", "cold"]
+
+
+@pytest.mark.spark
+def test_through_a_connect_server(tmp_path: Path) -> None:
+    said = told("connect", tmp_path)
+    assert said["kind"].startswith("pyspark.sql.connect")
+    check(said)
