@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-_place = Path(__file__).parents[1] / "state" / "conftest.py"
+_place = Path(__file__).parents[1] / "store" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("postgres_fixture", _place)
 assert _spec is not None and _spec.loader is not None
 _fixture = importlib.util.module_from_spec(_spec)

@@ -23,7 +23,7 @@ from penstock.runtimes.contract import Timeouts
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
-_place = Path(__file__).parents[2] / "state" / "conftest.py"
+_place = Path(__file__).parents[2] / "store" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("postgres_fixture_for_taps", _place)
 assert _spec is not None and _spec.loader is not None
 _fixture = importlib.util.module_from_spec(_spec)

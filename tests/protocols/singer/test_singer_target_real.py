@@ -27,7 +27,7 @@ from penstock.runtimes.process import ProcessRuntime
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
-_place = Path(__file__).parents[2] / "state" / "conftest.py"
+_place = Path(__file__).parents[2] / "store" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("postgres_fixture", _place)
 assert _spec is not None and _spec.loader is not None
 _fixture = importlib.util.module_from_spec(_spec)
