@@ -1,6 +1,6 @@
 """Real, unmodified targets from the package registry, fed as the engine feeds them (issue 4, Real).
 
-Their environments are built once for all tests here.
+Their environments are built once for all tests, by the code that builds them for users.
 """
 
 import importlib.util
@@ -39,8 +39,8 @@ S = [{"bookmarks": {"users": {"at": n}}} for n in range(5)]
 
 
 def _target(reference: str, environments: Path) -> ProcessRuntime:
-    installed = resolve(DestinationConnector, reference, environments)
-    return ProcessRuntime([installed.describe()["path"]])
+    target = resolve(DestinationConnector, reference, environments)
+    return ProcessRuntime(target.launch().command)
 
 
 @pytest.fixture(scope="module")
