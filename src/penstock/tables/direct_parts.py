@@ -21,7 +21,7 @@ from penstock.model.types import Field, MetadataNames, RowSchema
 from penstock.spark.types import metadata_fields, stored, struct_type
 from penstock.tables.contract import TableLoad
 
-SMALL_BYTES = 1 << 20  # parts that are smaller on average are written together, by Spark
+SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together, by Spark
 # keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
 # which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
