@@ -189,6 +189,7 @@ class Site:
             recreate=recreate,
         )
         assert_adds_up(report)
+        assert_all_time_is_named(report)
         if not dry_run and limit is None:
             self._assert_kept(report)
         return Ran(report, heard)
@@ -292,6 +293,14 @@ class _Opened:
 
     def __exit__(self, *_: object) -> None:
         self._store.close()
+
+
+def assert_all_time_is_named(report: Report) -> None:
+    """The seconds of a report add up to the run's within 3 %."""
+    it = report.time
+    named = it.install + it.prepare + it.start + it.stage + it.lane + it.extract + it.load
+    named += it.finish - it.beside
+    assert abs(named - report.seconds) <= 0.03 * report.seconds + 0.01, it
 
 
 def assert_adds_up(report: Report) -> None:

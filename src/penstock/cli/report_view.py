@@ -123,27 +123,36 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
 
 
 def _time(spent: dict[str, float], total: float, start: str | None) -> str:
-    """Formats where the time went. Loads may overlap with the extract; ``other`` is what no phase
-    covers: asking the connector, planning, Spark's own preparations."""
+    """Formats where the time went, in the order of the run; the seconds add up to ``total``, but
+    for those of loads beside a lane."""
+    beside = spent.get("beside", 0.0)
     parts = [
         ("install", spent["install"], ""),
+        ("prepare", spent.get("prepare", 0.0), ""),
         ("start-up", spent["start"], f" ({start})" if start else ""),
+        ("stage", spent.get("stage", 0.0), ""),
+        ("start lanes", spent.get("lane", 0.0), ""),
         (
             "extract",
             spent["extract"],
             f" (source {text.seconds(spent['source_wait'])}, "
             f"decode {text.seconds(spent['decode'])})",
         ),
-        ("load in Spark", spent["load"], ""),
-        ("destination", spent["destination_wait"], ""),
+        ("load", spent["load"], _load(beside, spent["destination_wait"])),
+        ("finish", spent.get("finish", 0.0), ""),
     ]
-    parts.append(("other", total - sum(value for _, value, _ in parts), ""))
     shown = [
         f"{name} {text.seconds(value)}{_share(value, total)}{more}"
         for name, value, more in parts
         if value >= 0.05
     ]
     return ", ".join(shown) or "less than 0.1 s in any phase"
+
+
+def _load(beside: float, waited: float) -> str:
+    about = [f"{text.seconds(beside)} beside the extract"] if beside >= 0.05 else []
+    about += [f"destination {text.seconds(waited)}"] if waited >= 0.05 else []
+    return f" ({', '.join(about)})" if about else ""
 
 
 def _share(value: float, total: float) -> str:

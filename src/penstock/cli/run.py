@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,6 +148,10 @@ def run(
         bool,
         typer.Option("--no-daemon", help="Start a Spark of this run's own, which ends with it."),
     ] = False,
+    profile: Annotated[
+        Path | None,
+        arguments.option("--profile", "FILE", "Write the run's timeline: trace events, as JSON."),
+    ] = None,
 ) -> int:  # fmt: skip
     """One sync: from a source to a destination. Run again, it brings only what is new. Of a
     project's folder: its syncs, one after the other."""
@@ -160,6 +165,12 @@ def run(
         "daemon": not no_daemon,
     }
     if arguments.is_project(streaming.pipeline, streaming.destination, select):
+        if profile is not None:
+            raise ConfigError(
+                "--profile is of one sync, and a project has several",
+                code="config.profile",
+                hint="give the pipeline file, or source and destination, of the one sync",
+            )
         found = _project(surface, streaming, select, building, reading, **more)
         return _run_project(surface, found, options, yes=yes)
     wanted = _pipeline(surface, streaming, building, reading, **more)
@@ -169,7 +180,7 @@ def run(
 
     settle(surface, consents(wanted, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
-        report = run_pipeline(wanted, surface.home, observer=observer, **options)
+        report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
     surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:
         fault = Fault(report.error, report.exit_code)

@@ -6,6 +6,7 @@ read again). Neighbours: ``engine.sync.sync`` is counted, ``engine.run`` adds wh
 it.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
 from penstock.engine.specs.observer import RunObserver, counted
 from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
+from penstock.engine.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
@@ -32,7 +34,8 @@ class Accounting:
     def __init__(self, progress: RunObserver) -> None:
         self._progress = progress
         self.streams: dict[StreamId, StreamReport] = {}
-        self.time = TimeSpent()
+        self.time, self.timeline = TimeSpent(), Timeline()
+        self._lane_began: dict[int, float] = {}  # by epoch
         self.notes: list[str] = []
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
@@ -103,6 +106,7 @@ class Accounting:
 
     def lane_started(self, start: LaneStart) -> None:
         self._started[start.epoch] = start
+        self._lane_began[start.epoch] = time.monotonic()
         for stream in start.streams:
             self.stream(stream.id).lane = start.lane
             self.stream(stream.id).attempts += 1
@@ -113,7 +117,11 @@ class Accounting:
         self.stream(stream).attempts = 1
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
-        stats = result.stats
+        stats, began = result.stats, self._lane_began[start.epoch]
+        track = f"lane {start.lane}"
+        self.timeline.add(LANE, began, track=track, more={"epoch": start.epoch, **stats})
+        if "stage" in stats:
+            self.timeline.add(STAGE, began, began + stats["stage"], track=track)
         self.time.extract = max(self.time.extract, stats.get("extract", 0.0))
         self.time.source_wait = max(self.time.source_wait, stats.get("source_wait", 0.0))
         self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
@@ -149,9 +157,14 @@ class Accounting:
         self._halted.update(stream for stream, _ in result.halted)
         self.metrics += result.metrics
         self.notes += result.notes
-        self.time.load += result.stats.get("push", 0.0)
+        self.load_seconds(result.stats.get("push", 0.0), more=result.stats)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
         self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
+
+    def load_seconds(self, seconds: float, more: dict[str, float] | None = None) -> None:
+        """Adds what a call of the destination took that has just ended."""
+        now = time.monotonic()
+        self.timeline.add(LOAD, now - seconds, now, track=LOAD, more=more)
 
     def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
         """Counts rows that the destination rejected, of those that it has acked."""
@@ -198,6 +211,7 @@ class Accounting:
         jvm_peak_bytes: int = 0,
     ) -> Report:
         """Returns the report. Its error is the first one in time."""
+        self.timeline.settle(self.time, seconds)
         for load in self._loads:
             self.stream(load.stream).read += self._read_elsewhere(load)
         for stream in sorted(self.streams.keys() - self._expected, key=str):

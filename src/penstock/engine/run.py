@@ -60,6 +60,7 @@ from penstock.engine.specs.lane import KeysAt, NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
+from penstock.engine.timeline import PREPARE, START
 from penstock.engine.wiring import Assembly, SaveConfig
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
@@ -140,6 +141,7 @@ def run_pipeline(
     held: "HeldSession | None" = None,
     cancel: threading.Event | None = None,
     model: "Model | None" = None,
+    profile: Path | None = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -149,7 +151,8 @@ def run_pipeline(
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
     ``held``: keeps the session open after the run, for the next one of this process.
     ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
-    of what its reference names."""
+    of what its reference names. ``profile``: a file for the run's timeline as trace events
+    (``engine.timeline``)."""
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
@@ -159,7 +162,10 @@ def run_pipeline(
             held=held,
             cancel=cancel, model=model,
         )  # fmt: skip
-        return run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
+        report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
+        if profile is not None:
+            run.timeline.write(profile, run.id)
+        return report
 
 
 def serve_input(
@@ -226,10 +232,10 @@ class Run:
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
         self.id = new_run_id()
-        self._began = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
+        self.timeline = self._accounting.timeline
         self._succeeded = False
         self._spark: SparkSession | None = None
         self._own_spark = False
@@ -416,6 +422,7 @@ class Run:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
             self._accounting.place(stream, prepared.destination)
+        self.timeline.add(PREPARE, self.timeline.began)
         try:
             outcome = sync.run()
             if not (outcome.errors or outcome.failed or outcome.cancelled):
@@ -473,7 +480,7 @@ class Run:
             run=self.id,
             pipeline=self._pipeline.pipeline,
             started_at=self._started_at,
-            seconds=time.monotonic() - self._began,
+            seconds=time.monotonic() - self.timeline.began,
             outcome=outcome,
             log=str(run_log.path),
             errors=errors,
@@ -512,7 +519,9 @@ class Run:
         stack.callback(close_session, spark)
         self._spark, self._own_spark = spark, is_ours()
         self._accounting.start = how_started()
-        self._accounting.time.start += round(time.monotonic() - began, 3)
+        ended = time.monotonic()
+        self.timeline.add(START, began, ended)
+        self._accounting.time.start += round(ended - began, 3)
         return spark
 
     def _keep_classes(self, needs: SessionNeeds) -> None:

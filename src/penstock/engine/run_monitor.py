@@ -96,7 +96,7 @@ class RunMonitor:
             self._echo.committed(states)
 
     def load_seconds(self, seconds: float) -> None:
-        self._accounting.time.load += seconds
+        self._accounting.load_seconds(seconds)
 
     def load_failed(self, stream: StreamId, error: PenstockError) -> None:
         self._accounting.load_failed(stream, error)

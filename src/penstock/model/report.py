@@ -43,15 +43,22 @@ class StreamReport(msgspec.Struct, kw_only=True):
 
 
 class TimeSpent(msgspec.Struct, kw_only=True):
-    """Wall seconds by stage of the run; the command-line contract defines what each one spans."""
+    """Wall seconds by stage of the run; the command-line contract defines what each one spans. They
+    add up to the run's, but for ``source_wait`` and ``decode`` (parts of ``extract``),
+    ``destination_wait`` (of ``load``) and ``beside`` (of ``load``, while a lane ran too)."""
 
     install: float = 0.0
+    prepare: float = 0.0
     start: float = 0.0
+    stage: float = 0.0
+    lane: float = 0.0
     extract: float = 0.0
     source_wait: float = 0.0
     decode: float = 0.0
     load: float = 0.0
+    beside: float = 0.0
     destination_wait: float = 0.0
+    finish: float = 0.0
 
 
 class PeakMemory(msgspec.Struct, kw_only=True):

@@ -71,6 +71,7 @@ class ModelRows:
         folder = Path(lane.log_root) / "epochs" / f"{lane.epoch:08d}" / FOLDER
         # It has started, as far as whoever waits for the lane is concerned.
         self._mailbox.put_progress(lane.epoch, Progress())
+        began = time.monotonic()
         try:
             with self._stopped_with_the_run(lane.epoch), storage(folder, "write to"):
                 folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,12 +82,14 @@ class ModelRows:
             return msgspec.json.encode(LaneResult(end=end, errors=[e.as_dict()]))
         finally:
             shutil.rmtree(folder.with_name(FETCHED), ignore_errors=True)
+        seconds = time.monotonic() - began
         given = msgspec.structs.replace(lane, config={KEY: msgspec.to_builtins(staged)})
         try:
             answer = self._submit(module, msgspec.json.encode(given))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         result = msgspec.json.decode(answer, type=LaneResult)
+        result.stats["stage"] = seconds
         result.notes = [*self._diff.notes, *result.notes]
         self._diff.notes = []
         return msgspec.json.encode(result)

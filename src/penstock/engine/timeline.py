@@ -1,0 +1,117 @@
+"""Records what a run does when, as spans, for the report's seconds and for ``run --profile``.
+
+A span has a name, a track (one after the other on each) and two readings of ``time.monotonic``.
+Not here: what a lane does inside (its own figures come with its result). Neighbours:
+``engine.run`` and ``engine.accounting`` add spans, ``engine.run`` writes the profile.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ConfigError
+from penstock.files import replace
+from penstock.model.report import TimeSpent
+
+PREPARE, START, STAGE, LANE, LOAD = "prepare", "start Spark", "stage", "lane", "load"
+_DRIVER = "driver"
+
+
+class Span(msgspec.Struct, frozen=True):
+    """``more``: figures for the profile."""
+
+    name: str
+    track: str
+    begin: float
+    end: float
+    more: dict[str, Any] = {}
+
+
+class Timeline:
+    """The spans of one run. Several threads may add."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._spans: list[Span] = []
+        self._lock = threading.Lock()
+
+    def add(
+        self,
+        name: str,
+        begin: float,
+        end: float | None = None,
+        *,
+        track: str = _DRIVER,
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        """Adds a span. ``end`` None: now."""
+        span = Span(name, track, begin, time.monotonic() if end is None else end, more or {})
+        with self._lock:
+            self._spans.append(span)
+
+    def seconds(self, *names: str) -> float:
+        """The seconds in which any of these went on."""
+        return _covered((s.begin, s.end) for s in self._spans if s.name in names)
+
+    def settle(self, spent: TimeSpent, total: float) -> None:
+        """Sets the seconds that are not counted elsewhere, so that all add up to ``total``, but for
+        ``beside``, which is counted twice. A lane's seconds without its connector's and without the
+        staging of a model's rows are ``lane``; what neither preparation, Spark's start, a lane nor
+        a load covers is ``finish``."""
+        loads, lanes = self.seconds(LOAD), self.seconds(LANE)
+        spent.load = loads
+        spent.beside = max(loads + lanes - self.seconds(LOAD, LANE), 0.0)
+        spent.stage = self.seconds(STAGE)
+        spent.lane = max(lanes - spent.stage - spent.extract, 0.0)
+        before = self.seconds(PREPARE, START)
+        spent.prepare = max(before - self.seconds(START) - spent.install, 0.0)
+        spent.finish = max(total - self.seconds(PREPARE, START, LANE, LOAD), 0.0)
+        for name in msgspec.structs.fields(TimeSpent):
+            setattr(spent, name.name, round(getattr(spent, name.name), 3))
+
+    def write(self, path: Path, run: str) -> None:
+        """Writes the spans as trace events, which a browser's trace viewer opens. Raises
+        ``ConfigError`` (``config.profile``)."""
+        tracks = {s.track: n for n, s in reversed([*enumerate(self._spans)])}
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"penstock {run}"}}
+        ]
+        for track, number in sorted(tracks.items(), key=lambda t: t[1]):
+            about = {"ph": "M", "name": "thread_name", "pid": 1, "tid": number}
+            events.append({**about, "args": {"name": track}})
+        for span in sorted(self._spans, key=lambda s: s.begin):
+            at, length = span.begin - self.began, span.end - span.begin
+            events.append(
+                {
+                    "ph": "X",
+                    "name": span.name,
+                    "cat": "penstock",
+                    "pid": 1,
+                    "tid": tracks[span.track],
+                    "ts": round(at * 1e6),
+                    "dur": round(length * 1e6),
+                    "args": span.more,
+                }
+            )
+        content = msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
+        try:
+            replace(path, content)
+        except OSError as e:
+            raise ConfigError(
+                f"the profile could not be written: {e.strerror or e}",
+                code="config.profile",
+                where=str(path),
+                hint="the run itself is as its report says; choose a file that can be written",
+            ) from e
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    covered, until = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        covered += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return covered
