@@ -69,7 +69,9 @@ class Timeline:
         spent.lane = max(lanes - spent.stage - spent.extract, 0.0)
         before = self.seconds(PREPARE, START)
         spent.prepare = max(before - self.seconds(START) - spent.install, 0.0)
-        spent.finish = max(total - self.seconds(PREPARE, START, LANE, LOAD), 0.0)
+        named = spent.install + spent.prepare + spent.start + spent.stage + spent.lane
+        named += spent.extract + spent.load - spent.beside
+        spent.finish = max(total - named, 0.0)
         for name in msgspec.structs.fields(TimeSpent):
             setattr(spent, name.name, round(getattr(spent, name.name), 3))
 
