@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.api.reading import joined
 from penstock.errors import ConfigError, Locked, SourceError
 
 if TYPE_CHECKING:
@@ -55,6 +58,14 @@ def test_every_form_has_the_rows_of_a_sync(spark_api: "Api") -> None:
         names = [n for n in frame.columns if not n.startswith("_airbyte")]
         assert table.select(names).exceptAll(frame.select(names)).isEmpty()
     assert left(spark_api) == []
+
+
+def test_files_whose_columns_have_another_order_are_one_table(tmp_path: Path) -> None:
+    first, second = pa.table({"a": [1], "b": ["x"]}), pa.table({"b": ["y"], "a": [2]})
+    files = [str(tmp_path / name) for name in ("1.parquet", "2.parquet")]
+    for table, file in zip((first, second), files, strict=True):
+        pq.write_table(table, file)
+    assert joined(files).to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
 
 
 def test_a_stream_without_rows_has_its_columns(spark_api: "Api") -> None:

@@ -64,13 +64,12 @@ class Read:
     def arrow(self) -> "Table":
         """Returns the rows as an Arrow table."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         from penstock.codec.arrow import arrow_type
 
         files = self._open_files()
         if files:
-            return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+            return joined(files)
         marker = self._marker()
         fields = marker.columns if marker is not None else ()
         return pa.schema([(f.name, arrow_type(f.type)) for f in fields]).empty_table()
@@ -182,9 +181,9 @@ def read(source: str, stream: str, *, incremental: bool = False, **given: Unpack
     changes["streams"] = [stream]
     changes.setdefault("sync_mode", "incremental" if incremental else "full_refresh")
     changes.setdefault("destination_sync_mode", "append" if incremental else "overwrite")
-    told: Any = {**changes, **how, "name": _PIPELINE}
+    keywords: Any = {**changes, **how, "name": _PIPELINE}
     try:
-        report = run(source, f"parquet:{place.folder / _ROWS}", **told)
+        report = run(source, f"parquet:{place.folder / _ROWS}", **keywords)
         return Read(place, report, next(s for s in report.streams if s.table is not None))
     except BaseException:
         place.let_go()  # a log and rejects stay until a later read removes them
@@ -249,6 +248,16 @@ def _remove_left(outer: Home) -> None:
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
+
+
+def joined(files: list[str]) -> "Table":
+    """Returns the rows of Parquet files of one table. Files that came of different runs may have
+    their columns in another order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = [pq.ParquetFile(file).read() for file in files]
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _files(table: Path) -> list[str]:
