@@ -134,15 +134,15 @@ def _resolved(package: str, version: str) -> str:
         _npm(folder, "install", "--package-lock-only", "--ignore-scripts", *_QUIET)
         text = (folder / _LOCK).read_text("utf-8")
     packages: Mapping[str, Any] = msgspec.json.decode(text)["packages"]
-    loose = [name for name, told in packages.items() if name and not told.get("integrity")]
+    loose = [name for name, manifest in packages.items() if name and not manifest.get("integrity")]
     if loose:
         raise _NpmFailed(f"these have no integrity hash, so that they cannot be locked: {loose}")
     return text
 
 
 def _manifest(package: str, version: str) -> bytes:
-    told = {"name": "penstock-connector", "private": True, "dependencies": {package: version}}
-    return msgspec.json.encode(told)
+    content = {"name": "penstock-connector", "private": True, "dependencies": {package: version}}
+    return msgspec.json.encode(content)
 
 
 def _key(lock: str) -> str:
@@ -176,8 +176,8 @@ def _build(wanted: Wanted, environment: Environment, folder: Path, progress: Pro
 def _script(wanted: Wanted, path: Path) -> str:
     """Returns the file that Node.js runs, under ``path``: the package's ``main``."""
     own = Path(_MODULES) / wanted.package
-    told = msgspec.json.decode((path / own / _PACKAGE).read_bytes())
-    main = os.path.normpath(own / str(told.get("main") or _MAIN))
+    manifest = msgspec.json.decode((path / own / _PACKAGE).read_bytes())
+    main = os.path.normpath(own / str(manifest.get("main") or _MAIN))
     for script in (main, f"{main}.js", f"{main}/{_MAIN}"):
         if (path / script).is_file() and Path(script).is_relative_to(own):
             return script

@@ -223,15 +223,15 @@ def _transaction(model: Model) -> "Generator[psycopg.Connection[Any]]":
 def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[Column, ...]:
     text = _around(model, "NULL", "SELECT *", " LIMIT 0")
     with _failing(model, _faulty):
-        told = connection.execute(text.encode()).description or ()
-    oids = sorted({c.type_code for c in told})
+        described = connection.execute(text.encode()).description or ()
+    oids = sorted({c.type_code for c in described})
     types = connection.execute(
         "SELECT oid, typcategory::text, format_type(oid, NULL) FROM pg_type WHERE oid = ANY(%s)",
         (oids,),
     ).fetchall()
     known = {oid: (category, name) for oid, category, name in types}
     found: list[Column] = []
-    for column in told:
+    for column in described:
         oid = column.type_code
         category, name = known.get(oid, ("", "text"))
         kind = _KINDS.get(oid)
@@ -430,8 +430,8 @@ def _failed(model: Model, failure: Exception) -> SourceError:
 
 def _words(failure: Exception) -> str:
     """The database's message in one line."""
-    told = getattr(getattr(failure, "diag", None), "message_primary", None)
-    return " ".join(str(told or failure).split()) or type(failure).__name__
+    message = getattr(getattr(failure, "diag", None), "message_primary", None)
+    return " ".join(str(message or failure).split()) or type(failure).__name__
 
 
 def _refuse_names(model: Model, names: Sequence[str]) -> None:

@@ -242,7 +242,7 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
             for index, connector in enumerate(pipeline.transforms)
             if connector.use not in BUILT_IN
         ),
-        *((f"enrichments[{index}]", told) for index, told in enumerate(pipeline.enrichments)),
+        *((f"enrichments[{index}]", item) for index, item in enumerate(pipeline.enrichments)),
         ("destination", pipeline.destination),
     ]
 

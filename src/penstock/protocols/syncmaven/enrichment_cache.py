@@ -42,8 +42,8 @@ class AnswerCache:
     ) -> None:
         self._keys, self._columns, self._now = keys, tuple(columns), now
         self._seconds = enriching.cache_seconds or 0.0
-        told = [enriching.use, enriching.options, self._columns]
-        self._owner = f"enrichment cache {_digest(told)}"
+        parts = [enriching.use, enriching.options, self._columns]
+        self._owner = f"enrichment cache {_digest(parts)}"
 
     def key(self, row: dict[str, Any]) -> str | None:
         """The entry's key for a row; None: the row has no such key, so it is always asked."""

@@ -130,8 +130,8 @@ class EnrichedRows:
         planned = self._given.get(arrow.name)
         if planned is not None and arrow_type(planned.type) == arrow.type:
             return planned
-        told = (arrow.metadata or {}).get(SOURCE_KEY)
-        source = arrow.name if told is None else told.decode("utf-8", "surrogatepass")
+        source_name = (arrow.metadata or {}).get(SOURCE_KEY)
+        source = arrow.name if source_name is None else source_name.decode("utf-8", "surrogatepass")
         return Field(arrow.name, source, data_type(arrow.type))
 
     def _learn(self, sources: set[str], patches: Sequence[Patch]) -> None:

@@ -200,17 +200,17 @@ class _Reading:
             defaults["cursor_field"] = [cursor]
         return {"use": f"spark: {query}", "config": config, "defaults": defaults}
 
-    def _datasource(self, file: File, told: Any) -> str | None:
+    def _datasource(self, file: File, given: Any) -> str | None:
         """The address of the database that runs the query; None: Spark runs it."""
-        if told is None:
+        if given is None:
             return None
-        if isinstance(told, str) and told.startswith(_POSTGRES):
-            return told
+        if isinstance(given, str) and given.startswith(_POSTGRES):
+            return given
         kind = "it"
-        if isinstance(told, dict):
-            kind = f"{cast(Values, told).get('type')!r}"
-        elif isinstance(told, str) and "://" in told:
-            kind = f"{told.partition('://')[0]!r}"
+        if isinstance(given, dict):
+            kind = f"{cast(Values, given).get('type')!r}"
+        elif isinstance(given, str) and "://" in given:
+            kind = f"{given.partition('://')[0]!r}"
         self._fault(
             file, "datasource",
             f"datasource: {kind} cannot be queried: give postgres://USER:PASSWORD@HOST/DATABASE,"
@@ -221,14 +221,14 @@ class _Reading:
     # -- the connection
 
     def _destination(self, file: File, sync: Values, put: Variables) -> Values | None:
-        told = sync.get("destination")
+        destination = sync.get("destination")
         at = file
-        if isinstance(told, dict):
-            connection = cast(Values, told)
+        if isinstance(destination, dict):
+            connection = cast(Values, destination)
         else:
-            found = self._connections.get(str(told)) if told is not None else None
+            found = self._connections.get(str(destination)) if destination is not None else None
             if found is None:
-                self._unknown(file, "destination", told, self._connections)
+                self._unknown(file, "destination", destination, self._connections)
                 return None
             at, connection = found, found.values(put)
         self._keys(at, "connections", connection)
@@ -250,11 +250,11 @@ class _Reading:
             made["checkpoint_every"] = sync["checkpointEvery"]
         return made
 
-    def _launch(self, file: File, key: str, told: Any) -> Values | None:
+    def _launch(self, file: File, key: str, given: Any) -> Values | None:
         """How a connection's package is run; None: it cannot be."""
-        if not isinstance(told, dict):
+        if not isinstance(given, dict):
             return self._fault(file, key, "package: it says the `type` and its `image` or `dir`")
-        package = cast(Values, told)
+        package = cast(Values, given)
         kind = package.get("type", "docker")
         if kind == "docker" and package.get("image"):
             return {"use": f"syncmaven:docker:{package['image']}"}
@@ -290,22 +290,22 @@ class _Reading:
     def _fault(self, file: File, key: str, text: str) -> None:
         self.problems.append(f"{file.at(key)}: {text}")
 
-    def _unknown(self, file: File, key: str, told: Any, known: Mapping[str, File]) -> None:
+    def _unknown(self, file: File, key: str, named: Any, known: Mapping[str, File]) -> None:
         folder = "models" if key == "model" else "connections"
-        if told is None:
+        if named is None:
             self._fault(file, key, f"{key}: it is missing; it names a file of {folder}/")
             return
-        near = hint(str(told), known)
-        self._fault(file, key, f"{key}: there is no {told!r} in {folder}/; {near}")
+        near = hint(str(named), known)
+        self._fault(file, key, f"{key}: there is no {named!r} in {folder}/; {near}")
 
 
 def _main(folder: Path) -> str:
     """The file that a package of npm runs."""
     try:
-        told = msgspec.json.decode((folder / "package.json").read_bytes())
+        manifest = msgspec.json.decode((folder / "package.json").read_bytes())
     except (OSError, msgspec.DecodeError):
         return _MAIN
-    main = cast(Values, told).get("main") if isinstance(told, dict) else None
+    main = cast(Values, manifest).get("main") if isinstance(manifest, dict) else None
     return main if isinstance(main, str) and main else _MAIN
 
 

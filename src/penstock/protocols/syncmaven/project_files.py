@@ -87,10 +87,10 @@ class File:
     def id(self) -> str:
         """Its key ``id``, as written, else its :attr:`stem`."""
         if self._sql is not None:
-            told = re.search(r'config\s+(["\'])id\1\s+(["\'])(?P<id>[^"\']+)\2', self._sql)
-            return told["id"] if told else self.stem
-        told = self._raw.get("id")
-        return str(told) if told not in (None, "") else self.stem
+            matched = re.search(r'config\s+(["\'])id\1\s+(["\'])(?P<id>[^"\']+)\2', self._sql)
+            return matched["id"] if matched else self.stem
+        named = self._raw.get("id")
+        return str(named) if named not in (None, "") else self.stem
 
     def values(self, put: "Variables") -> dict[str, Any]:
         """Returns the keys with their values; ``query`` is the text of an SQL file."""
@@ -129,13 +129,13 @@ class Variables:
         def replaced(match: re.Match[str]) -> str:
             braces = match["braces"]
             if braces is None:
-                told = _WITH_DEFAULT.fullmatch(match["dollar"])
-                if told is not None:
-                    return self._value(told["name"], told["default"], where)
+                matched = _WITH_DEFAULT.fullmatch(match["dollar"])
+                if matched is not None:
+                    return self._value(matched["name"], matched["default"], where)
             else:
-                told = _VARIABLE.fullmatch(braces)
-                if told is not None:
-                    return self._value(told["name"], None, where)
+                matched = _VARIABLE.fullmatch(braces)
+                if matched is not None:
+                    return self._value(matched["name"], None, where)
                 if (result := _RESULT.fullmatch(braces)) is not None:
                     name = {"rows": "ROWS", "row": "ROW", "length": "LENGTH"}[result[1]]
                     return f"[RESULT_{name}]"
@@ -155,10 +155,10 @@ class Variables:
         found: dict[str, Any] = {}
 
         def directive(inner: str) -> str | None:
-            told = _CONFIG.fullmatch(inner)
-            if told is None:
+            matched = _CONFIG.fullmatch(inner)
+            if matched is None:
                 return None
-            _set(found, told["key"].split("."), self._argument(told["value"], file))
+            _set(found, matched["key"].split("."), self._argument(matched["value"], file))
             return ""
 
         query = self.text(text, file.name, directive)
@@ -172,9 +172,9 @@ class Variables:
         text = text.strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             return self.text(text[1:-1], file.name)
-        told = _VARIABLE.fullmatch(text)
-        if told is not None:
-            return self._value(told["name"], None, file.name)
+        matched = _VARIABLE.fullmatch(text)
+        if matched is not None:
+            return self._value(matched["name"], None, file.name)
         value = plain(text)
         if isinstance(value, str):
             self.problems.append(

@@ -137,8 +137,8 @@ class RowCheck:
         if not isinstance(properties, dict):
             return None
         schema = cast(dict[str, Any], properties).get(field.source)
-        told = cast(dict[str, Any], schema).get("type") if isinstance(schema, dict) else None
-        takes = _strings(told)
+        types = cast(dict[str, Any], schema).get("type") if isinstance(schema, dict) else None
+        takes = _strings(types)
         if not takes or field.type.kind not in _CASTS or not self._own(field).isdisjoint(takes):
             return None
         return next((target for target in _CASTS[field.type.kind] if target in takes), None)
