@@ -34,7 +34,7 @@ VERBS = {
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
     "spark": Verb("spark", "spark", "status | stop: the Sparks that stay for the next run"),
-    "doctor": Verb("doctor", "doctor", "Is this machine able? How is it mended?"),
+    "doctor": Verb("doctor", "doctor", "Check this machine; --fix repairs."),
     "schema": Verb("doctor", "schema", "JSON Schema of the pipeline file"),
 }
 

@@ -24,7 +24,7 @@ from penstock.terminal.output import Output
 P = ParamSpec("P")
 
 Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")
+    bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")
 ]
 HomeDir = Annotated[
     str | None,

@@ -19,7 +19,7 @@ def doctor(
     surface: Surface,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
 ) -> int:
-    """Is this machine able to run pipelines? What is missing, and how to mend it."""
+    """Check whether this machine can run pipelines, and say how to repair what is missing."""
     from penstock.engine.inspect.doctor import examine
 
     checks = examine(surface.home, mend=fix)

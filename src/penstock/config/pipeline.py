@@ -194,7 +194,7 @@ class Source(Connector, frozen=True, kw_only=True):
     streams: Annotated[
         tuple[StreamOptions, ...] | None,
         key(
-            "Which streams to sync. Default: every stream, at its best mode.",
+            "Which streams to sync. Default: all of them, incremental where supported.",
             literal="streams",
             null="list streams, or remove the key to sync every stream",
         ),
