@@ -23,9 +23,7 @@ from penstock.terminal.output import Output
 
 P = ParamSpec("P")
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 HomeDir = Annotated[
     str | None,
     typer.Option(
