@@ -26,8 +26,10 @@ from image_maker import (
 )
 
 from penstock.connectors.uv import find_uv
+from penstock.runtimes.container.engine import VARIABLE
 
 _ROOM = 4 << 30
+ENGINE = os.environ.get(VARIABLE, "docker")
 STUBS = Path(__file__).parents[1] / "stubs"
 FAKER = "airbyte-source-faker==7.2.1"
 CDK = "@syncmaven/node-cdk@0.0.11"
@@ -59,12 +61,21 @@ _FAKER_RUNS = "from source_faker.run import run; run()"
 @contextmanager
 def engine_with_images() -> Generator[str]:
     """``DOCKER_HOST`` of an engine that has every image of :func:`_images`, set for this process
-    too; PENSTOCK_TEST_ENGINE names one that stays for the next session."""
+    too; PENSTOCK_TEST_ENGINE names one that stays for the next session. With
+    PENSTOCK_CONTAINER_ENGINE=podman Podman, with a storage of its own, and no host."""
     lasting = os.environ.get("PENSTOCK_TEST_ENGINE")
     with ExitStack() as stack:
         place = TemporaryDirectory(prefix="penstock-docker-", dir=_in_memory())
         folder = Path(stack.enter_context(place))
         began = time.monotonic()
+        if ENGINE == "podman":
+            stack.enter_context(_podman_storage(folder))
+            archive = folder / "images.tar"
+            write_archive(archive, _images(folder / "packages"))
+            subprocess.run([ENGINE, "load", "-q", "-i", str(archive)], check=True)
+            archive.unlink()
+            yield ""
+            return
         host = lasting or stack.enter_context(docker_engine(folder / "engine"))
         before = os.environ.get("DOCKER_HOST")
         os.environ["DOCKER_HOST"] = host
@@ -83,6 +94,24 @@ def engine_with_images() -> Generator[str]:
             os.environ.pop("DOCKER_HOST")
             if before is not None:
                 os.environ["DOCKER_HOST"] = before
+
+
+@contextmanager
+def _podman_storage(folder: Path) -> Generator[None]:
+    """Images and containers of its own, removed at the end."""
+    conf, variable = folder / "storage.conf", "CONTAINERS_STORAGE_CONF"
+    conf.write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+    )
+    before = os.environ.get(variable)
+    os.environ[variable] = str(conf)
+    try:
+        yield
+    finally:
+        subprocess.run([ENGINE, "system", "reset", "-f"], capture_output=True)
+        os.environ.pop(variable)
+        if before is not None:
+            os.environ[variable] = before
 
 
 def _in_memory() -> str | None:

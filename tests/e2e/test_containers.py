@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from container_images import engine_with_images
+from container_images import ENGINE, engine_with_images
 from engine_daemon import missing
 from pipelines import SCRIPT, Heard, Site
 
@@ -77,7 +77,7 @@ def ran(name: str, *arguments: Argument, **options: Any) -> tuple[bytes, int | N
 
 def containers() -> list[str]:
     listed = subprocess.run(
-        ["docker", "ps", "-a", "--filter", f"label={orphans.LABEL}", "--format", "{{.Names}}"],
+        [ENGINE, "ps", "-a", "--filter", f"label={orphans.LABEL}", "--format", "{{.Names}}"],
         capture_output=True,
         text=True,
         check=True,
@@ -91,7 +91,8 @@ def private_folders(pid: int) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
-    reason = None if os.environ.get("PENSTOCK_TEST_ENGINE") else missing()
+    given = ENGINE == "podman" or os.environ.get("PENSTOCK_TEST_ENGINE")
+    reason = None if given else missing()
     if reason is not None:
         if os.environ.get("PENSTOCK_REQUIRE_ENGINE") == "1":
             pytest.fail(f"PENSTOCK_REQUIRE_ENGINE=1, yet {reason}")
@@ -209,7 +210,7 @@ def test_l10_arguments_are_files_that_the_images_user_alone_can_read(user: str) 
         for path in folder.rglob("*"):
             assert (path.stat().st_uid, path.stat().st_mode & 0o077) == (inside, 0), path
         out = everything(channel).decode()
-        asked = subprocess.run(["docker", "inspect", channel.name], capture_output=True, text=True)
+        asked = subprocess.run([ENGINE, "inspect", channel.name], capture_output=True, text=True)
         assert "SECRET" not in asked.stdout
         assert channel.private("config.json") == b"SECRET"
     assert out.startswith("SECRET-rw-------")
@@ -256,7 +257,7 @@ def test_an_image_that_is_not_there_says_how_to_get_it() -> None:
     with pytest.raises(PenstockError) as caught:
         known_image(find_engine(), "test/none:1", "never")
     assert caught.value.code == "connector.image_missing"
-    assert "docker pull test/none:1" in str(caught.value.hint)
+    assert f"{ENGINE} pull test/none:1" in str(caught.value.hint)
 
 
 # -- ends (L11)
@@ -365,7 +366,7 @@ def test_l10_a_variable_that_is_allowed_comes_and_the_engine_does_not_tell_it(
     named = Permissions(env=EnvironmentPermissions(allowed_vars=("MY_TOKEN", "UNSET")))
     command = 'echo "$MY_TOKEN" >&2; echo "$MY_TOKEN"; echo "$OTHER"; sleep 1'
     with runtime(SHELL, permissions=named).open([command], Timeouts()) as channel:
-        asked = subprocess.run(["docker", "inspect", channel.name], capture_output=True, text=True)
+        asked = subprocess.run([ENGINE, "inspect", channel.name], capture_output=True, text=True)
         assert "MY_TOKEN" not in asked.stdout.replace(json.dumps(command)[1:-1], "")
         assert "secret" not in asked.stdout
         assert everything(channel) == b"it's a 'secret'\n\n"
