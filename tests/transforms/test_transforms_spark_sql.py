@@ -27,11 +27,12 @@ from penstock.model.types import (
     RowSchema,
 )
 from penstock.spark.query import Answer, Query, answer, write
+from penstock.spark.types import part_schema
 from penstock.transforms.spark_sql import queries
 from penstock.transforms.spark_tokens import TokenKind, tokenize
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class TransformSection(msgspec.Struct):
@@ -352,11 +353,18 @@ def part(folder: Path, ids: list[int], at: int) -> str:
     return str(path).replace("[", "\\[").replace("]", "\\]")
 
 
+def input_of(spark: "SparkSession", parts: list[str]) -> "DataFrame":
+    if not parts:
+        return spark.createDataFrame([], part_schema(GIVEN))
+    return spark.read.schema(part_schema(GIVEN)).parquet(*parts)
+
+
 def written(
     spark: "SparkSession", folder: Path, text: str, parts: list[str]
 ) -> list[dict[str, Any]]:
+    given = input_of(spark, parts)
     to = folder / f"out-{threading.get_ident()}-{len(list(folder.glob('out*')))}"
-    write(spark, queries(sections(text)), parts, GIVEN, str(to), taken={}, reserved=())
+    write(spark, queries(sections(text)), given, GIVEN, str(to), taken={}, reserved=())
     rows = [r for p in sorted(to.glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
     return sorted(rows, key=lambda r: r[SEQ])
 
@@ -405,9 +413,10 @@ def test_a_query_that_fails_on_rows_is_told_without_their_values(
     shared_spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = "SELECT CAST(concat('s3cret', full_name) AS INT) AS a FROM input"
+    given = input_of(shared_spark, [part(tmp_path, [1], 1)])
     with pytest.raises(DestinationError) as found:
         write(
-            shared_spark, [Query(text, "here")], [part(tmp_path, [1], 1)], GIVEN,
+            shared_spark, [Query(text, "here")], given, GIVEN,
             str(tmp_path / "out"), taken={}, reserved=(),
         )  # fmt: skip
     error = found.value
