@@ -183,9 +183,9 @@ def test_l10_words_are_masked_and_data_is_not_in_every_role(role: str) -> None:
 
 
 def test_l10_what_a_transform_tells_of_its_progress_is_masked() -> None:
-    said = saying(Through(1, told={"at": SECRET}))
+    said = saying(Through(1, checkpoint={"at": SECRET}))
     (through,) = run(played("transform", apply=said), "transform")
-    assert through.told == {"at": "****"}
+    assert through.checkpoint == {"at": "****"}
 
 
 @pytest.mark.parametrize("fails", [False, True])
