@@ -68,6 +68,17 @@ def test_files_whose_columns_have_another_order_are_one_table(tmp_path: Path) ->
     assert joined(files).to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
 
 
+def test_a_library_that_is_missing_is_named(
+    spark_api: "Api", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with read(spark_api) as users:
+        monkeypatch.setattr("penstock.api.reading.find_spec", lambda name: None)
+        for form in (users.pandas, users.polars):
+            with pytest.raises(ConfigError) as missing:
+                form()
+            assert missing.value.code == "read.library"
+
+
 def test_a_stream_without_rows_has_its_columns(spark_api: "Api") -> None:
     with read(spark_api, {"streams": 1, "records": 0}) as users:
         assert users.arrow().num_rows == 0 and "updated_at" in users.arrow().column_names

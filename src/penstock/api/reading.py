@@ -14,6 +14,7 @@ import shutil
 import time
 import weakref
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -75,11 +76,15 @@ class Read:
         return pa.schema([(f.name, arrow_type(f.type)) for f in fields]).empty_table()
 
     def pandas(self) -> "pandas.DataFrame":
-        """Returns the rows as a pandas DataFrame. Needs pandas."""
+        """Returns the rows as a pandas DataFrame. Raises ``ConfigError`` (``read.library``) without
+        pandas."""
+        _needs("pandas")
         return self.arrow().to_pandas()
 
     def polars(self) -> "polars.DataFrame":
-        """Returns the rows as a Polars DataFrame. Needs Polars."""
+        """Returns the rows as a Polars DataFrame. Raises ``ConfigError`` (``read.library``) without
+        Polars."""
+        _needs("polars")
         import polars
 
         made = polars.from_arrow(self.arrow())
@@ -248,6 +253,16 @@ def _remove_left(outer: Home) -> None:
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
+
+
+def _needs(library: str) -> None:
+    """Raises ``ConfigError`` (``read.library``) where a library that the user chose is missing."""
+    if find_spec(library) is None:
+        raise ConfigError(
+            f"{library} is not installed in this environment",
+            code="read.library",
+            hint=f"pip install {library}, or take the rows by .arrow() or .spark()",
+        )
 
 
 def joined(files: list[str]) -> "Table":
