@@ -3,6 +3,7 @@ connectors and the stubs. Neighbours: ``engine_daemon`` starts it, ``image_maker
 archives."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from engine_daemon import docker_engine
 from image_maker import (
     Made,
@@ -98,20 +100,21 @@ def engine_with_images() -> Generator[str]:
 
 @contextmanager
 def _podman_storage(folder: Path) -> Generator[None]:
-    """Images and containers of its own, removed at the end."""
-    conf, variable = folder / "storage.conf", "CONTAINERS_STORAGE_CONF"
-    conf.write_text(
+    """Images and containers of its own, removed at the end. A machine may not let a container have
+    more open files and processes than this process may."""
+    storage, conf = folder / "storage.conf", folder / "containers.conf"
+    storage.write_text(
         f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
     )
-    before = os.environ.get(variable)
-    os.environ[variable] = str(conf)
-    try:
+    limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    most = {name: min(resource.getrlimit(limit)[1], 32768) for name, limit in limits.items()}
+    words = ", ".join(f'"{name}={n}:{n}"' for name, n in most.items() if n > 0)
+    conf.write_text(f"[containers]\ndefault_ulimits = [{words}]\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINERS_STORAGE_CONF", str(storage))
+        patch.setenv("CONTAINERS_CONF", str(conf))
         yield
-    finally:
         subprocess.run([ENGINE, "system", "reset", "-f"], capture_output=True)
-        os.environ.pop(variable)
-        if before is not None:
-            os.environ[variable] = before
 
 
 def _in_memory() -> str | None:

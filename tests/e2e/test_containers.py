@@ -388,6 +388,7 @@ def test_l10_only_the_folders_that_are_named_are_there(tmp_path: Path) -> None:
     assert "Read-only file system" in err
 
 
+@pytest.mark.xfail(ENGINE == "podman", reason="podman 4.3 does not tell of it: it is a signal 9")
 def test_l10_more_memory_than_its_limit_ends_it_and_says_so() -> None:
     """The memory of all that runs inside, also where its first process lives on."""
     for command in ("tail -c 300m /dev/zero", "(tail -c 300m /dev/zero); exit 3"):
