@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.timeline import LANE, LOAD, PREPARE, STAGE, START, Timeline
+from penstock.config.home import Home
+from penstock.config.load import parse_pipeline
+from penstock.engine.run import run_pipeline
+from penstock.engine.specs.observer import NullObserver
+from penstock.engine.timeline import LANE, LOAD, PREPARE, STAGE, START, Timeline, refuse_unwritable
 from penstock.errors import ConfigError
 from penstock.model.report import TimeSpent
+
+PIPELINE = """
+pipeline: p
+source: {use: "airbyte:./no-such"}
+destination: {use: "parquet:./lake"}
+"""
 
 
 def timeline() -> Timeline:
@@ -57,7 +67,21 @@ def test_a_profile_is_trace_events(tmp_path: Path) -> None:
     assert [e["ts"] for e in spans] == sorted(e["ts"] for e in spans)
 
 
-def test_a_profile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as told:
-        timeline().write(tmp_path / "no" / "profile.json", "R1")
-    assert told.value.code == "config.profile"
+@pytest.mark.parametrize("name", ["no/profile.json", "."])
+def test_a_profile_that_cannot_be_written_is_refused_before_the_run(
+    tmp_path: Path, name: str
+) -> None:
+    home = tmp_path / "home"
+    pipeline = parse_pipeline(PIPELINE, {})
+    with pytest.raises(ConfigError) as refused:
+        run_pipeline(pipeline, Home(home), observer=NullObserver(), profile=tmp_path / name)
+    assert refused.value.code == "config.profile"
+    assert not home.exists()
+
+
+def test_a_profile_that_can_be_written_leaves_nothing_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_text("kept")
+    refuse_unwritable(tmp_path / "profile.json")
+    refuse_unwritable(tmp_path / "kept.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.json"]
+    assert (tmp_path / "kept.json").read_text() == "kept"

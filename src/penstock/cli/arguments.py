@@ -154,8 +154,11 @@ def is_project(first: str, second: str | None, select: str | None) -> bool:
     ``--select`` of anything else."""
     found = second is None and Path(first).is_dir()
     if select is not None and not found:
+        named = (
+            f"{first} is no folder" if second is None else "a source and a destination are named"
+        )
         raise ConfigError(
-            "--select chooses syncs of a project, and no project's folder is named",
+            f"--select chooses syncs of a project's folder, and {named}",
             code="usage",
             hint="of a pipeline's streams --streams chooses",
         )

@@ -60,7 +60,7 @@ from penstock.engine.specs.lane import KeysAt, NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
-from penstock.engine.timeline import PREPARE, START
+from penstock.engine.timeline import PREPARE, START, refuse_unwritable
 from penstock.engine.wiring import Assembly, SaveConfig
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
@@ -152,7 +152,9 @@ def run_pipeline(
     ``held``: keeps the session open after the run, for the next one of this process.
     ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
     of what its reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.timeline``)."""
+    (``engine.timeline``); one that cannot be written is refused before the run."""
+    if profile is not None:
+        refuse_unwritable(profile)
     with ExitStack() as stack:
         store = open_store(home.state_url(pipeline.state))
         stack.callback(store.close)
@@ -164,7 +166,10 @@ def run_pipeline(
         )  # fmt: skip
         report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
         if profile is not None:
-            run.timeline.write(profile, run.id)
+            try:
+                run.timeline.write(profile, run.id)
+            except OSError as e:
+                observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
         return report
 
 

@@ -5,16 +5,19 @@ Not here: what a lane does inside (its own figures come with its result). Neighb
 ``engine.run`` and ``engine.accounting`` add spans, ``engine.run`` writes the profile.
 """
 
+import os
+import secrets
 import threading
 import time
 from collections.abc import Iterable
+from errno import EISDIR
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.errors import ConfigError
-from penstock.files import replace
+from penstock.files import replace, write_new
 from penstock.model.report import TimeSpent
 
 PREPARE, START, STAGE, LANE, LOAD = "prepare", "start Spark", "stage", "lane", "load"
@@ -77,7 +80,7 @@ class Timeline:
 
     def write(self, path: Path, run: str) -> None:
         """Writes the spans as trace events, which a browser's trace viewer opens. Raises
-        ``ConfigError`` (``config.profile``)."""
+        ``OSError``."""
         tracks = {s.track: n for n, s in reversed([*enumerate(self._spans)])}
         events: list[dict[str, Any]] = [
             {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"penstock {run}"}}
@@ -99,16 +102,25 @@ class Timeline:
                     "args": span.more,
                 }
             )
-        content = msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
-        try:
-            replace(path, content)
-        except OSError as e:
-            raise ConfigError(
-                f"the profile could not be written: {e.strerror or e}",
-                code="config.profile",
-                where=str(path),
-                hint="the run itself is as its report says; choose a file that can be written",
-            ) from e
+        replace(path, msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"}))
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Tries to make a profile's file, and leaves nothing. Raises ``ConfigError``
+    (``config.profile``)."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        write_new(draft, b"")
+        draft.unlink()
+    except OSError as e:
+        raise ConfigError(
+            f"the profile cannot be written: {e.strerror or e}",
+            code="config.profile",
+            where=str(path),
+            hint="name a file in a folder that exists and can be written",
+        ) from e
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
