@@ -1,6 +1,8 @@
 """``penstock state``: shown, exported, set, imported, reset, refused (issue 3 part 7)."""
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from cli_harness import RUN, SOURCE, STATES, Cli, stream_state
 
 from penstock.config.home import Home
 from penstock.protocols import load
+from penstock.store.database_url import sqlite_file
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 
@@ -37,6 +40,19 @@ def test_show_has_the_contracts_shape(shop: Cli) -> None:
     as_text = shop("state", "show", "shop").out
     assert "shop.users" in as_text
     assert '{"id": 12}' in as_text
+
+
+def test_of_many_connector_keys_show_prints_the_first_and_json_has_all(shop: Cli) -> None:
+    with closing(sqlite3.connect(sqlite_file(Home(shop.home).state_url()))) as store, store:
+        store.executemany(
+            "INSERT INTO penstock_keys (pipeline, slot, version, scope, owner, key, value, task,"
+            " covers, mark, gone) VALUES ('shop', ?, 1, 'path', ?, ?, x'37', '', '', 0, 0)",
+            [(f"s{i}", b'[null, "orders"]', b"k%05d" % i) for i in range(1_030)],
+        )
+    told = shop("state", "show", "shop")
+    assert "k00019" in told.out and "k00020" not in told.out
+    assert "and 1,010 more keys; --json gives all" in told.out
+    assert len(shop("state", "show", "shop", "--json").json["connector_keys"]) == 1_030
 
 
 def test_show_of_one_stream(shop: Cli) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,21 @@ def test_a_store_newer_than_the_code_is_refused(place: str) -> None:
     with pytest.raises(StateError) as refused:
         open_store(place)
     assert refused.value.code == "state.newer_store" and "newer Penstock" in refused.value.message
+
+
+def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "app.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE users (id INTEGER)")
+        other.execute("INSERT INTO users VALUES (7)")
+        other.commit()
+    file.chmod(0o644)
+    before = file.read_bytes()
+    with pytest.raises(StateError) as refused:
+        open_store(file)
+    assert refused.value.code == "state.not_a_store" and str(file) in refused.value.message
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (before, 0o644)
+    assert [p.name for p in tmp_path.iterdir()] == ["app.db"]
 
 
 def test_an_older_store_is_migrated_with_its_content(

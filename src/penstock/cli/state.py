@@ -45,6 +45,8 @@ Force = Annotated[
     bool, typer.Option("--force", help="Save it even where it looks like another pipeline's.")
 ]
 
+_KEYS_SHOWN = 20  # of connector keys, of which there may be 100,000
+
 
 @verb("penstock state show shop", "penstock state show shop.yaml --stream users --json", app=state)
 def show(
@@ -197,14 +199,13 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
             ("stream", "state"),
             ((text.stream_name(s), text.short(json.dumps(s["state"]), 200)) for s in streams),
         )
-    if answer.get("connector_keys"):
+    if keys := answer.get("connector_keys"):
+        shown = ((k["scope"], _owner(k), k["key"], k["value"]) for k in keys[:_KEYS_SHOWN])
         yield text.grid(
-            ("scope", "of", "key", "value"),
-            (
-                (k["scope"], _owner(k), k["key"], text.short(k["value"], 200))
-                for k in answer["connector_keys"]
-            ),
+            ("scope", "of", "key", "value"), ((*of, text.short(value, 200)) for *of, value in shown)
         )
+        if len(keys) > _KEYS_SHOWN:
+            yield f"and {len(keys) - _KEYS_SHOWN:,} more keys; --json gives all"
     if answer["shared"] is not None:
         yield f"shared: {text.short(json.dumps(answer['shared']), 200)}"
 

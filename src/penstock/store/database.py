@@ -90,14 +90,23 @@ class Database:
 
 def open_sqlite(path: Path) -> Database:
     """Opens or creates a SQLite file; it and its ``-wal`` and ``-shm`` files have mode 0600.
-    Raises ``StateError``."""
-    _prepare_file(path)
+    Raises ``StateError``; another program's database is refused (``state.not_a_store``) as it is.
+    """
+    with _file_errors(path):
+        _create_file(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_SECONDS, "isolation_level": None},
         hide_parameters=True,
     )
-    event.listen(engine, "connect", _set_up_sqlite)
+
+    def set_up(connection: sqlite3.Connection, _record: Any) -> None:
+        _refuse_other_programs(connection, path)
+        with _file_errors(path):
+            _make_private(path)
+        _set_up_sqlite(connection)
+
+    event.listen(engine, "connect", set_up)
     event.listen(engine, "begin", _begin_sqlite)
     return _migrated(Database(engine, str(path)))
 
@@ -138,20 +147,29 @@ def _migrated(database: Database) -> Database:
         raise
 
 
-def _prepare_file(path: Path) -> None:
-    """Creates the file with mode 0600, or narrows the mode of one that exists. SQLite gives the
-    -wal and -shm files the mode that the database has. A file that exists is never opened here:
+def _create_file(path: Path) -> None:
+    """Creates the file with mode 0600 where there is none. A file that exists is not opened here:
     closing it would drop this process's locks on it (POSIX)."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            write_new(path, b"")
-        except FileExistsError:
-            if not path.is_file():
-                raise IsADirectoryError(f"{path} is not a file") from None
-        for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-            if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
-                each.chmod(0o600)
+        write_new(path, b"")
+    except FileExistsError:
+        if not path.is_file():
+            raise IsADirectoryError(f"{path} is not a file") from None
+
+
+def _make_private(path: Path) -> None:
+    """Narrows the mode to 0600. SQLite gives the -wal and -shm files that it makes the mode of the
+    database."""
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if each.exists() and stat.S_IMODE(each.stat().st_mode) & 0o077:
+            each.chmod(0o600)
+
+
+@contextmanager
+def _file_errors(path: Path) -> Generator[None]:
+    try:
+        yield
     except OSError as error:
         raise StateError(
             f"the state store {path} cannot be opened: {error.strerror or error}",
@@ -160,7 +178,17 @@ def _prepare_file(path: Path) -> None:
         ) from error
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+def _refuse_other_programs(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if tables and schema.SCHEMA.name not in tables:
+        raise StateError(
+            f"{path} is the database of another program, and no state store of Penstock's",
+            code="state.not_a_store",
+            hint="name a file of its own for the state store; it is made where there is none",
+        )
+
+
+def _set_up_sqlite(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")  # a commit outlives a power cut (L3)
     deadline = time.monotonic() + BUSY_SECONDS
