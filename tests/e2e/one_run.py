@@ -3,8 +3,8 @@
 Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that what
 a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
 ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
-sections), ``shards`` (pinned), ``timeouts``, ``bounds`` (of ``engine.worker.sealer.Bounds``) and
-``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
+sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
+``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
 test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
@@ -20,7 +20,14 @@ import msgspec
 from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.config.sections import Autotune, LoadBounds, Resources, SparkSettings
+from penstock.config.sections import (
+    Autotune,
+    FilesystemPermissions,
+    LoadBounds,
+    Permissions,
+    Resources,
+    SparkSettings,
+)
 from penstock.engine import run, wiring
 from penstock.engine.plan import lane_jobs
 from penstock.engine.specs.lane import Bounds
@@ -65,6 +72,11 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
         replaced["resources"] = Resources(autotune=Autotune(pin_parallelism=told["shards"]))
     if "timeouts" in told:
         replaced["timeouts"] = msgspec.structs.replace(pipeline.timeouts, **told["timeouts"])
+    if "folders" in told:
+        folders = FilesystemPermissions(allowed_preopens=tuple(told["folders"]))
+        replaced["destination"] = msgspec.structs.replace(
+            pipeline.destination, permissions=Permissions(fs=folders)
+        )
     return msgspec.structs.replace(pipeline, **replaced)
 
 

@@ -5,6 +5,8 @@ One file, so that one worker starts one engine.
 
 import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from typing import Any
 import msgspec
 import pytest
 from container_images import ENGINE, engine_with_images
+from container_kills import CONTAINER, DESTINATION, EVERYTHING, SOURCE, run_container_cell
+from e2e_harness import end_all
 from engine_daemon import missing
 from pipelines import SCRIPT, Heard, Site
 
@@ -29,6 +33,8 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
+from penstock.engine.channel import spark_job
+from penstock.engine.channel.child_process import packed
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
@@ -37,7 +43,7 @@ from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.runtimes.container import orphans
-from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.engine import VARIABLE, find_engine
 from penstock.runtimes.container.host_address import host_address
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerChannel, ContainerRuntime
@@ -264,7 +270,7 @@ def test_an_image_that_is_not_there_says_how_to_get_it() -> None:
 
 _OWNER = """
 import sys
-from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.engine import VARIABLE, find_engine
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerRuntime
 from penstock.runtimes.contract import PrivateFile, Start, Timeouts
@@ -601,3 +607,68 @@ def test_l11_a_killed_run_leaves_no_container_and_the_next_one_goes_on(
     done = here.run(use=use, config=shape)
     assert done.status == "succeeded", done.error
     assert here.seqs("s0") == list(range(1, 101))
+
+
+@pytest.fixture
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    end_all()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_goes_on")
+@pytest.mark.parametrize("target", [CONTAINER, EVERYTHING])
+@pytest.mark.parametrize("role", [SOURCE, DESTINATION])
+def test_a_real_connector_that_is_killed_as_an_image_loses_nothing_L1_L5_L11(
+    role: str, target: str, tmp_path: Path
+) -> None:
+    """Of its container, or of all that Penstock runs: what then stays is removed by the next
+    start."""
+    run_container_cell(role, target, tmp_path, containers)
+
+
+# -- on workers that are not the driver (issue 13, part 6)
+
+
+class Worker:
+    """The environment in which the processes of workers start: its own PATH and engine, which the
+    driver's run does not have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.calls = folder / "calls"
+        self._programs = folder / "bin"
+        self._programs.mkdir()
+
+    def packed(self, job: bytes, environ: Any) -> bytes:
+        kept = {k: v for k, v in (environ or {}).items() if k != VARIABLE.encode()}
+        return packed(job, {**kept, b"PATH": os.fsencode(self._programs)})
+
+    def has_engine(self) -> None:
+        """One that notes what it is asked."""
+        program = self._programs / ENGINE
+        real = shutil.which(ENGINE)
+        script = f'#!/bin/sh\nPATH={os.environ["PATH"]}\necho "$1" >>{self.calls}\n'
+        program.write_text(f'{script}exec {real} "$@"\n')
+        program.chmod(0o755)
+
+
+@pytest.mark.spark
+def test_the_engine_is_that_of_the_workers_host_and_one_without_is_named(
+    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster, where the driver has an engine and the worker's host has another or none;
+    the environment of the worker's process is that of its host."""
+    worker = Worker(tmp_path)
+    monkeypatch.setattr(spark_job, "packed", worker.packed)
+    here = site()
+    read = {"use": "airbyte:docker:test/stub-source:1", "config": {"records": 20, "streams": 1}}
+    failed = here.run(**read)
+    assert (failed.status, failed.error["code"]) == ("failed", "connector.no_engine"), failed.error
+    assert f"no container engine answers on {platform.node()}" in failed.error["message"]
+    assert "docker: no such command; podman: no such command" in failed.error["message"]
+    worker.has_engine()
+    done = here.run(**read)
+    assert done.status == "succeeded", done.error
+    assert here.seqs("s0") == list(range(1, 21))
+    assert {"create", "start", "rm"} <= {*worker.calls.read_text().split()}

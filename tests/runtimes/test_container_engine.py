@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,24 @@ def test_an_engine_of_another_machine_is_refused(
     monkeypatch.setenv("DOCKER_HOST", "tcp://user:secret@far:2375")
     with pytest.raises(PenstockError, match="another machine") as caught:
         find_engine()
+    assert os.uname().nodename in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another host name needs a namespace of its own")
+def test_no_engine_names_the_host_that_asks(tmp_path: Path) -> None:
+    """Issue 13, part 6: a worker of a cluster, whose name its driver does not have."""
+    ask = (
+        "import socket; socket.sethostname('worker-7');"
+        "from penstock.runtimes.container.engine import find_engine; find_engine()"
+    )
+    done = subprocess.run(
+        ["unshare", "--uts", sys.executable, "-c", ask],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", engines.VARIABLE: "no-such-engine"},
+    )
+    assert "no container engine answers on worker-7" in done.stderr
 
 
 def test_l10_what_the_kernel_cannot_bound_is_refused(

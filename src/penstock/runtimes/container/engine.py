@@ -76,8 +76,8 @@ def _found(named: str | None, path: str | None, host: str | None) -> Engine:
     del path
     if host is not None and not host.startswith("unix:"):
         raise ConnectorError(
-            f"DOCKER_HOST names an engine on another machine ({host.partition(':')[0]}:...), which "
-            "cannot be given this machine's files",
+            f"DOCKER_HOST of {platform.node()} names an engine on another machine "
+            f"({host.partition(':')[0]}:...), which cannot be given the files of this one",
             code="connector.no_engine",
             hint="use the engine of this machine: unset DOCKER_HOST, or name a unix:// socket",
         )
