@@ -1,8 +1,8 @@
 """Kills where a real connector is an image (issue 13; L1, L2, L5, L11): SIGKILL of its container in
 the middle of a stream, or of the whole program with all that it started, then one more run.
 
-``SOURCE`` is an unmodified Airbyte source into a table; ``DESTINATION`` one on Syncmaven's node CDK.
-Neighbours: ``kills`` and ``push_kills`` have the same for processes, at every point.
+``SOURCE`` is an unmodified Airbyte source into a table; ``DESTINATION`` one on Syncmaven's node
+CDK. Neighbours: ``kills`` and ``push_kills`` have the same for processes, at every point.
 """
 
 import json

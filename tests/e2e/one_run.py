@@ -4,8 +4,8 @@ Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT in
 a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
 ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
 sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
-``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
-test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
+``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the
+last two make segments and loads small enough for a test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
 import json
