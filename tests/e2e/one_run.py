@@ -5,7 +5,8 @@ a test kills is a whole program. Keys of the argument: ``source``, ``destination
 ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
 sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
 ``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the
-last two make segments and loads small enough for a test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
+last two make segments and loads small enough for a test of seconds. The answer is the report, or
+``{"error": ...}``; the exit code is the run's.
 """
 
 import json
