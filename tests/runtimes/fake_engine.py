@@ -4,7 +4,8 @@ their arguments. For tests of what is said to an engine and of what it answers; 
 is for those that start one.
 
 ``CONTAINERS_FAKE`` names a folder: ``calls`` gets each call as a line of JSON; ``engine.json`` says
-how it behaves (``kind``, ``down``, ``images``, ``fails``: by verb, what it says on stderr)."""
+how it behaves (``kind``, ``down``, ``images``, ``network``; ``fails``: by verb, what it says on
+stderr)."""
 
 import json
 import os
@@ -22,7 +23,7 @@ def main() -> int:
     with open(folder / "calls", "a") as calls:
         calls.write(json.dumps(words) + "\n")
     engine = json.loads((folder / "engine.json").read_text())
-    verb = " ".join(words[:2]) if words[0] == "image" else words[0]
+    verb = " ".join(words[:2]) if words[0] in ("image", "network") else words[0]
     if verb in engine.get("fails", {}):
         print(engine["fails"][verb], file=sys.stderr)
         return 125
@@ -49,6 +50,10 @@ def image_inspect(folder: Path, engine: dict[str, Any], words: list[str]) -> int
         return 1
     print(json.dumps([{"Id": words[-1], "Os": "linux", "Config": image}]))
     return 0
+
+
+def network_inspect(folder: Path, engine: dict[str, Any], words: list[str]) -> None:
+    print(json.dumps([engine["network"]]))
 
 
 def pull(folder: Path, engine: dict[str, Any], words: list[str]) -> int:
@@ -113,6 +118,7 @@ def copied(folder: Path, engine: dict[str, Any], words: list[str]) -> int:
 VERBS: dict[str, Any] = {
     "info": info,
     "image inspect": image_inspect,
+    "network inspect": network_inspect,
     "pull": pull,
     "create": create,
     "start": start,

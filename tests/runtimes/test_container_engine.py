@@ -13,6 +13,7 @@ from penstock.config.sections import Limits, Permissions
 from penstock.errors import ConfigError, DestinationError, PenstockError, SourceError
 from penstock.runtimes.container import engine as engines
 from penstock.runtimes.container.engine import find_engine
+from penstock.runtimes.container.host_address import host_address
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.orphans import remove_orphans
 from penstock.runtimes.container.runtime import ContainerRuntime
@@ -166,6 +167,32 @@ def test_no_engine_names_the_host_that_asks(tmp_path: Path) -> None:
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", engines.VARIABLE: "no-such-engine"},
     )
     assert "no container engine answers on worker-7" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [
+        ({"Driver": "bridge", "IPAM": {"Config": [{"Gateway": "172.17.0.1"}]}}, "172.17.0.1"),
+        ({"driver": "bridge", "subnets": [{"gateway": "10.88.0.1"}]}, "10.88.0.1"),
+        ({"driver": "macvlan", "subnets": [{"gateway": "10.88.0.1"}]}, None),
+        ({"Driver": "bridge", "IPAM": {"Config": [{"Subnet": "172.17.0.0/16"}]}}, None),
+    ],
+)
+def test_a_server_of_this_machine_is_reached_at_a_bridges_gateway(
+    fake: Fake, network: dict[str, Any], address: str | None
+) -> None:
+    fake.says(network=network)
+    assert host_address(find_engine(), "x") == address
+
+
+def test_a_bridge_whose_gateway_the_engine_does_not_list_is_asked_itself(fake: Fake) -> None:
+    """So it is with the bridge of a Docker that started for the first time."""
+    options = {"com.docker.network.bridge.name": "lo"}
+    fake.says(network={"Driver": "bridge", "IPAM": {"Config": [{}]}, "Options": options})
+    assert host_address(find_engine(), None) == "127.0.0.1"
+    options["com.docker.network.bridge.name"] = "none-such"
+    fake.says(network={"Driver": "bridge", "IPAM": {}, "Options": options})
+    assert host_address(find_engine(), None) is None
 
 
 def test_l10_what_the_kernel_cannot_bound_is_refused(

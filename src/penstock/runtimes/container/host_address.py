@@ -5,11 +5,18 @@ at the gateway of the bridge that the container is on, which is an address of th
 other network of its own. Not here: the server (``protocols.syncmaven.state_rpc``).
 """
 
+import fcntl
 import json
+import os
+import socket
+import struct
 from typing import Any, cast
 
 from penstock.runtimes.container.engine import Engine
 
+_BRIDGE = "com.docker.network.bridge.name"
+_SIOCGIFADDR = 0x8915  # of Linux, where alone an engine's bridges are this machine's
+_LONGEST_NAME = 15
 _LOOPBACK = "127.0.0.1"
 _OWN = {"docker": "bridge", "podman": "podman"}  # the network of a container that names none
 
@@ -32,4 +39,21 @@ def host_address(engine: Engine, network: str | None) -> str | None:
     docker = cast("list[dict[str, str]]", (found.get("IPAM") or {}).get("Config") or [])
     podman = cast("list[dict[str, str]]", found.get("subnets") or [])
     gateways = [n.get("Gateway") for n in docker] + [n.get("gateway") for n in podman]
+    options = cast("dict[str, str]", found.get("Options") or {})
+    # A Docker that has just made its own bridge lists no gateway until it starts again.
+    gateways.append(_address_of(options.get(_BRIDGE)))
     return next((g for g in gateways if g and "." in g), None)
+
+
+def _address_of(interface: str | None) -> str | None:
+    """The IPv4 address of an interface of this machine; None: it has none."""
+    if not interface or len(interface) > _LONGEST_NAME:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(
+                any_socket, _SIOCGIFADDR, struct.pack("256s", os.fsencode(interface))
+            )
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
