@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -423,18 +424,128 @@ def test_l10_what_is_asked_for_a_container_is_done() -> None:
 
 def test_l10_what_cannot_be_held_is_refused() -> None:
     said = Permissions(
-        network=NetworkPermissions(allowed_hosts=("db.internal",), allow_private=False),
+        network=NetworkPermissions(allow_private=False),
         fs=FilesystemPermissions(allowed_preopens=("data",)),
     )
     with pytest.raises(ConfigError) as caught:
         runtime(SHELL, permissions=said, limits=Limits(max_keys=1))
     keys = [p.split(" cannot be enforced")[0] for p in caught.value.problems]
     assert keys == [
-        "permissions.network.allowed_hosts",
         "permissions.network.allow_private",
         "permissions.fs.allowed_preopens",
         "limits.max_keys",
     ]
+
+
+# -- the hosts of a list (L10)
+
+
+class Echo:
+    """A server of this machine that says which connection it has, in HTTP and in bytes."""
+
+    def __init__(self, host: str) -> None:
+        self.listener = socket.create_server((host, 0))
+        self.port: int = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            with client:
+                asked = client.recv(65536)
+                http = asked.startswith(b"GET ")
+                head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" if http else b""
+                client.sendall(head + (b"hello" if http else asked[::-1]))
+
+
+def allowed(*hosts: str, private: bool | None = None) -> Permissions:
+    return Permissions(network=NetworkPermissions(allowed_hosts=hosts, allow_private=private))
+
+
+def asked_by_proxy(url: str) -> str:
+    return (
+        "import urllib.request as u, urllib.error as e\n"
+        f"try: print(u.urlopen('{url}', timeout=20).read().decode())\n"
+        "except e.HTTPError as x: print(x.code, x.read().decode())\n"
+    )
+
+
+def through(host: str, port: int) -> str:
+    return (
+        "import socket\n"
+        f"s = socket.create_connection(('{host}', {port}), 20); s.sendall(b'abc')\n"
+        "print(s.recv(9).decode())\n"
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[Echo]:
+    """On an address that a container of an ordinary network reaches."""
+    address = host_address(find_engine(), None)
+    made = Echo(address or "")
+    yield made
+    made.listener.close()
+
+
+def python(code: str, permissions: Permissions | None) -> tuple[str, str]:
+    """(stdout, stderr) of a program in a container."""
+    out, _, err = ran("test/plain:1", "python3", "-c", code, permissions=permissions)
+    return out.decode().strip(), err
+
+
+def test_l10_an_allowed_host_is_reached_by_its_name_and_by_the_proxy(
+    server: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any protocol over TCP, where the list has the port; HTTP, with ``CONNECT`` or without."""
+    name = "db.corp.test"
+    known = socket.getaddrinfo
+    address = server.listener.getsockname()[0]
+
+    def lookup(host: str, *a: Any, **kw: Any) -> Any:
+        return known(address if host == name else host, *a, **kw)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    listed = allowed(f"{name}:{server.port}")
+    assert python(through(name, server.port), listed)[0] == "cba"
+    assert python(asked_by_proxy(f"http://{name}:{server.port}/x?y=1"), listed)[0] == "hello"
+    tunnel = (
+        "import http.client as h\n"
+        "c = h.HTTPConnection('127.0.0.1', 3128, timeout=20)\n"
+        f"c.set_tunnel('{address}', {server.port}); c.request('GET', '/')\n"
+        "print(c.getresponse().read().decode())\n"
+    )
+    assert python(tunnel, allowed(address))[0] == "hello"
+
+
+def test_l10_beside_the_list_there_is_no_way_out(server: Echo) -> None:
+    """Not to an address that an ordinary container reaches, whatever it does with the proxy."""
+    address = server.listener.getsockname()[0]
+    direct = through(address, server.port)
+    assert python(direct, None)[0] == "cba"
+    listed = allowed("db.corp.test:5432", "*.corp.test", "localhost:1")
+    assert "unreachable" in python(direct, listed)[1]
+    assert held("ls /sys/class/net", permissions=listed)[0] == b"lo\n"
+    url = f"http://{address}:{server.port}/"
+    assert python(asked_by_proxy(url), listed)[0].startswith("403 ")
+    for wide in (allowed("*"), allowed("*", private=False)):
+        said, _ = python(asked_by_proxy(url), wide)
+        assert said.startswith("403 ") and "private address" in said
+    assert python(asked_by_proxy(url), allowed("*", private=True))[0] == "hello"
+    nothing = "import socket; s = socket.create_connection(('127.0.0.1', 3128)); s.sendall(b'{}');"
+    for line in ("GET / HTTP/1.1\\r\\n\\r\\n", "CONNECT x\\r\\n\\r\\n", "a" * 70_000):
+        said, _ = python(f"{nothing.format(line)} print(s.recv(99))", listed)
+        assert "HTTP/1.1 4" in said
+
+
+def test_l10_a_list_is_refused_where_nothing_could_enforce_it() -> None:
+    with pytest.raises(ConfigError, match="no shell"):
+        runtime(BARE, permissions=allowed("db.corp.test"))
+    with pytest.raises(ConfigError) as caught:
+        held("true", container=ContainerSettings(network="x"), permissions=allowed("db.corp.test"))
+    assert "remove one of the two" in caught.value.problems[0]
 
 
 # -- a Singer tap's configuration, which it may change

@@ -66,7 +66,7 @@ class NetworkPermissions(Section, frozen=True, kw_only=True):
     allow_private: Annotated[
         bool | None,
         key(
-            "Every allowed host of a component may lie in a private network or on this machine. "
+            "Every allowed host may lie in a private network or on this machine. "
             "Default: those alone that this file names in full.",
         ),
     ] = None

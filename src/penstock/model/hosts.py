@@ -3,14 +3,18 @@
 A host is a name of RFC 1123 labels in ASCII (an international one as IDNA writes it; underscores
 are allowed, since container networks use them), four decimal numbers, or an IPv6 address without a
 zone. Everything else is refused: a resolver reads ``127.1``, ``0x7f000001`` or a name with a NUL in
-it as another host than a pattern does. Pure. Neighbours: ``config.converters`` (the pipeline's
-patterns), ``protocols.rapidbyte.declared.host_patterns`` (a connector's).
+it as another host than a pattern does. Also here: which hosts a list allows, and at which addresses
+(v4 connects to any address that a name resolves to). Pure. Neighbours: ``config.converters`` (the
+pipeline's patterns), ``protocols.rapidbyte.declared.host_patterns`` (a connector's).
 """
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 ANY = "*"
 _BELOW = "*."
@@ -106,6 +110,49 @@ def lies(address: Address) -> Lies:
         return Lies.private
     usual = address in _GLOBAL_UNICAST and address.is_global
     return Lies.public if usual else Lies.special
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
+    that the pipeline names without a wildcard, which may lie in a private network. ``private``: all
+    of ``hosts`` may."""
+
+    hosts: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    private: bool = False
+
+    def refusal(self, host: str, port: int, address: Address) -> str | None:
+        """Why an allowed host may not be reached at ``address``, one of its own; None: it may. A
+        ``special`` address (link-local, metadata service) must itself be in ``named``."""
+        kind = lies(address)
+        if kind is Lies.public or allows(self.named, str(address), port):
+            return None
+        if kind is Lies.private and (self.private or allows(self.named, host, port)):
+            return None
+        at = "is" if address_of(host) == address else f"is at {address},"
+        if kind is Lies.special:
+            return (
+                f"Host '{host}' {at} a link-local, metadata or reserved address, which only a "
+                f"pipeline can allow: write {address} into permissions.network.allowed_hosts"
+            )
+        return (
+            f"Host '{host}' {at} a private address, and the pipeline does not name that host: "
+            f"write {host} into permissions.network.allowed_hosts"
+        )
+
+
+def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
+    """Whether a pattern covers the host, as ``model.hosts.host_of`` writes it, at this port."""
+    return any(
+        covers(p.host, host) and p.port in (None, port)
+        for p in parsed(patterns)
+    )  # fmt: skip
+
+
+def parsed(patterns: Iterable[str]) -> list[Pattern]:
+    """Parses patterns; text that is none is skipped, since it allows nothing."""
+    found = (pattern_of(text.strip()) for text in patterns)
+    return [pattern for pattern in found if pattern is not None]
 
 
 _UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")

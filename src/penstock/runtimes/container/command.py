@@ -6,6 +6,7 @@ Secrets are in files (``mounted_files``), never among these words. Not here: wha
 
 from collections.abc import Mapping, Sequence
 
+from penstock.runtimes.container.egress import variables
 from penstock.runtimes.container.engine import Engine
 from penstock.runtimes.container.holding import Holding
 from penstock.runtimes.container.mounted_files import MountedFiles
@@ -40,9 +41,10 @@ def created(
 ) -> list[str]:
     """The words after the engine's name. ``env``: settings that are no secret. Needs an image that
     starts anything."""
-    host = [] if engine.kind == "podman" or held.no_network else _HOST
+    host = [] if engine.kind == "podman" or held.no_network or held.reach else _HOST
     words = ["create", *_FIXED, *host, *named(name), *held.options(), *files.mounts()]
-    words += [w for k, v in env.items() for w in ("--env", f"{k}={v}")]
+    given = {**env, **(variables() if held.reach else {})}
+    words += [w for k, v in given.items() for w in ("--env", f"{k}={v}")]
     command = program(image, arguments)
     script = files.script(feed=feed)
     if script is not None:

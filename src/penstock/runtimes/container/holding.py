@@ -10,16 +10,20 @@ import msgspec
 
 from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.errors import ConfigError
+from penstock.model.hosts import Reach, parsed
+from penstock.runtimes.container.egress import places
 from penstock.runtimes.container.engine import Engine
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """``no_network``: nothing but a loopback of its own. ``max_memory``: bytes of the whole
+    """``no_network``: nothing but a loopback of its own. ``reach``: the hosts that it may reach
+    from there (``egress``); None: there is no list. ``max_memory``: bytes of the whole
     container. ``container``: what the user says of it beside. ``folders``: (path, read-only)
     each, mounted at the same place. ``env_keys``: the only variables of ours that it is given;
     None: as usual."""
 
     no_network: bool = False
+    reach: Reach | None = None
     max_memory: int | None = None
     container: ContainerSettings = ContainerSettings()
     folders: tuple[tuple[str, bool], ...] = ()
@@ -31,8 +35,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
         words += [f"--cap-add={name}" for name in self.container.capabilities]
         if self.container.read_only:
             words += ["--read-only", "--tmpfs=/tmp:rw,mode=1777"]
-        if self.no_network:
+        if self.no_network or self.reach:
             words.append("--network=none")
+            at = {host: address for (host, _), address in places(self.reach or Reach()).items()}
+            words += [f"--add-host={host}:{address}" for host, address in at.items()]
         elif self.container.network is not None:
             words.append(f"--network={self.container.network}")
         if self.max_memory is not None:
@@ -61,6 +67,15 @@ def holding(
             "the number of a container's processes cannot be bounded: this machine's kernel does "
             f"not let {engine.kind} do so"
         )
+    reach = _reach(permissions)
+    if reach is not None and (
+        os.geteuid() != 0 or engine.own_user_is_root or not engine.shares_pipes
+    ):
+        problems.append(
+            "permissions.network.allowed_hosts: hosts cannot be allowed to a container here, which "
+            "needs root and an engine that root runs on this machine's own kernel: use [], or a "
+            "WebAssembly connector"
+        )
     if problems:
         raise ConfigError(
             "a container of this machine cannot be held to what the connector is allowed",
@@ -70,7 +85,8 @@ def holding(
         )
     asked = permissions.configured() if permissions else {}
     return Holding(
-        no_network="network.allowed_hosts" in asked,
+        no_network="network.allowed_hosts" in asked and reach is None,
+        reach=reach,
         max_memory=limits.max_memory if limits else None,
         container=container,
         folders=tuple(_folder(f) for f in asked.get("fs.allowed_preopens", ())),
@@ -85,18 +101,15 @@ def unenforceable(
     asked."""
     asked = permissions.configured() if permissions else {}
     reasons: dict[str, str] = {}
-    if asked.get("network.allowed_hosts"):
-        reasons["permissions.network.allowed_hosts"] = (
-            "it can be kept from the whole network ([]), not held to some hosts; use [], a "
-            "WebAssembly connector, or a network of the machine that lets through only these"
-        )
-    if asked.get("network.allowed_hosts") == () and container.network is not None:
+    if "network.allowed_hosts" in asked and container.network is not None:
         reasons["permissions.network.allowed_hosts"] = (
             f"container.network puts it on the network {container.network}; remove one of the two"
         )
     network = permissions.network if permissions else None
-    if network is not None and network.allow_private is False:
-        reasons["permissions.network.allow_private"] = "what it connects to is not seen"
+    if network is not None and network.allow_private is False and not network.allowed_hosts:
+        reasons["permissions.network.allow_private"] = (
+            "what it connects to is seen only where network.allowed_hosts lists hosts"
+        )
     for folder in asked.get("fs.allowed_preopens", ()):
         path, _ = _folder(folder)
         if not os.path.isabs(path) or "," in path:
@@ -109,6 +122,17 @@ def unenforceable(
         f"{key} cannot be enforced on a connector that runs as a container: {why}"
         for key, why in reasons.items()
     ]
+
+
+def _reach(permissions: Permissions | None) -> Reach | None:
+    """The hosts of a list; None: there is none, or it is empty. Those that it names in full may lie
+    in a private network, as those of a component may."""
+    network = permissions.network if permissions else None
+    if network is None or not network.allowed_hosts:
+        return None
+    hosts = network.allowed_hosts
+    named = tuple(str(p) for p in parsed(hosts) if p.exact)
+    return Reach(hosts=hosts, named=named, private=bool(network.allow_private))
 
 
 def _folder(text: str) -> tuple[str, bool]:

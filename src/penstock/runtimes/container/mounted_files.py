@@ -25,6 +25,7 @@ from penstock.runtimes.private_files import PrivateFolder
 INSIDE = "/penstock"
 """Where the folders are mounted."""
 _FILES, _KEPT, _PIPES = "files", "kept", "pipes"
+_GATE = "gate"
 _VARIABLES = "variables"
 _SHELL_READY = b"\n"
 
@@ -32,7 +33,8 @@ _SHELL_READY = b"\n"
 class MountedFiles(PrivateFolder):
     """``user``: the number, outside, of who runs inside; None: not known. ``variables``: given by
     name, their values secret, so that they stand in a file and not in what the engine tells of a
-    container. ``pipes``: with named pipes."""
+    container. ``pipes``: with named pipes. ``gated``: the connector begins when :class:`Pipes` says
+    so; needs ``pipes``."""
 
     def __init__(
         self,
@@ -41,10 +43,12 @@ class MountedFiles(PrivateFolder):
         user: int | None,
         variables: Mapping[str, str],
         pipes: bool,
+        gated: bool = False,
     ) -> None:
         self._user = user
         self._variables = variables
         self.has_pipes = pipes
+        self.gated = gated
         super().__init__(arguments)
 
     def _needed(self, arguments: Sequence[Argument]) -> bool:
@@ -65,7 +69,7 @@ class MountedFiles(PrivateFolder):
             lines = (f"export {k}={shlex.quote(v)}\n" for k, v in self._variables.items())
             write_new(folder / _FILES / _VARIABLES, "".join(lines).encode())
         if self.has_pipes:
-            for name in ("in", "out"):
+            for name in ("in", "out", *((_GATE,) if self.gated else ())):
                 os.mkfifo(folder / _PIPES / name, 0o600)
         for name in (_FILES, _KEPT, _PIPES):
             self._give(folder / name)
@@ -103,6 +107,7 @@ class MountedFiles(PrivateFolder):
             stdin = f"{INSIDE}/{_PIPES}/in" if feed else "/dev/null"
             steps += [
                 f"exec 0<{stdin} 1>{INSIDE}/{_PIPES}/out",
+                *([f"read -r go <{INSIDE}/{_PIPES}/{_GATE} || exit 1"] if self.gated else []),
                 'command -v "$1" >/dev/null || { echo "$1: not found" >&2; exit 127; }',
                 "echo",
             ]
@@ -112,9 +117,10 @@ class MountedFiles(PrivateFolder):
 class Pipes:
     """Our ends of a container's pipes. Until the container has opened its own, ours are held open
     on both sides: a pipe that nobody reads would break at the first write, and one whose writer has
-    gone would make the container wait for ever. One thread reads, one writes."""
+    gone would make the container wait for ever. One thread reads, one writes. ``gated``: see
+    :class:`MountedFiles`."""
 
-    def __init__(self, folder: Path, *, feed: bool) -> None:
+    def __init__(self, folder: Path, *, feed: bool, gated: bool = False) -> None:
         self.stdout = os.open(folder / _PIPES / "out", os.O_RDONLY | os.O_NONBLOCK)
         grow(self.stdout)
         self._reading = -1
@@ -123,7 +129,13 @@ class Pipes:
             path = folder / _PIPES / "in"
             self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             self.stdin = InputPipe(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        path = folder / _PIPES / _GATE
+        self._gate = os.open(path, os.O_RDWR | os.O_NONBLOCK) if gated else -1
         self.opened = False
+
+    def go(self) -> None:
+        """Let the connector begin."""
+        os.write(self._gate, b"\n")
 
     def first(self, block: bytes) -> bytes:
         """The first block of stdout without what the shell said; both ends are open now."""
@@ -133,6 +145,7 @@ class Pipes:
 
     def release(self) -> None:
         """Give up the end that the container now has. Idempotent."""
-        if self._reading >= 0:
-            os.close(self._reading)
-            self._reading = -1
+        for fd in (self._reading, self._gate):
+            if fd >= 0:
+                os.close(fd)
+        self._reading = self._gate = -1

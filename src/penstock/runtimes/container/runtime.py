@@ -7,7 +7,8 @@ own kernel; else they go through the engine. The exit code and the reason are th
 the container, read before it is removed.
 
 Not here: which words create it (``command``), what it is held to (``holding``), its files
-(``mounted_files``), what is left of a killed owner (``orphans``).
+(``mounted_files``), its way to the hosts of a list (``egress``), what is left of a killed owner
+(``orphans``).
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from typing import Any, Self, cast
 
 from penstock.errors import ConfigError, ConnectorError, PenstockError, Role, error_class, in_role
 from penstock.runtimes.container.command import created, program
+from penstock.runtimes.container.egress import Egress
 from penstock.runtimes.container.engine import (
     CALL_BOUND,
     Engine,
@@ -44,6 +46,7 @@ _SETTLE = 5.0
 """Seconds for the engine to notice that a container has ended, once its stdout has."""
 _CREATE_BOUND = 120.0
 _STOP_MARGIN = 8.0
+_LOOK = 0.05
 _NOT_THERE, _NOT_EXECUTABLE, _SIGNALS = 127, 126, 128
 _LAST_SIGNAL = 64
 
@@ -101,6 +104,13 @@ class ContainerRuntime:
                 code="config.unsupported",
                 hint="remove env.allowed_vars, and put the values into its configuration",
             )
+        if held.reach and not image.shell:
+            raise ConfigError(
+                f"the image {image.reference} has no shell, which has to wait for the way to the "
+                "hosts that it is allowed",
+                code="config.unsupported",
+                hint="remove permissions.network.allowed_hosts, or use an image with /bin/sh",
+            )
         return cls(
             image,
             engine,
@@ -125,6 +135,7 @@ class ContainerRuntime:
                 user=self._user(),
                 variables=self._variables,
                 pipes=self._image.shell and self._engine.shares_pipes,
+                gated=self._held.reach is not None,
             )
             channel = ContainerChannel(
                 self._engine,
@@ -134,6 +145,7 @@ class ContainerRuntime:
                 self._masker,
                 self._log_stderr,
                 max_memory=self._held.max_memory,
+                egress=self._egress(),
                 role=self._role,
             )
             try:
@@ -142,6 +154,13 @@ class ContainerRuntime:
                 channel.close()
                 raise
         return channel
+
+    def _egress(self) -> Egress | None:
+        def tell(text: str) -> None:
+            if self._log_stderr is not None:
+                self._log_stderr(self._masker.mask(text))
+
+        return None if self._held.reach is None else Egress(self._held.reach, tell)
 
     def _user(self) -> int | None:
         """The number outside of who runs inside, where it can be known."""
@@ -165,6 +184,7 @@ class ContainerChannel:
         log: Callable[[str], None] | None,
         *,
         max_memory: int | None,
+        egress: Egress | None,
         role: Role,
     ) -> None:
         self._engine = engine
@@ -172,6 +192,7 @@ class ContainerChannel:
         self._files = files
         self._role: Role = role
         self._max_memory = max_memory
+        self._egress = egress
         self._stop_seconds = timeouts.stop
         self._masker = masker
         self.name = new_name()
@@ -205,7 +226,7 @@ class ContainerChannel:
             raise _not_created(self._engine, self._image, said(done))
         stdout, stdin = -1, None
         if self._files.has_pipes and self._files.path is not None:
-            self._pipes = Pipes(self._files.path, feed=feed)
+            self._pipes = Pipes(self._files.path, feed=feed, gated=self._files.gated)
             stdout, stdin = self._pipes.stdout, self._pipes.stdin
         command = [self._engine.command, "start", "-a", "-i", self.name]
         self._process.start(
@@ -225,6 +246,25 @@ class ContainerChannel:
             stdin=stdin,
         )
         self._started = True
+        if self._egress is not None and self._pipes is not None:
+            self._open_egress(self._egress, self._pipes)
+
+    def _open_egress(self, egress: Egress, pipes: Pipes) -> None:
+        """Where the container ends before, what reads it learns why."""
+        deadline = time.monotonic() + _CREATE_BOUND
+        while self._process.wait(0.0) is None:
+            asked = ["inspect", "--format", "{{.State.Pid}}", self.name]
+            said_pid = self._engine.output(asked, "a container cannot be looked at").strip()
+            if said_pid.isdigit() and int(said_pid):
+                try:
+                    egress.open(int(said_pid), os.path.basename(self._files.path or ""))
+                except OSError as e:
+                    raise _not_entered(self._image, str(e)) from e
+                pipes.go()
+                return
+            if time.monotonic() > deadline:
+                raise _not_entered(self._image, f"it did not start in {_CREATE_BOUND:.0f} s")
+            time.sleep(_LOOK)
 
     # -- the contract
 
@@ -296,6 +336,8 @@ class ContainerChannel:
         try:
             self.stop()
         finally:
+            if self._egress is not None:
+                self._egress.close()
             if self._pipes is not None:
                 self._pipes.release()
             self._process.close()
@@ -419,6 +461,16 @@ def _not_created(engine: Engine, image: Image, words: str) -> ConnectorError:
             " runs in a container, its temporary folder must have the same path outside (TMPDIR)",
         )
     return refusal(f"no container of {image.reference} can be created: {engine.kind} says: {words}")
+
+
+def _not_entered(image: Image, why: str) -> ConnectorError:
+    return ConnectorError(
+        f"the network of the container of {image.reference} cannot be entered, to let it reach the "
+        f"hosts that it is allowed: {why}",
+        code="connector.start_failed",
+        hint="Penstock has to run as root on the engine's own machine, not in a container; or use"
+        " permissions.network.allowed_hosts: []",
+    )
 
 
 def _not_started(engine: Engine, image: Image, words: str) -> ConnectorError:

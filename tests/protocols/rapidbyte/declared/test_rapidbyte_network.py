@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.hosts import Lies, Pattern, host_of, lies, pattern_of
+from penstock.model.hosts import Lies, Pattern, Reach, allows, host_of, lies, pattern_of
 from penstock.protocols.rapidbyte.declared.host_patterns import (
-    Reach,
-    allows,
     exact,
     hosts_in,
     intersection,

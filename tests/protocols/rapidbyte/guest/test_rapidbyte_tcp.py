@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.protocols.rapidbyte.declared.host_patterns import Reach
+from penstock.model.hosts import Reach
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.events import Ended
 from penstock.protocols.rapidbyte.guest.sockets import SocketBounds, Sockets

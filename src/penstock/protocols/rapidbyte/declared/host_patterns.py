@@ -1,19 +1,16 @@
-"""Matches, combines and extracts the hosts that a connector may reach.
+"""Combines and extracts the hosts that a connector may reach.
 
 A pattern is a name, an address or ``*.domain``, each with a port or without. Also here: the hosts
-that a configuration names, and which hosts may lie in a private network. Pure functions over text.
-Not here: resolving and connecting (``rapidbyte.guest.sockets``). Source: the protocol, section 8,
-and v4's forms of a host; the check of addresses is Penstock's (v4 connects to any address that a
-name resolves to).
+that a configuration names. Pure functions over text. Not here: matching (``model.hosts``),
+resolving and connecting (``rapidbyte.guest.sockets``). Source: the protocol, section 8, and v4's
+forms of a host.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-import msgspec
-
-from penstock.model.hosts import ANY, Address, Lies, Pattern, address_of, covers, lies, pattern_of
+from penstock.model.hosts import ANY, Lies, Pattern, address_of, covers, lies, parsed, pattern_of
 
 _HOST_KEYS = frozenset({"host", "hostname", "server", "address"})
 _NAMING_KEYS = ("host", "server", "addr", "url", "uri", "dsn", "endpoint", "broker")
@@ -22,72 +19,35 @@ _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 _LIBPQ_HOST = re.compile(r"\bhost(?:addr)?\s*=\s*'?([^\s']+)")
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
-    that the pipeline names without a wildcard, which may lie in a private network. ``private``: all
-    of ``hosts`` may."""
-
-    hosts: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-    private: bool = False
-
-    def refusal(self, host: str, port: int, address: Address) -> str | None:
-        """Why an allowed host may not be reached at ``address``, one of its own; None: it may. A
-        ``special`` address (link-local, metadata service) must itself be in ``named``."""
-        kind = lies(address)
-        if kind is Lies.public or allows(self.named, str(address), port):
-            return None
-        if kind is Lies.private and (self.private or allows(self.named, host, port)):
-            return None
-        at = "is" if address_of(host) == address else f"is at {address},"
-        if kind is Lies.special:
-            return (
-                f"Host '{host}' {at} a link-local, metadata or reserved address, which only a "
-                f"pipeline can allow: write {address} into permissions.network.allowed_hosts"
-            )
-        return (
-            f"Host '{host}' {at} a private address, and the pipeline does not name that host: "
-            f"write {host} into permissions.network.allowed_hosts"
-        )
-
-
-def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
-    """Whether a pattern covers the host, as ``model.hosts.host_of`` writes it, at this port."""
-    return any(
-        covers(p.host, host) and p.port in (None, port)
-        for p in _parsed(patterns)
-    )  # fmt: skip
-
-
 def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
     """Patterns of exactly the hosts that both lists allow, sorted."""
-    ours, theirs = _parsed(left), _parsed(right)
+    ours, theirs = parsed(left), parsed(right)
     return _least({both for a in ours for b in theirs for both in _common(a, b)})
 
 
 def union(*lists: Iterable[str]) -> tuple[str, ...]:
     """Patterns of the hosts that any of the lists allows, sorted, without redundant ones."""
-    return _least({pattern for patterns in lists for pattern in _parsed(patterns)})
+    return _least({pattern for patterns in lists for pattern in parsed(patterns)})
 
 
 def exact(patterns: Iterable[str]) -> tuple[str, ...]:
     """The patterns that stand for exactly one host."""
-    return tuple(str(p) for p in _parsed(patterns) if p.exact)
+    return tuple(str(p) for p in parsed(patterns) if p.exact)
 
 
 def is_any(pattern: str) -> bool:
     """Whether the pattern allows every host."""
-    return any(p.host == ANY for p in _parsed([pattern]))
+    return any(p.host == ANY for p in parsed([pattern]))
 
 
 def is_local(pattern: str) -> bool:
     """Whether the pattern is one host that is never public: an address outside the public ranges,
     ``localhost`` or a name below it."""
-    for parsed in _parsed([pattern]):
-        address = address_of(parsed.host)
+    for one in parsed([pattern]):
+        address = address_of(one.host)
         if address is not None:
             return lies(address) is not Lies.public
-        return covers("localhost", parsed.host) or covers("*.localhost", parsed.host)
+        return covers("localhost", one.host) or covers("*.localhost", one.host)
     return False
 
 
@@ -125,12 +85,6 @@ def named_in(config: Any) -> tuple[str, ...]:
         return [*text.split(","), *_LIBPQ_HOST.findall(text)]
 
     return _collected(config, hosts_of)
-
-
-def _parsed(patterns: Iterable[str]) -> list[Pattern]:
-    """Text that is not a pattern is skipped: it allows nothing."""
-    parsed = (pattern_of(text.strip()) for text in patterns)
-    return [pattern for pattern in parsed if pattern is not None]
 
 
 def _common(a: Pattern, b: Pattern) -> Iterable[Pattern]:

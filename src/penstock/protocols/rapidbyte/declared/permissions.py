@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
-from penstock.model.hosts import ANY
+from penstock.model.hosts import ANY, Reach
 from penstock.model.variables import withheld
 from penstock.protocols.contract import EffectiveLimit
 from penstock.protocols.rapidbyte.declared import host_patterns
@@ -56,8 +56,8 @@ class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     rulings: tuple[EffectiveLimit, ...]
 
     @property
-    def reach(self) -> host_patterns.Reach:
-        return host_patterns.Reach(hosts=self.hosts, named=self.named, private=self.private)
+    def reach(self) -> Reach:
+        return Reach(hosts=self.hosts, named=self.named, private=self.private)
 
 
 def effective(

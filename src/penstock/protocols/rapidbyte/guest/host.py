@@ -18,7 +18,7 @@ import msgspec
 from penstock.byte_queue import END, Abandoned, ByteQueue, End, Failed, TooLong
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.errors import Role, error_class
-from penstock.protocols.rapidbyte.declared.host_patterns import Reach
+from penstock.model.hosts import Reach
 from penstock.protocols.rapidbyte.guest.events import (
     Checkpoint,
     DeadLettered,

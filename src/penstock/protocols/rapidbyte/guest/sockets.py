@@ -22,8 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.model.hosts import address_of, host_of
-from penstock.protocols.rapidbyte.declared.host_patterns import Reach, allows
+from penstock.model.hosts import Reach, address_of, allows, host_of
 from penstock.protocols.rapidbyte.wire.messages import Refusal, refusal
 
 LONGEST_READ = 65536

@@ -1,0 +1,300 @@
+"""Lets a container that has no network reach the hosts that its user allows, and no other.
+
+The container is created without a network: its namespace has a loopback and nothing else. This
+process enters that namespace for as long as it takes to listen there, and carries each connection
+out of its own: there is no other way, whatever runs inside and as whom, and it ends with this
+process. Two ways in: a host that the user names with its port has a loopback address of its own,
+at which its name stands in the container's ``/etc/hosts``, so that any protocol over TCP finds it;
+every allowed host is reached through an HTTP proxy (``CONNECT``, and ``http://`` requests) that the
+usual variables name.
+
+Names are looked up here, and each address is compared too (``model.hosts.Reach``). Needs root, and
+an engine on this machine's own kernel. Not here: when it may be asked for (``holding``), the words
+that create the container (``command``), when it begins (``runtime``).
+"""
+
+import contextlib
+import ctypes
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.model.hosts import Reach, address_of, allows, host_of, parsed
+
+PORT = 3128
+"""Of the proxy, on the container's loopback, where nothing has begun when it is taken."""
+_CLONE_NEWNET = 0x40000000
+_MOST = 512  # connections at a time; further ones wait to be accepted
+_CONNECT_SECONDS = 30.0
+_HEAD_SECONDS = 60.0
+_HEAD_BYTES = 64 * 1024
+_BLOCK = 128 * 1024
+_BREATH = 0.2
+_ENTER_SECONDS = 10.0
+_HOP = (b"proxy-", b"connection:", b"keep-alive:")
+_HOST_BASE = 0x7F4D0000  # 127.77.0.0: the hosts that are named with their ports
+
+Place = tuple[str, int]
+
+
+class Refused(Exception):
+    """A connection that is not made; ``status``: what the proxy answers."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def places(reach: Reach) -> dict[Place, str]:
+    """The hosts that are reached by their own names and ports: (host, port) -> the loopback address
+    that stands for the host in the container."""
+    named = [p for p in parsed(reach.hosts) if p.exact and p.port and address_of(p.host) is None]
+    hosts = {host: n for n, host in enumerate(sorted({p.host for p in named}), 1)}
+    return {
+        (p.host, p.port): socket.inet_ntoa((_HOST_BASE + hosts[p.host]).to_bytes(4, "big"))
+        for p in named
+        if p.port
+    }
+
+
+def variables() -> dict[str, str]:
+    """What tells a container's programs of the proxy."""
+    proxy = f"http://127.0.0.1:{PORT}"
+    found = {
+        **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), proxy),
+        "no_proxy": "localhost,127.0.0.0/8,::1",
+    }
+    return {spelt: value for name, value in found.items() for spelt in (name, name.upper())}
+
+
+class Egress:
+    """The way out of one container. ``tell``: gets a sentence for each connection that is refused,
+    in threads of its own."""
+
+    def __init__(self, reach: Reach, tell: Callable[[str], None]) -> None:
+        self._reach = reach
+        self._tell = tell
+        self._free = threading.BoundedSemaphore(_MOST)
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def open(self, pid: int, mounted: str) -> None:
+        """Listens in the network namespace of the process ``pid``, which has ``mounted`` (the name
+        of a folder) among its mounts: else it is another machine's number. Raises ``OSError``."""
+        listeners: list[tuple[socket.socket, Place | None]] = []
+        wanted: list[tuple[Place, Place | None]] = [(("127.0.0.1", PORT), None)]
+        wanted += [((at, p[1]), p) for p, at in places(self._reach).items()]
+        with open(_namespace(pid, mounted), "rb") as namespace:
+            made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+            def listen() -> None:
+                # Namespaces are a thread's: this one stays there, and ends.
+                try:
+                    _enter(namespace.fileno())
+                    for address, place in wanted:
+                        made.put((socket.create_server(address, backlog=128), place))
+                    made.put(None)
+                except OSError as e:
+                    made.put(e)
+
+            threading.Thread(target=listen, name="penstock-egress-enter", daemon=True).start()
+            try:
+                while (one := made.get(timeout=_ENTER_SECONDS)) is not None:
+                    if isinstance(one, OSError):
+                        raise one
+                    listeners.append(one)
+                    self._keep(one[0])
+            except queue.Empty:
+                raise OSError("its network could not be entered in time") from None
+        for listener, place in listeners:
+            threading.Thread(
+                target=self._accept, args=(listener, place), name="penstock-egress", daemon=True
+            ).start()
+
+    def close(self) -> None:
+        """Ends every connection. Idempotent."""
+        with self._lock:
+            self._closed = True
+            held = list(self._sockets)
+        for one in held:
+            self._drop(one)
+
+    # -- inside
+
+    def _keep(self, one: socket.socket) -> None:
+        with self._lock:
+            if not self._closed:
+                self._sockets.add(one)
+                return
+        one.close()
+        raise OSError("the container has ended")
+
+    def _drop(self, one: socket.socket) -> None:
+        with self._lock:
+            self._sockets.discard(one)
+        # close() alone wakes no thread that waits in accept() or recv()
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+    def _accept(self, listener: socket.socket, place: Place | None) -> None:
+        while True:
+            self._free.acquire()
+            client: socket.socket | None = None
+            try:
+                client, _ = listener.accept()
+                self._keep(client)
+                work = threading.Thread(target=self._serve, args=(client, place), daemon=True)
+                work.start()
+            except (OSError, RuntimeError) as e:  # closed; or no more threads or files here
+                self._free.release()
+                if client is not None:
+                    self._drop(client)
+                if self._closed:
+                    return
+                self._tell(f"a connection of the container was not taken: {e}")
+                time.sleep(_BREATH)
+
+    def _serve(self, client: socket.socket, place: Place | None) -> None:
+        """One connection, to its end."""
+        peer: socket.socket | None = None
+        asks_proxy = place is None
+        try:
+            answer, first = b"", b""
+            if place is None:
+                place, answer, first = _asked(client)
+            peer = self._connected(*place)
+            self._keep(peer)
+            client.settimeout(None)
+            if answer:
+                client.sendall(answer)
+            if first:
+                peer.sendall(first)
+            back = threading.Thread(target=_pump, args=(peer, client), daemon=True)
+            back.start()
+            _pump(client, peer)
+            back.join()
+        except Refused as e:
+            self._tell(f"a connection of the container was refused: {e}")
+            if asks_proxy:
+                with contextlib.suppress(OSError):
+                    client.sendall(_answer(e))
+        except OSError:
+            pass  # either end has gone, and the other learns of it now
+        finally:
+            self._drop(client)
+            if peer is not None:
+                self._drop(peer)
+            self._free.release()
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        if not allows(self._reach.hosts, host, port):
+            raise Refused("403 Forbidden", f"{host}:{port} is not in network.allowed_hosts")
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as e:
+            raise Refused("502 Bad Gateway", f"{host} is not known: {e}") from e
+        why = "it has no address"
+        status = "502 Bad Gateway"
+        for family, kind, protocol, _, address in found:
+            number = address_of(str(address[0]))
+            refusal = "no address" if number is None else self._reach.refusal(host, port, number)
+            if refusal is not None:
+                why, status = refusal, "403 Forbidden"
+                continue
+            try:
+                peer = socket.socket(family, kind, protocol)
+            except OSError as e:  # a kind of address that this machine has not
+                why = str(e)
+                continue
+            try:
+                peer.settimeout(_CONNECT_SECONDS)
+                peer.connect(address)
+                peer.settimeout(None)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                return peer
+            except OSError as e:
+                peer.close()
+                why, status = f"{host}:{port}: {e}", "502 Bad Gateway"
+        raise Refused(status, why)
+
+
+def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
+    """(where to, what to answer at once, what to send there) of a request to the proxy."""
+    client.settimeout(_HEAD_SECONDS)
+    head = bytearray()
+    while b"\r\n\r\n" not in head:
+        block = client.recv(_HEAD_BYTES)
+        if not block:
+            raise OSError("closed")
+        head += block
+        if len(head) > _HEAD_BYTES:
+            raise Refused("431 Request Header Fields Too Large", "a request is too long")
+    lines, _, rest = bytes(head).partition(b"\r\n\r\n")
+    words, *fields = lines.split(b"\r\n")
+    verb, _, more = words.partition(b" ")
+    target = more.rpartition(b" ")[0].decode("ascii", "replace")
+    tunnel = verb == b"CONNECT"
+    try:
+        url = urlsplit(f"//{target}" if tunnel else target)
+        host, port = host_of(url.hostname or ""), url.port
+    except ValueError as e:
+        raise Refused("400 Bad Request", f"a request names no host: {e}") from e
+    if not tunnel and url.scheme == "http":
+        port = port or 80
+    elif not tunnel:
+        port = None
+    if host is None or not port:
+        raise Refused("400 Bad Request", "a request to the proxy names no host and port")
+    if tunnel:
+        return (host, port), b"HTTP/1.1 200 Connection established\r\n\r\n", rest
+    # One request a connection, so that the next one is compared with the list again.
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    kept = [f for f in fields if not f.lower().startswith(_HOP)]
+    sent = [verb + b" " + path.encode() + b" HTTP/1.1", *kept, b"Connection: close"]
+    return (host, port), b"", b"\r\n".join(sent) + b"\r\n\r\n" + rest
+
+
+def _answer(why: Refused) -> bytes:
+    text = f"{why}\n".encode()
+    head = f"HTTP/1.1 {why.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + text
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    """Carries one direction to its end, which the other end is told."""
+    try:
+        while data := source.recv(_BLOCK):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        for one in (source, sink):  # a broken direction ends both
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _namespace(pid: int, mounted: str) -> Path:
+    """Raises ``OSError`` where the process is not of the container."""
+    process = Path(f"/proc/{pid}")
+    if pid <= 0 or mounted not in (process / "mountinfo").read_text(errors="replace"):
+        raise OSError("its process is not of this machine, or has ended")
+    namespace = process / "ns" / "net"
+    if os.stat(namespace).st_ino == os.stat("/proc/self/ns/net").st_ino:
+        raise OSError("it has this machine's own network")
+    return namespace
+
+
+def _enter(namespace: int) -> None:
+    """Raises ``OSError``."""
+    setns = getattr(ctypes.CDLL(None, use_errno=True), "setns", None)  # os.setns comes with 3.12
+    if setns is None or setns(namespace, _CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
