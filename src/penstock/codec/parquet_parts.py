@@ -7,14 +7,27 @@ Not here: where parts lie and how they are sealed (``engine.log.log``)."""
 import io
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow.parquet as pq
 
 from penstock.codec.table_rows import table_rows
-from penstock.codec.untyped import Table
+from penstock.codec.untyped import ArrowSchema, Table
 from penstock.files import private, sync_file
 from penstock.model.segments import PartLayout
+
+_FORMAT: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": False,
+    "coerce_timestamps": "us",
+    "version": "2.6",
+}
+
+
+def table_file(file: IO[bytes], schema: ArrowSchema) -> pq.ParquetWriter:
+    """A writer of row groups, in the form of a part that is in its table's shape."""
+    return pq.ParquetWriter(file, schema, store_schema=False, **_FORMAT)
 
 
 def write_part(
@@ -34,15 +47,11 @@ def write_part(
         pq.write_table(
             table,
             sink,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
             # a part that is read once, and whole, needs none
             write_statistics=layout is not None,
             store_schema=layout is None,
-            coerce_timestamps="us",
-            version="2.6",
             row_group_size=1 << 20,
+            **_FORMAT,
         )
         sink.flush()
         if sync:

@@ -6,7 +6,8 @@ resets, so they are set for one statement, under a lock that every write of this
 commit's userMetadata holds key, number and the load's token (:class:`_CommitNote`): by the token a
 repeated load is told from another home's load of the same number. Widening a column is a commit of
 its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
-have the table's shape become its files unread (``delta_files``); all else Spark writes.
+have the table's shape become its files unread, and plain merges are done without Spark
+(``delta_files``); all else Spark writes.
 Neighbours: ``delta_locations`` reads and writes one table by path or by name, ``load_frame``
 builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
@@ -244,8 +245,8 @@ class _LoadCommit:
         return msgspec.structs.replace(done, notes=(*done.notes, *notes))
 
     def _published(self) -> LoadResult | None:
-        """Commits the load's parts as files of the table, where it can take them; None: Spark has
-        to read and write them."""
+        """Commits the load by file actions, where the table can take them; None: Spark has to read
+        and write its rows."""
         location, load = self.location, self.load.load
         if not isinstance(location, FolderLocation) or not location.local:
             return None
@@ -260,17 +261,17 @@ class _LoadCommit:
             return result
         if (table.last_number or 0) >= load.number:
             return self._skipped()
-        files = table.link()
-        if files is None:
+        staged = table.stage()
+        if staged is None:
             return None
         try:
-            table.commit(files, self._note(settings.get(_NOTE)))
+            table.commit(staged, self._note(settings.get(_NOTE)))
         except Exception:
             if not self._committed_since(table.version):
-                for file in files:
+                for file in staged.files:
                     file.unlink()
                 raise
-        return LoadResult(load.rows)
+        return LoadResult(staged.written)
 
     def _note(self, user: str | None) -> str:
         load = self.load.load

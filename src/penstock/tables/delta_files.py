@@ -1,7 +1,8 @@
-"""Commits the parts of a load as files of a local Delta table, by one commit of file actions.
+"""Commits a load into a local Delta table by one commit of file actions, without Spark.
 
-The parts are linked into the table's folder under names of their own, where no reader of Delta sees
-them, and one entry of the log names them all, with the load's transaction id and note. deltalake
+Parts in their table's shape are linked into its folder; a load that keeps one row per key is merged
+into new files there (``merged_files``). No reader of Delta sees them until one entry of the log
+names them, and the files that they replace, with the load's transaction id and note. deltalake
 writes that entry; it is not tried again at a later version, so that what was read of the table
 still holds (:class:`Conflict`). Only for tables that ask no more of a writer (:func:`table_for`):
 no partition, constraint, generated or identity column, column mapping, change feed or other feature
@@ -13,7 +14,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import struct_type
 from penstock.tables import direct_parts, load_frame
@@ -30,19 +33,23 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
+    from penstock.tables.merged_files import TableFile
+
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_APPEND_ONLY = "delta.appendOnly"
 _SETTINGS = {
-    "delta.appendOnly",
+    _APPEND_ONLY,
     "delta.checkpointInterval",
     "delta.deletedFileRetentionDuration",
     "delta.logRetentionDuration",
     "delta.minReaderVersion",
     "delta.minWriterVersion",
 }
+_ELSEWHERE = re.compile(r"[/%:\\]")  # in the path of a file that is none of the folder's own
 _STATISTICS_COLUMNS = 32  # Delta's default
 _TEXT_LENGTH = 32  # of a text in the statistics
 _GREATEST = "\U0010ffff"
@@ -51,6 +58,15 @@ _OLDEST_YEAR, _NEWEST_YEAR = 1900, 9998  # between which all readers read dates 
 
 class Conflict(Exception):
     """Raised where another writer committed to the table first."""
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """Files in a table's folder that are to become part of it. ``removed``: those that they
+    replace; ``written``: rows, as in ``LoadResult``."""
+
+    files: list[Path]
+    removed: "tuple[TableFile, ...]"
+    written: int
 
 
 class DeltaFiles:
@@ -66,31 +82,49 @@ class DeltaFiles:
         """The version of the load's transaction id in the table."""
         return None if self._table is None else self._table.transaction_version(self._load.load.key)
 
-    def link(self) -> list[Path] | None:
-        """Links the parts into the table's folder; None where that cannot be done."""
+    def stage(self) -> "Staged | None":
+        """Puts the load's rows into files of the table's folder; None where Spark has to write
+        them."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        return direct_parts.linked(self._load, self._folder, f"{_PREFIX}{secrets.token_hex(8)}-")
+        stem = f"{_PREFIX}{secrets.token_hex(8)}-"
+        if direct_parts.fits(self._load):
+            files = direct_parts.linked(self._load, self._folder, stem)
+            return None if files is None else Staged(files, (), self._load.load.rows)
+        from penstock.tables.merged_files import merge
+        from penstock.tables.newest_rows import NeedsSpark
 
-    def commit(self, files: Sequence[Path], note: str) -> None:
-        """Makes ``files`` part of the table, in the version after :attr:`version`. ``note``: the
-        commit's userMetadata. Raises :class:`Conflict`, and what deltalake raises, also for what it
-        does after the commit."""
+        try:
+            merged = merge(self._load, self._folder, stem, self._columns(), self._old_files())
+        except NeedsSpark:
+            return None
+        return Staged(merged.files, merged.removed, merged.written)
+
+    def commit(self, staged: "Staged", note: str) -> None:
+        """Makes staged files part of the table, in the version after :attr:`version`; they replace
+        others. ``note``: the commit's userMetadata. Raises :class:`Conflict`, and what deltalake
+        raises, also for what it does after the commit."""
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import create_table_with_add_actions
 
+        adds = [_add(file) for file in staged.files]
+        replaces = self._load.load.replaces
+        properties = self._properties(note, blind=not (replaces or staged.removed))
         try:
             if self._table is not None:
-                adds: list[AddAction | RemoveAction] = [_add(file) for file in files]
+                actions: list[AddAction | RemoveAction] = [*adds, *map(_remove, staged.removed)]
                 self._table.create_write_transaction(
-                    adds, "append", self._table.schema(), commit_properties=self._properties(note)
+                    actions,
+                    "overwrite" if replaces else "append",
+                    self._table.schema(),
+                    commit_properties=properties,
                 )
                 return
             create_table_with_add_actions(
                 str(self._folder),
                 _schema(load_frame.load_fields(self._load)),
-                [_add(file) for file in files],
+                adds,
                 mode="error",
-                commit_properties=self._properties(note),
+                commit_properties=properties,
             )
         except CommitFailedError as failure:
             raise Conflict(str(failure)) from failure
@@ -99,12 +133,35 @@ class DeltaFiles:
                 raise Conflict(str(failure)) from failure
             raise
 
-    def _properties(self, note: str) -> "CommitProperties":
+    def _columns(self) -> list[str]:
+        if self._table is None:
+            return [f.name for f in load_frame.load_fields(self._load)]
+        return [f.name for f in self._table.schema().fields]
+
+    def _old_files(self) -> "list[TableFile]":
+        """The table's files into which the load is merged. Raises ``NeedsSpark`` where one lies
+        elsewhere."""
+        from penstock.tables.merged_files import TableFile
+        from penstock.tables.newest_rows import NeedsSpark
+
+        if self._table is None or self._load.load.replaces:
+            return []
+        keys = [path[0] for path in self._load.primary_key]
+        found: list[TableFile] = []
+        actions: Any = self._table.get_add_actions(flatten=True)
+        for action in _rows_of(actions):
+            if _ELSEWHERE.search(action["path"]):
+                raise NeedsSpark(f"{action['path']} lies in another folder")
+            bounds = {k: (action.get(f"min.{k}"), action.get(f"max.{k}")) for k in keys}
+            found.append(TableFile(action["path"], action["size_bytes"], bounds))
+        return found
+
+    def _properties(self, note: str, *, blind: bool) -> "CommitProperties":
         from deltalake import CommitProperties, Transaction
 
         load = self._load.load
         return CommitProperties(
-            custom_metadata={"userMetadata": note, "isBlindAppend": True},
+            custom_metadata={"userMetadata": note, "isBlindAppend": blind},
             max_commit_retries=0,
             app_transactions=[Transaction(load.key, load.number)],
         )
@@ -113,7 +170,7 @@ class DeltaFiles:
 def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | None:
     """The table in ``folder``, where ``load`` can be committed by file actions alone; None: Spark
     has to write. ``defaults``: new tables have no properties that the session asks for."""
-    if load.load.replaces or not direct_parts.fits(load):
+    if not (direct_parts.fits(load) or _merges(load)):
         return None
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -127,6 +184,16 @@ def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | Non
     except DeltaError:
         return None  # what deltalake cannot read, Spark may
     return DeltaFiles(folder, load, table) if _takes_files(table, load) else None
+
+
+def _merges(load: TableLoad) -> bool:
+    """Whether ``merged_files`` may write the load. Parts in a table's shape have lost the order of
+    arrival."""
+    if load.mode is not DestinationSyncMode.append_dedup or not load.parts:
+        return False
+    from penstock.tables.newest_rows import comparable
+
+    return not any(part.shape for part in load.load.parts) and comparable(load)
 
 
 def _has_log(folder: Path) -> bool:
@@ -153,6 +220,9 @@ def _has_feature(kind: DataType) -> bool:
 
 def _takes_files(table: "DeltaTable", load: TableLoad) -> bool:
     protocol, about = table.protocol(), table.metadata()
+    removes = load.load.replaces or load.mode is DestinationSyncMode.append_dedup
+    if removes and about.configuration.get(_APPEND_ONLY, "false") != "false":
+        return False
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     settings = {key for key in about.configuration if key.startswith("delta.")}
     return (
@@ -211,6 +281,20 @@ def _add(file: Path) -> "AddAction":
         data_change=True,
         stats=msgspec.json.encode(statistics(file)).decode(),
     )
+
+
+def _remove(file: "TableFile") -> "RemoveAction":
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(file.name, True, int(time.time() * 1000), file.size, {})
+
+
+def _rows_of(actions: Any) -> list[dict[str, Any]]:
+    """An Arrow table of another library than PyArrow as rows."""
+    import pyarrow as pa
+
+    table: Any = pa.table(actions)
+    return table.to_pylist()
 
 
 def statistics(file: Path) -> dict[str, Any]:

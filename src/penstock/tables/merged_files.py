@@ -1,0 +1,212 @@
+"""Writes the files of a local table that a load changes, by Arrow: the rows that it gets, and what
+is left of files that lose rows. No Spark.
+
+Files and parts are read a batch at a time. New files have the form of parts in their table's shape
+(``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
+refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark is
+left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``delta_files``
+commits.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.parquet_parts import table_file
+from penstock.codec.table_rows import metadata
+from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
+from penstock.codec.untyped import compute as pc
+from penstock.files import private, sync_file
+from penstock.tables import load_frame
+from penstock.tables.contract import TableLoad
+from penstock.tables.direct_parts import described
+from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, Outcome, opened
+
+FILE_BYTES = 128 << 20
+GROUP_BYTES = 64 << 20  # of a row group, in memory
+MOST_BYTES = 2 << 30  # of files that are written anew; more is Spark's work
+_BATCH_ROWS = 1 << 16
+
+
+class TableFile(msgspec.Struct, frozen=True):
+    """A file of the table. ``name``: in its folder; ``size``: its bytes; ``bounds``: of its
+    keys."""
+
+    name: str
+    size: int
+    bounds: Bounds
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """``files``: new ones. ``removed``: those of the table that they replace. ``written``: rows
+    inserted, updated and deleted."""
+
+    files: list[Path]
+    removed: tuple[TableFile, ...]
+    written: int
+
+
+def merge(
+    load: TableLoad, folder: Path, stem: str, columns: Sequence[str], old: Sequence[TableFile]
+) -> Merged:
+    """Merges ``load``, which has ``newest_rows.comparable`` keys, into the files ``old`` of the
+    table in ``folder``. ``columns``: the table's, in its order; ``stem``: of the names of new
+    files. Raises ``NeedsSpark`` and ``OSError``; no new file is left then."""
+    with NewestRows(load) as rows:
+        outcome = rows.outcome([(folder / file.name, file.bounds) for file in old])
+    removed = {index: old[index] for index in outcome.lost}
+    if sum(file.size for file in removed.values()) > MOST_BYTES:
+        raise NeedsSpark("the files that change are large")
+    output = _Output(folder, stem, load, columns)
+    try:
+        for index, file in removed.items():
+            for rows in _left(folder / file.name, outcome.lost[index], output.schema):
+                output.add(rows)
+        for rows in _taken(load, outcome):
+            output.add(_as(rows, output.schema))
+        output.close()
+    except BaseException:
+        output.discard()
+        raise
+    return Merged(output.files, (*removed.values(),), outcome.written)
+
+
+def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
+    """What is left of a file of the table without the rows ``lost``, in the columns of
+    ``schema``."""
+    with opened(path) as file:
+        if any(f.name in file.schema_arrow.names and not _alike(file.schema_arrow.field(f.name).type,
+               f.type) for f in schema):  # fmt: skip
+            raise NeedsSpark(f"{path} has columns of other types")
+        for start, rows in _batches(file):
+            numbers: Any = pa.arange(start, start + rows.num_rows)
+            gone = pc.is_in(numbers, value_set=_between(lost, start, start + rows.num_rows))
+            yield _as(rows.filter(pc.invert(gone)), schema)
+
+
+def _taken(load: TableLoad, outcome: Outcome) -> Iterator[Table]:
+    """The rows of the load that the table gets, in the table's columns."""
+    names = load.policy.metadata
+    for path, taken in zip(load.parts, outcome.taken, strict=True):
+        with opened(path) as file:
+            for start, rows in _batches(file):
+                found = _between(taken, start, start + rows.num_rows)
+                if not len(found):
+                    continue
+                rows = rows.take(pc.subtract(found, start))
+                columns = {f.name: rows.column(f.name) for f in load.schema.fields}
+                if names is not None:
+                    columns |= metadata(rows, names, load.sync_id, load.load.generation)
+                yield pa.table(columns)
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[tuple[int, Table]]:
+    """(the number of its first row, rows)."""
+    start = 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        yield start, pa.Table.from_batches([batch])
+        start += batch.num_rows
+
+
+def _between(numbers: Array, low: int, high: int) -> Array:
+    """Those of ascending ``numbers`` from ``low`` to before ``high``."""
+    if not len(numbers):
+        return numbers
+    values = memoryview(numbers.buffers()[1]).cast("q")[
+        numbers.offset : numbers.offset + len(numbers)
+    ]
+    first = bisect_left(values, low)
+    return numbers.slice(first, bisect_left(values, high) - first)
+
+
+def _as(rows: Table, schema: ArrowSchema) -> Table:
+    """``rows`` with the columns of ``schema``; those that they lack are NULL."""
+    have = set(rows.column_names)
+    columns: list[Any] = [
+        rows.column(field.name).cast(field.type)
+        if field.name in have
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _alike(have: ArrowType, want: ArrowType) -> bool:
+    """Whether a cast from one type to the other keeps every value."""
+    kinds = pa.types
+    if kinds.is_timestamp(have) and kinds.is_timestamp(want):
+        return (have.tz is None) == (want.tz is None) and have.unit in ("ms", "us")
+    if kinds.is_list(have) and kinds.is_list(want):
+        return _alike(have.value_type, want.value_type)
+    if kinds.is_struct(have) and kinds.is_struct(want):
+        return [f.name for f in have] == [f.name for f in want] and all(
+            _alike(h.type, w.type) for h, w in zip(have, want, strict=True)
+        )
+    return bool(have.equals(want))
+
+
+class _Output:
+    """New files of a table. ``files``: those that were begun."""
+
+    def __init__(
+        self, folder: Path, stem: str, load: TableLoad, columns: Sequence[str]
+    ) -> None:
+        fields = load_frame.load_fields(load)
+        types = {f.name: arrow_type(f.type) for f in fields}
+        self.schema: ArrowSchema = pa.schema([pa.field(name, types[name]) for name in columns])
+        self.files: list[Path] = []
+        self._folder, self._stem, self._described = folder, stem, described(fields)
+        self._pending: list[Table] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, rows: Table) -> None:
+        if not rows.num_rows:
+            return
+        self._pending.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= GROUP_BYTES:
+            self._write()
+
+    def close(self) -> None:
+        self._write()
+        self._end_file()
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        if self._file is not None:
+            self._file.close()
+        for file in self.files:
+            with suppress(OSError):
+                file.unlink()
+
+    def _write(self) -> None:
+        if not self._pending:
+            return
+        if self._file is None or self._writer is None:
+            path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
+            self._file = private(path, "xb", permissions=0o666)
+            self.files.append(path)
+            self._writer = table_file(self._file, self.schema)
+        group = pa.concat_tables(self._pending)
+        self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+        self._pending, self._bytes = [], 0
+        if self._file.tell() >= FILE_BYTES:
+            self._end_file()
+
+    def _end_file(self) -> None:
+        if self._file is None or self._writer is None:
+            return
+        self._writer.add_key_value_metadata(self._described)
+        self._writer.close()
+        sync_file(self._file)
+        self._file.close()
+        self._file = self._writer = None
