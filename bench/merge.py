@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import msgspec
 from model_diff import processor_seconds
 
 from penstock.codec.parquet_parts import write_part
@@ -54,11 +53,12 @@ def rows(ids: str, count: int, number: int) -> Any:
           (id % 10000000 / 100)::DECIMAL(18, 2) AS amount,
           make_timestamptz((1700000000::BIGINT + {number} * 1000000 + id % 1000) * 1000000) AS at,
           id / 7.0::DOUBLE AS score,
-          ({number}::BIGINT << 40) + row_number() OVER () AS _penstock_seq,
+          ({number}::BIGINT << 40) + i AS _penstock_seq,
           uuid()::VARCHAR AS _penstock_id,
-          make_timestamptz((1700000000::BIGINT + {number} * 1000) * 1000000) AS _penstock_extracted_at,
+          make_timestamptz((1700000000::BIGINT + {number} * 1000) * 1000000)
+            AS _penstock_extracted_at,
           NULL::STRUCT(field VARCHAR, change VARCHAR, reason VARCHAR)[] AS _penstock_changes
-        FROM (SELECT {ids} AS id FROM range({count}) t(i))""").to_arrow_table()
+        FROM (SELECT i, {ids} AS id FROM range({count}) t(i))""").to_arrow_table()
 
 
 def load(folder: Path, number: int, ids: str, count: int) -> TableLoad:
@@ -202,8 +202,9 @@ def _case(keys: str, folder: Path, spark: Any, tables: Any, told: argparse.Names
     used = {who: statistics.median(c[1:] or c) for who, c in cpus.items()}
     print(
         f"{keys}: ours {wall['ours']:.2f} s ({used['ours']:.2f} CPU), deltalake "
-        f"{wall['deltalake']:.2f} s ({used['deltalake']:.2f} CPU): {wall['ours'] / wall['deltalake']:.2f} x "
-        f"({used['ours'] / used['deltalake']:.2f} of CPU); load {os.getloadavg()[0]:.1f}; {pss()}"
+        f"{wall['deltalake']:.2f} s ({used['deltalake']:.2f} CPU): "
+        f"{wall['ours'] / wall['deltalake']:.2f} x ({used['ours'] / used['deltalake']:.2f} "
+        f"of CPU); load {os.getloadavg()[0]:.1f}; {pss()}"
     )
 
 

@@ -3,8 +3,8 @@ is left of files that lose rows. No Spark.
 
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
-refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark is
-left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``delta_files``
+refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark
+is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``delta_files``
 commits.
 """
 
@@ -23,7 +23,7 @@ from penstock.codec.parquet_parts import table_file
 from penstock.codec.table_rows import metadata
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
-from penstock.files import private, sync_file
+from penstock.files import private, sync, sync_file
 from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
 from penstock.tables.direct_parts import described
@@ -82,8 +82,8 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
     """What is left of a file of the table without the rows ``lost``, in the columns of
     ``schema``."""
     with opened(path) as file:
-        if any(f.name in file.schema_arrow.names and not _alike(file.schema_arrow.field(f.name).type,
-               f.type) for f in schema):  # fmt: skip
+        have = {f.name: f.type for f in file.schema_arrow}
+        if not all(_alike(have.get(f.name, f.type), f.type) for f in schema):
             raise NeedsSpark(f"{path} has columns of other types")
         for start, rows in _batches(file):
             numbers: Any = pa.arange(start, start + rows.num_rows)
@@ -155,9 +155,7 @@ def _alike(have: ArrowType, want: ArrowType) -> bool:
 class _Output:
     """New files of a table. ``files``: those that were begun."""
 
-    def __init__(
-        self, folder: Path, stem: str, load: TableLoad, columns: Sequence[str]
-    ) -> None:
+    def __init__(self, folder: Path, stem: str, load: TableLoad, columns: Sequence[str]) -> None:
         fields = load_frame.load_fields(load)
         types = {f.name: arrow_type(f.type) for f in fields}
         self.schema: ArrowSchema = pa.schema([pa.field(name, types[name]) for name in columns])
@@ -179,6 +177,7 @@ class _Output:
     def close(self) -> None:
         self._write()
         self._end_file()
+        sync(self._folder)
 
     def discard(self) -> None:
         """Removes what was written."""

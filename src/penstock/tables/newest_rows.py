@@ -121,7 +121,9 @@ class NewestRows:
                 f"CASE WHEN bare THEN max(cursor) OVER (PARTITION BY {keys} ORDER BY seq ASC NULLS "
                 "FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) ELSE cursor END"
             )
-        order = [] if self._load.arrival else ["ordered DESC NULLS LAST", "extracted DESC NULLS LAST"]
+        order = (
+            [] if self._load.arrival else ["ordered DESC NULLS LAST", "extracted DESC NULLS LAST"]
+        )
         order.append("seq DESC NULLS LAST")
         self._duckdb.execute(
             f"CREATE TABLE many AS SELECT {keys} FROM part_rows GROUP BY ALL HAVING count(*) > 1"
@@ -189,7 +191,9 @@ class NewestRows:
     def _put(self, index: int, columns: dict[str, ChunkedArray]) -> None:
         owner: Any = pa.repeat(pa.scalar(index, pa.int32()), len(columns["seq"]))
         make = "INSERT INTO part_rows" if index else "CREATE TABLE part_rows AS"
-        self._run_with({"part": owner, "part_row": _numbers(owner), **columns}, f"{make} FROM given")
+        self._run_with(
+            {"part": owner, "part_row": _numbers(owner), **columns}, f"{make} FROM given"
+        )
 
     def _run_with(self, given: dict[str, Any], sql: str) -> None:
         """Runs a statement over the columns ``given``."""

@@ -1,0 +1,371 @@
+"""append_dedup and overwrite into a plain local Delta table by file actions: the same rows as Spark
+makes of the same loads, one commit each, repeated exactly (L2, L3); and left to Spark where Arrow
+and DuckDB might compare otherwise."""
+
+import datetime as dt
+import json
+import math
+import random
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from shaped import shaped
+
+from penstock.errors import PenstockError
+from penstock.tables import delta, delta_files, direct_parts, merged_files, newest_rows
+from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.delta import DeltaTables
+
+T = TableName(None, "t")
+NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark
+
+
+class Died(BaseException):
+    """What a killed process does: nothing after it runs."""
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise Died
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> DeltaTables:
+    return DeltaTables(str(tmp_path / "lake [1] +% é"))
+
+
+def numbered(load: Any, follows: int) -> Any:
+    inner = msgspec.structs.replace(load.load, follows=follows, token=f"t{load.load.number}")
+    return msgspec.structs.replace(load, load=inner)
+
+
+def dedup(loads: Any, number: int, rows: Any, columns: Any = None, **how: Any) -> Any:
+    load = loads.load(number, rows, columns, mode="append_dedup", **how)
+    return numbered(load, number - 1)
+
+
+def put(tables: DeltaTables, load: Any, spark: Any = NO_SPARK) -> LoadResult:
+    outcome = tables.commit(spark, [load])[0]
+    if isinstance(outcome, PenstockError):
+        raise outcome
+    return outcome
+
+
+def rows(tables: DeltaTables, *columns: str) -> list[Any]:
+    table = DeltaTable(tables.location(T)).to_pyarrow_table(columns=[*columns])
+    return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
+
+
+def log(tables: DeltaTables, version: int) -> list[dict[str, Any]]:
+    path = Path(tables.location(T), "_delta_log", f"{version:020d}.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def live(tables: DeltaTables) -> set[str]:
+    return {Path(f).name for f in DeltaTable(tables.location(T)).file_uris()}
+
+
+# -- as Spark does it
+
+
+def at(second: float) -> dt.datetime:
+    return dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=second)
+
+
+def some(chance: random.Random, *values: Any) -> Any:
+    return chance.choice([None, *values])
+
+
+def wide(chance: random.Random) -> dict[str, Any]:
+    """A row with every type, of a key of two columns that may be NULL."""
+    return {
+        "k": some(chance, 1, 2, 3, -(2**63)),
+        "name": some(chance, "a", "A", "é", "\U0001f600", ""),
+        "c": some(chance, 0.0, -0.0, math.nan, math.inf, -1.5),
+        "d": some(chance, dt.date(1200, 2, 3), dt.date(2024, 1, 1), dt.date(9999, 12, 31)),
+        "t": some(chance, at(0.25), dt.datetime(1, 1, 2, tzinfo=dt.UTC)),
+        "n": some(chance, Decimal("1.10"), Decimal("-99999999.99")),
+        "b": some(chance, b"\x00\xff", b""),
+        "l": some(chance, [], [None, {"x": 1, "y": None}], [{"x": 2, "y": ["é"]}]),
+        "j": some(chance, '{"a": 1}'),
+        "gone": some(chance, at(1)) if chance.random() < 0.3 else None,
+        "@at": at(chance.randrange(3)),
+    }
+
+
+WIDE = {
+    "k": "integer", "name": "string", "c": "number", "d": "date", "t": "timestamp",
+    "n": (10, 2), "b": "binary", "l": [{"x": "integer", "y": ["string"]}], "j": "json",
+    "gone": "timestamp",
+}  # fmt: skip
+TEXTS = {"k": "integer", "c": "string", "gone": "timestamp"}
+
+
+def texts(*values: str) -> Any:
+    def row(chance: random.Random) -> dict[str, Any]:
+        gone = some(chance, at(1)) if chance.random() < 0.3 else None
+        return {"k": chance.randrange(5), "c": some(chance, *values), "gone": gone, "@at": at(1)}
+
+    return row
+
+
+KEYS = (("k",), ("name",))
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "cursor": (WIDE, wide, {"primary_key": KEYS, "cursor": ("c",), "deleted": "gone"}),
+    "soft": (WIDE, wide, {"primary_key": KEYS, "cursor": ("t",), "deleted": "gone",
+                          "deletes": "soft", "metadata": None}),
+    "arrival": (WIDE, wide, {"primary_key": KEYS, "cursor": ("c",), "deleted": "gone",
+                             "arrival": True}),
+    "no cursor": (WIDE, wide, {"primary_key": (("d",), ("n",)), "deleted": "gone"}),
+    "times as text": (TEXTS, texts("2024-01-09", "2024-01-10T00:00:00Z", " ", ""),
+                      {"primary_key": (("k",),), "cursor": ("c",), "deleted": "gone"}),
+    "numbers as text": (TEXTS, texts("9", "10", "-1.5", "+7", "12345678901234567890.5"),
+                        {"primary_key": (("k",),), "cursor": ("c",), "deleted": "gone"}),
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CASES)
+def test_a_merge_by_file_actions_makes_the_rows_that_spark_makes(
+    tmp_path: Path, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    columns, row, how = CASES[case]
+    chance = random.Random(case)
+    ours, theirs = DeltaTables(str(tmp_path / "files")), DeltaTables(str(tmp_path / "spark"))
+    first_by_spark = case in ("cursor", "no cursor")  # then the merge reads Spark's files
+    for number in (1, 2):
+        parts = [[row(chance) for _ in range(25)] for _ in range(2)]
+        load = dedup(loads, number, parts, columns, **how)
+        with monkeypatch.context() as patch:
+            patch.setattr(delta, "table_for", lambda *_: None)
+            expected = put(theirs, load, spark)
+            if number == 1 and first_by_spark:
+                put(ours, load, spark)
+        if number > 1 or not first_by_spark:
+            assert put(ours, load) == expected
+        shown = [f"`{name}`" for name in spark.read.format("delta").load(ours.location(T)).columns]
+        found, wanted = (
+            sorted(
+                map(repr, spark.read.format("delta").load(t.location(T)).select(*shown).collect())
+            )
+            for t in (ours, theirs)
+        )
+        assert found == wanted
+        assert found, "nothing was compared"
+
+
+# -- one commit, repeated
+
+
+def test_a_merge_is_one_commit_that_replaces_the_files_of_its_keys_only_L2_L3(
+    tables: DeltaTables, loads: Any
+) -> None:
+    low = [{"id": i, "v": "old"} for i in range(10)]
+    high = [{"id": i, "v": "old"} for i in range(100, 110)]
+    put(tables, dedup(loads, 1, low))
+    untouched = live(tables)
+    put(tables, dedup(loads, 2, high))
+    replaced = live(tables) - untouched
+    load = dedup(loads, 3, [{"id": 105, "v": "new"}, {"id": 200, "v": "new"}])
+    assert put(tables, load) == LoadResult(2)
+    assert put(tables, load) == LoadResult(0, repeated=True)
+    assert untouched < live(tables) and not replaced & live(tables)
+    commit = log(tables, 2)
+    assert {a["remove"]["path"] for a in commit if "remove" in a} == replaced
+    assert all(a[kind]["dataChange"] for a in commit for kind in ("add", "remove") if kind in a)
+    txn = next(a["txn"] for a in commit if "txn" in a)
+    assert (txn["appId"], txn["version"]) == (load.load.key, 3)
+    info = commit[0]["commitInfo"]
+    assert json.loads(info["userMetadata"])["number"] == 3 and info["isBlindAppend"] is False
+    assert rows(tables, "id", "v") == sorted(
+        [(i, "old") for i in (*range(10), *range(100, 110)) if i != 105]
+        + [(105, "new"), (200, "new")],
+        key=repr,
+    )
+
+
+@pytest.mark.parametrize("step", ["half_written", "written", "committed"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_merge_that_died_between_its_steps_is_repeated_exactly_L3(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    if number == 2:
+        put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
+    load = dedup(loads, number, [{"id": 2, "v": "new"}, {"id": 3, "v": "new"}])
+    with monkeypatch.context() as patch:
+        if step == "half_written":
+            patch.setattr(merged_files._Output, "discard", lambda _: None)
+            patch.setattr(merged_files, "sync_file", dies)
+        elif step == "written":
+            patch.setattr(delta_files.DeltaFiles, "commit", dies)
+        else:
+            patch.setattr(delta, "sync_file_system", dies)
+        with pytest.raises(Died):
+            put(tables, load)
+    repeated = LoadResult(0, repeated=True) if step == "committed" else LoadResult(2)
+    assert put(tables, load) == repeated
+    before = [(1, "old")] if number == 2 else []
+    assert rows(tables, "id", "v") == [*before, (2, "new"), (3, "new")]
+
+
+def test_a_merge_beside_another_writer_reads_the_table_again(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
+    staged, others = delta_files.DeltaFiles.stage, [{"id": 2, "v": "theirs", "@at": at(0)}]
+
+    def disturbed(self: Any) -> Any:
+        found = staged(self)
+        if others:
+            other = loads.load(1, [others.pop()], key="other", mode="append_dedup")
+            put(DeltaTables(str(Path(tables.location(T)).parent)), other)
+        return found
+
+    monkeypatch.setattr(delta_files.DeltaFiles, "stage", disturbed)
+    done = put(tables, dedup(loads, 2, [{"id": 1, "v": "new"}, {"id": 2, "v": "ours"}]))
+    assert done.written == 2 and "another writer" in done.notes[0]
+    assert rows(tables, "id", "v") == [(1, "new"), (2, "ours")]
+
+
+def test_a_merge_that_fails_leaves_no_file(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
+    before = {f.name for f in Path(tables.location(T)).iterdir()}
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(merged_files, "sync_file", full)
+    with pytest.raises(PenstockError, match="is full"):
+        put(tables, dedup(loads, 2, [{"id": 1, "v": "new"}]))
+    assert {f.name for f in Path(tables.location(T)).iterdir()} == before
+
+
+def test_new_files_are_cut_at_their_greatest_size(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tables, dedup(loads, 1, [{"id": i, "v": "old"} for i in range(50)]))
+    monkeypatch.setattr(merged_files, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(merged_files, "GROUP_BYTES", 100)
+    monkeypatch.setattr(merged_files, "FILE_BYTES", 1)
+    put(tables, dedup(loads, 2, [{"id": i, "v": "new"} for i in range(40, 60)]))
+    assert len(live(tables)) > 3
+    assert rows(tables, "id", "v") == sorted(
+        [(i, "old" if i < 40 else "new") for i in range(60)], key=repr
+    )
+    for name in live(tables):
+        file = Path(tables.location(T), name)
+        assert b"org.apache.spark.version" in pq.read_metadata(file).metadata
+
+
+def test_a_load_that_only_deletes_leaves_an_empty_table(tables: DeltaTables, loads: Any) -> None:
+    columns = {"id": "integer", "gone": "timestamp"}
+    gone = [{"id": 1, "gone": at(1)}]
+    assert put(tables, dedup(loads, 1, gone, columns, deleted="gone")) == LoadResult(0)
+    assert rows(tables, "id") == []
+    there = [{"id": 1, "gone": None}]
+    assert put(tables, dedup(loads, 2, there, columns, deleted="gone")) == LoadResult(1)
+    assert put(tables, dedup(loads, 3, gone, columns, deleted="gone")) == LoadResult(1)
+    assert rows(tables, "id") == [] and DeltaTable(tables.location(T)).version() == 2
+
+
+# -- rows that replace a table
+
+
+def test_an_overwrite_is_one_commit_of_its_parts_L2_L3(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
+    for number, ids in ((1, [1, 2]), (2, [3])):
+        groups = [[{"id": i}] for i in ids]
+        load = loads.load(number, groups, mode="overwrite", replaces=True)
+        assert put(tables, numbered(shaped(load), number - 1)) == LoadResult(len(ids))
+    assert rows(tables, "id") == [(3,)]
+    removed = [a["remove"]["path"] for a in log(tables, 1) if "remove" in a]
+    assert len(removed) == 2 and log(tables, 1)[0]["commitInfo"]["isBlindAppend"] is False
+
+
+def test_a_merge_that_replaces_the_table_keeps_one_row_per_key(
+    tables: DeltaTables, loads: Any
+) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
+    again = dedup(loads, 2, [{"id": 2, "v": "a"}, {"id": 2, "v": "b"}], replaces=True)
+    assert put(tables, again) == LoadResult(1)
+    assert rows(tables, "id", "v") == [(2, "b")]
+
+
+# -- what is left to Spark
+
+
+def staged(tables: DeltaTables, load: Any) -> Any:
+    table = delta_files.table_for(Path(tables.location(T)), load, True)
+    return table and table.stage()
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "how"),
+    [
+        ({"id": "number"}, {"id": 1.5}, {}),
+        ({"id": {"x": "integer"}}, {"id": {"x": 1}}, {"primary_key": (("id", "x"),)}),
+        ({"id": "integer", "c": "string"}, {"id": 1, "c": "abc"}, {"cursor": ("c",)}),
+        ({"id": "integer", "c": "string"}, {"id": 1, "c": "1e5"}, {"cursor": ("c",)}),
+        ({"id": "integer", "c": "string"}, {"id": 1, "c": " 7"}, {"cursor": ("c",)}),
+        ({"id": "integer", "c": {"x": "integer"}}, {"id": 1, "c": {"x": 1}},
+         {"cursor": ("c", "x")}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_might_be_compared_otherwise_is_left_to_spark(
+    tables: DeltaTables, loads: Any, columns: Any, row: Any, how: Any
+) -> None:
+    load = dedup(loads, 1, [row], columns, **how)
+    assert staged(tables, load) is None
+    assert not list(Path(tables.location(T)).glob("*.parquet"))
+
+
+def test_texts_of_two_forms_are_left_to_spark(tables: DeltaTables, loads: Any) -> None:
+    columns, how = {"id": "integer", "c": "string"}, {"cursor": ("c",)}
+    mixed = [[{"id": 1, "c": "7"}], [{"id": 1, "c": "2024-01-01"}]]
+    assert staged(tables, dedup(loads, 1, mixed, columns, **how)) is None
+    put(tables, dedup(loads, 1, [{"id": 1, "c": "7"}], columns, **how))
+    later = dedup(loads, 2, [{"id": 1, "c": "2024-01-01"}], columns, **how)
+    assert staged(tables, later) is None
+
+
+def test_a_table_with_two_rows_of_a_key_is_left_to_spark(tmp_path: Path, loads: Any) -> None:
+    tables = DeltaTables(str(tmp_path / "lake"))
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
+    place = tables.location(T)
+    write_deltalake(place, DeltaTable(place).to_pyarrow_table(), mode="append")
+    assert staged(tables, dedup(loads, 2, [{"id": 1, "v": "new"}])) is None
+    assert staged(tables, dedup(loads, 2, [{"id": 3, "v": "new"}])) is not None
+
+
+def test_a_table_that_only_grows_is_left_to_spark(tables: DeltaTables, loads: Any) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
+    DeltaTable(tables.location(T)).alter.set_table_properties({"delta.appendOnly": "true"})
+    assert staged(tables, dedup(loads, 2, [{"id": 1, "v": "new"}])) is None
+
+
+def test_a_load_whose_keys_do_not_fit_the_memory_is_left_to_spark(
+    tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_rows, "MEMORY", "1MB")
+    load = dedup(loads, 1, [{"id": f"{i:0999}"} for i in range(9000)], {"id": "string"})
+    assert staged(tables, load) is None
+
+
+def test_files_of_an_old_calendar_are_left_to_spark(tables: DeltaTables, loads: Any) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
+    (name,) = live(tables)
+    file = Path(tables.location(T), name)
+    old = pq.read_table(file)
+    keys = {**(old.schema.metadata or {}), b"org.apache.spark.legacyDateTime": b""}
+    pq.write_table(old.replace_schema_metadata(keys), file)
+    assert staged(tables, dedup(loads, 2, [{"id": 1, "v": "new"}])) is None
