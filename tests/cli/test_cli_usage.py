@@ -20,7 +20,7 @@ USAGE = [
     (["run", "a.yaml", "--limit"], "--limit", "penstock run --help"),
     (["run", "no.yaml"], "there is no pipeline file no.yaml", "pipeline file"),
     (["run", "airbyte:source-faker"], "no destination is named", "parquet:./lake"),
-    (["run", "no.yaml", "parquet:./lake"], "nothing may follow it", "one pipeline file"),
+    (["run", "no.yaml", "parquet:./lake"], "parquet:./lake is none", "give pipeline files"),
     (["run", "airbyte:source-faker", "parquet:"], "parquet", None),
     (["run", "airbite:source-faker", "parquet:./x"], "airbite", "airbyte"),
     (["run", "airbyte:s", "parquet:./x", "--mode", "upsrt"], "upsrt", "upsert"),

@@ -12,11 +12,11 @@ import msgspec
 from penstock.config.command_line import Options, pipeline_from_arguments, with_options
 from penstock.config.load import EnvFiles, load_pipeline
 from penstock.config.pipeline import Pipeline
+from penstock.config.pipeline_files import FILE_ENDINGS, STDIN
 from penstock.config.protocol_spec import specs
 from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
 
-_FILE_ENDINGS = (".yaml", ".yml")
 _COMPONENT = ".wasm"
 
 
@@ -24,7 +24,7 @@ def is_file(word: str) -> bool:
     """Whether ``word`` names a pipeline file rather than a connector or a pipeline's name."""
     if word.endswith(_COMPONENT):
         return False
-    return word == "-" or word.endswith(_FILE_ENDINGS) or Path(word).is_file()
+    return word == STDIN or word.endswith(FILE_ENDINGS) or Path(word).is_file()
 
 
 def is_connector(word: str) -> bool:
@@ -53,9 +53,9 @@ def pipeline_of(
     if second is not None:
         if is_file(first):
             raise ConfigError(
-                f"{first} is a pipeline file, and nothing may follow it",
+                f"{first} is a pipeline file, and {second} is none",
                 code="usage",
-                hint="give one pipeline file, or a source and a destination",
+                hint="give pipeline files, or a source and a destination",
             )
         return pipeline_from_arguments(first, second, **msgspec.structs.asdict(options))
     if is_connector(first) and not is_file(first):

@@ -5,6 +5,7 @@ Not here: what names a pipeline (``api.pipelines``). Secrets of what was read ar
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +14,11 @@ import msgspec
 import typer
 
 from penstock.api import pipelines
-from penstock.api.pipelines import pipeline_of
+from penstock.api.pipelines import is_file, pipeline_of
 from penstock.config.command_line import Options, with_options
 from penstock.config.pipeline import Pipeline
-from penstock.config.project import Project, Wanted, project_protocol
+from penstock.config.pipeline_files import files_of, read_files
+from penstock.config.project import Project, Wanted, no_project, project_protocol
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_config
 from penstock.errors import ConfigError
@@ -44,7 +46,15 @@ Destination = Annotated[
     ),
 ]
 
-Select = Annotated[str | None, option("--select", "A,B", "Of a project's folder only these syncs.")]
+More = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PIPELINE", help="More pipeline files, each of one pipeline.", show_default=False
+    ),
+]
+Select = Annotated[
+    str | None, option("--select", "A,B", "Of a folder only these pipelines, or a project's syncs.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +102,11 @@ BUILDING = Building()
 
 
 def pipeline(
-    first: str, second: str | None, reading: Reading, options: Options, output: "Output"
+    words: Sequence[str], reading: Reading, options: Options, output: "Output"
 ) -> Pipeline:
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, overridden by the command's
     options. Raises ``ConfigError``."""
+    first, second = words[0], words[1] if len(words) > 1 else None
     found = pipeline_of(
         first, second, options, env_file=tuple(reading.env_file or ()), lenient=reading.lenient
     )
@@ -119,25 +130,46 @@ def _heard(found: Pipeline, output: "Output") -> Pipeline:
 
 
 def project(
-    folder: str,
+    words: Sequence[str],
     select: str | None,
     reading: Reading,
     options: Options,
     output: "Output",
-) -> Project:
-    """Reads the project in ``folder``, with the command's options on each of its pipelines. Raises
-    ``ConfigError``."""
-    place = Path(folder)
-    read = project_reader(project_protocol(place))
-    found = read(
-        Wanted(
-            folder=place,
-            environ=os.environ,
-            env_files=tuple(reading.env_file or ()),
-            select=[word.strip() for word in (select or "").split(",") if word.strip()],
-            name=options.name,
-        )
+) -> Project | None:
+    """Reads the project that the words of a command name, with the command's options on each of its
+    pipelines: several pipeline files, or a folder with a project or with pipeline files. None:
+    they name one pipeline. Raises ``ConfigError``."""
+    if not _several(words):
+        if select is not None:
+            named = " and ".join(words)
+            raise ConfigError(
+                f"--select chooses among several pipelines, and {named} names one at most",
+                code="usage",
+                hint="give a folder; of one pipeline's streams --streams chooses",
+            )
+        return None
+    place = Path(words[0])
+    wanted = Wanted(
+        folder=place,
+        environ=os.environ,
+        env_files=tuple(reading.env_file or ()),
+        select=[word.strip() for word in (select or "").split(",") if word.strip()],
+        name=options.name,
     )
+    protocol = project_protocol(place) if place.is_dir() else None
+    if protocol is not None:
+        found = project_reader(protocol)(wanted)
+    else:
+        files = files_of(place) if place.is_dir() else words
+        if not files:
+            raise no_project(place)
+        if options.name is not None:
+            raise ConfigError(
+                "--name is of one pipeline, and several are named",
+                code="usage",
+                hint="each file names its own pipeline: `pipeline: NAME`",
+            )
+        found = read_files(files, wanted, lenient=reading.lenient)
     own = msgspec.structs.replace(options, name=None)
     made = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
     for each in made.values():
@@ -149,20 +181,19 @@ def project(
     return msgspec.structs.replace(found, pipelines=made)
 
 
-def is_project(first: str, second: str | None, select: str | None) -> bool:
-    """Whether the words of a command name a project's folder. Raises ``ConfigError`` for
-    ``--select`` of anything else."""
-    found = second is None and Path(first).is_dir()
-    if select is not None and not found:
-        named = (
-            f"{first} is no folder" if second is None else "a source and a destination are named"
-        )
+def _several(words: Sequence[str]) -> bool:
+    """Whether the words name several pipelines. Raises ``ConfigError`` for three words and more
+    that are not all files."""
+    if len(words) == 1:
+        return Path(words[0]).is_dir()
+    files = [is_file(word) for word in words]
+    if len(words) > 2 and not all(files):
         raise ConfigError(
-            f"--select chooses syncs of a project's folder, and {named}",
+            f"{words[files.index(False)]} is no pipeline file, and more than two words are given",
             code="usage",
-            hint="of a pipeline's streams --streams chooses",
+            hint="give pipeline files, or a source and a destination",
         )
-    return found
+    return all(files)
 
 
 def connector_config(given: str | None) -> dict[str, Any]:

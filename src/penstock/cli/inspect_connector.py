@@ -50,7 +50,8 @@ Connector = Annotated[
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="A connector, a pipeline file (- for stdin), a project's folder."
+        metavar="TARGET",
+        help="A connector, a pipeline file (- for stdin), a folder of them, a project's folder.",
     ),
 ]
 _CELL = 60
@@ -100,6 +101,7 @@ def check(
     surface: Surface,
     target: Target,
     destination: arguments.Destination = None,
+    more: arguments.More = None,
     select: arguments.Select = None,
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
@@ -113,8 +115,9 @@ def check(
         config=config, destination_config=destination_config,
         constraints=tuple(building.constraint or ()), no_builds=building.no_builds,
     )  # fmt: skip
-    if arguments.is_project(target, destination, select):
-        project = arguments.project(target, select, reading, options, surface.output)
+    words = [word for word in (target, destination, *(more or ())) if word is not None]
+    project = arguments.project(words, select, reading, options, surface.output)
+    if project is not None:
         answers, code = list[dict[str, Any]](), 0
         for id_, pipeline in project.pipelines.items():
             try:
@@ -131,7 +134,7 @@ def check(
         install = building.install()
         result = _check_connector(surface, target, role, install, config, destination_config, yes)
     else:
-        pipeline = arguments.pipeline(target, destination, reading, options, surface.output)
+        pipeline = arguments.pipeline(words, reading, options, surface.output)
         result = _check_pipeline(surface, pipeline, yes=yes)
     answer = _checked(result)
     surface.output.answer(answer, lambda: [_check_text(answer)])

@@ -45,9 +45,10 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
         yield f"  log       {fields['log']}"
 
 
-def project_text(settled: "Sequence[Settled]") -> "Iterator[RenderableType]":
-    """Yields the text of the runs of a project: one table, then what each report notes."""
-    headings = ("sync", "status", "read", "sent", "acked", "sent again", "rejected", "time")
+def project_text(settled: "Sequence[Settled]", kind: str) -> "Iterator[RenderableType]":
+    """Yields the text of the runs of a project: one table, then what each report notes. ``kind``:
+    what is run, ``sync`` or ``pipeline``."""
+    headings = (kind, "status", "read", "sent", "acked", "sent again", "rejected", "time")
     rows: list[tuple[object, ...]] = []
     for each in settled:
         streams = each.report.streams if each.report is not None else []
@@ -58,7 +59,7 @@ def project_text(settled: "Sequence[Settled]") -> "Iterator[RenderableType]":
     yield text.grid(headings, rows, {2, 3, 4, 5, 6, 7})
     yield ""
     good = sum(each.exit_code == 0 for each in settled)
-    yield f"{good} of {text.counted(len(settled), 'sync')} succeeded"
+    yield f"{good} of {text.counted(len(settled), kind)} succeeded"
     for each in settled:
         for note in each.report.notes if each.report is not None else ():
             yield f"  {each.sync}: {without_trace(note)}"

@@ -43,10 +43,11 @@ class StreamOptions:
         str,
         typer.Argument(
             metavar="PIPELINE",
-            help="A pipeline file, a project's folder, - for stdin, or a source.",
+            help="A pipeline file, a folder of them, a project's folder, - for stdin, or a source.",
         ),
     ]
     destination: arguments.Destination = None
+    more: arguments.More = None
     streams: Annotated[
         str | None,
         arguments.option(
@@ -115,6 +116,8 @@ Name = Annotated[
     "penstock run airbyte:source-faker singer:target-jsonl --config @faker.json",
     "penstock run shop.yaml --streams users,orders",
     "penstock run airbyte:source-faker delta:./lake --exclude products --mode mirror",
+    "penstock run shop.yaml crm.yaml",
+    "penstock run ./pipelines --select shop,crm",
     "penstock run ./my-syncmaven-project --select contacts",
 )
 def run(
@@ -153,8 +156,8 @@ def run(
         arguments.option("--profile", "FILE", "Write the run's timeline: trace events, as JSON."),
     ] = None,
 ) -> int:  # fmt: skip
-    """One sync: from a source to a destination. Run again, it brings only what is new. Of a
-    project's folder: its syncs, one after the other."""
+    """One sync: from a source to a destination. Run again, it brings only what is new. Of several
+    pipeline files or a folder: each of its pipelines, one after the other."""
     more = {"name": name, "lanes": lanes, "max_rejected": max_rejected}
     options: dict[str, Any] = {
         "dry_run": dry_run,
@@ -164,16 +167,17 @@ def run(
         "recreate": recreate,
         "daemon": not no_daemon,
     }
-    if arguments.is_project(streaming.pipeline, streaming.destination, select):
+    words, given = _given(streaming, building, more)
+    found = arguments.project(words, select, reading, given, surface.output)
+    if found is not None:
         if profile is not None:
             raise ConfigError(
-                "--profile is of one sync, and a project has several",
+                "--profile is of one run, and several pipelines are named",
                 code="config.profile",
-                hint="give the pipeline file, or source and destination, of the one sync",
+                hint="give one pipeline file, or a source and a destination",
             )
-        found = _project(surface, streaming, select, building, reading, **more)
         return _run_project(surface, found, options, yes=yes)
-    wanted = _pipeline(surface, streaming, building, reading, **more)
+    wanted = arguments.pipeline(words, reading, given, surface.output)
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run import request_cancel, run_pipeline
@@ -209,11 +213,12 @@ def plan(
     from penstock.engine.inspect.plan_check import consents, plan_pipeline
 
     verbose = surface.output.verbosity >= 1
-    if arguments.is_project(streaming.pipeline, streaming.destination, select):
-        found = _project(surface, streaming, select, building, reading, **more)
+    words, given = _given(streaming, building, more)
+    found = arguments.project(words, select, reading, given, surface.output)
+    if found is not None:
         wanted = found.pipelines
     else:
-        found, wanted = None, {"": _pipeline(surface, streaming, building, reading, **more)}
+        wanted = {"": arguments.pipeline(words, reading, given, surface.output)}
     answers: list[dict[str, Any]] = []
     for id_, pipeline in wanted.items():
         if yes:
@@ -249,37 +254,15 @@ def _unplanned(pipeline: Pipeline, error: PenstockError) -> dict[str, Any]:
     }
 
 
-def _pipeline(
-    surface: Surface,
-    streaming: StreamOptions,
-    building: arguments.Building,
-    reading: arguments.Reading,
-    **more: str | None,
-) -> Pipeline:
-    first, second, options = _given(streaming, building, more)
-    return arguments.pipeline(first, second, reading, options, surface.output)
-
-
-def _project(
-    surface: Surface,
-    streaming: StreamOptions,
-    select: str | None,
-    building: arguments.Building,
-    reading: arguments.Reading,
-    **more: str | None,
-) -> Project:
-    folder, _, options = _given(streaming, building, more)
-    return arguments.project(folder, select, reading, options, surface.output)
-
-
 def _given(
     streaming: StreamOptions, building: arguments.Building, more: dict[str, str | None]
-) -> tuple[str, str | None, Options]:
-    """Returns the two words of the command, and its options."""
+) -> tuple[list[str], Options]:
+    """Returns the words of the command, and its options."""
     given: dict[str, Any] = asdict(streaming) | more
-    first, second = given.pop("pipeline"), given.pop("destination")
+    first, second, rest = (given.pop(name) for name in ("pipeline", "destination", "more"))
+    words = [word for word in (first, second, *(rest or ())) if word is not None]
     constraints = tuple(building.constraint or ())
-    return first, second, Options(**given, constraints=constraints, no_builds=building.no_builds)
+    return words, Options(**given, constraints=constraints, no_builds=building.no_builds)
 
 
 def _run_project(surface: Surface, project: Project, options: dict[str, Any], *, yes: bool) -> int:
@@ -292,9 +275,11 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
     for pipeline in project.pipelines.values():
         settle(surface, consents(pipeline, surface.home), yes=yes)
 
+    kind = "pipeline" if project.name is None else "sync"
+
     @contextmanager
     def observe(id_: str) -> "Generator[RunObserver]":
-        surface.output.say(f"sync {id_}")
+        surface.output.say(f"{kind} {id_}")
         with watching(surface.output) as observer:
             yield observer
 
@@ -302,7 +287,7 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
         settled = run_all(project.pipelines, surface.home, observe=observe, **options)
     code = max(each.exit_code for each in settled)
     answer = {"project": project.name, "exit_code": code, "syncs": settled}
-    surface.output.answer(answer, lambda: project_text(settled))
+    surface.output.answer(answer, lambda: project_text(settled, kind))
     for each in settled:
         if each.error is not None and not surface.output.as_json:
             surface.output.say("")

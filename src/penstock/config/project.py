@@ -1,9 +1,10 @@
-"""Finds a project: a folder with several pipelines, in the files of a protocol's own host.
+"""Defines a project, several pipelines that run one after the other, and finds a folder's with the
+files of a protocol's own host.
 
 Which folders are one, the protocols' specs say (``ProtocolSpec.project_folders``); the protocol's
 ``project`` module turns the files into pipelines. From there on each is a pipeline like any other,
-with a name, a state and reports of its own. Not here: the files (``protocols.NAME.project``), runs
-(``engine.run_all``).
+with a name, a state and reports of its own. Not here: the files (``protocols.NAME.project``,
+``config.pipeline_files``), runs (``engine.run_all``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +31,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project as read. ``pipelines``: by their ids in the project, in the order in which they
-    run. ``notes``: what there is to say about it."""
+    """A project as read. ``name``: None where it is pipeline files (``config.pipeline_files``).
+    ``pipelines``: by their ids in the project, in the order in which they run. ``notes``: what
+    there is to say about it."""
 
-    name: str
+    name: str | None
     pipelines: dict[str, Pipeline]
     notes: tuple[str, ...] = ()
 
@@ -43,22 +45,26 @@ ReadProject = Callable[[Wanted], Project]
 ``problems``."""
 
 
-def project_protocol(folder: Path) -> str:
-    """Returns the protocol whose projects look like this folder. Raises ``ConfigError``
-    (``config.project``)."""
+def project_protocol(folder: Path) -> str | None:
+    """Returns the protocol whose projects look like this folder; None: no protocol's do."""
     for spec in specs().values():
         if any((folder / name).is_dir() for name in spec.project_folders):
             return spec.name
+    return None
+
+
+def no_project(folder: Path) -> ConfigError:
+    """Returns the error (``config.project``) for a folder in which there is nothing to run."""
     forms = [
         f"{', '.join(f'{name}/' for name in spec.project_folders)} ({spec.name})"
         for spec in specs().values()
         if spec.project_folders
     ]
-    raise ConfigError(
-        f"{folder} is a folder and no project",
+    return ConfigError(
+        f"{folder} is a folder without pipeline files, and no project",
         code="config.project",
         where=str(folder),
-        hint=f"a project has {' or '.join(forms)}; else give a pipeline file",
+        hint=f"pipeline files end in .yaml or .yml; a project has {' or '.join(forms)}",
     )
 
 
@@ -67,12 +73,12 @@ def chosen(known: Sequence[str], wanted: Sequence[str], folder: Path) -> list[st
     (``config.unknown_sync``)."""
     unknown = [word for word in dict.fromkeys(wanted) if word not in known]
     if unknown:
-        problems = [f"--select: there is no sync {w!r}; {hint(w, known)}" for w in unknown]
+        problems = [f"--select: there is no {w!r}; {hint(w, known)}" for w in unknown]
         raise ConfigError(
             problems[0],
             problems=problems,
             code="config.unknown_sync",
             where=str(folder),
-            hint=f"the project has: {', '.join(known) or 'none'}",
+            hint=f"there is: {', '.join(known) or 'none'}",
         )
     return [name for name in known if name in wanted] if wanted else list(known)

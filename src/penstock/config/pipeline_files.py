@@ -1,0 +1,82 @@
+"""Reads several pipeline files, named one by one or by their folder, as a project without files of
+its own: its pipelines are the files', under their names.
+
+All files are read before any pipeline runs, and the faults of all are one error. Not here: one file
+(``config.load``), which folders are projects of a protocol (``config.project``), runs
+(``engine.run_all``).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.config.load import load_pipeline
+from penstock.config.pipeline import Pipeline
+from penstock.config.project import Project, Wanted, chosen
+from penstock.errors import ConfigError
+
+FILE_ENDINGS = (".yaml", ".yml")
+STDIN = "-"
+
+
+def files_of(folder: Path) -> list[str]:
+    """Returns the pipeline files of a folder, sorted by name: all that end in ``.yaml`` or ``.yml``
+    and are not hidden. Folders in it are passed over. Raises ``ConfigError``
+    (``config.unreadable``)."""
+    try:
+        found = sorted(p for p in folder.iterdir() if p.suffix in FILE_ENDINGS and p.is_file())
+    except OSError as e:
+        raise ConfigError(
+            f"the folder cannot be read: {e.strerror or e}",
+            code="config.unreadable",
+            where=str(folder),
+            hint="give a folder of pipeline files that you may read",
+        ) from e
+    return [str(p) for p in found if not p.name.startswith(".")]
+
+
+def read_files(files: Sequence[str], wanted: Wanted, *, lenient: bool = False) -> Project:
+    """Reads the files as a project whose pipelines have their own names as ids; ``wanted.select``
+    chooses among them. Raises ``ConfigError`` with every fault of every file in ``problems``, also
+    (``config.same_name``) where two have one name, and so would share one state."""
+    found: dict[str, Pipeline] = {}
+    faults: list[ConfigError] = []
+    problems: list[str] = []
+    repeated = [f for f in dict.fromkeys(files) if files.count(f) > 1]
+    if repeated:
+        raise ConfigError(
+            f"{repeated[0]} is named twice", code="usage", hint="name each pipeline file once"
+        )
+    for file in files:
+        try:
+            pipeline = load_pipeline(
+                file, env=wanted.environ, env_file=wanted.env_files, lenient=lenient
+            )
+        except ConfigError as e:
+            faults.append(e)
+            problems += e.problems or [e.message]
+            continue
+        name = pipeline.pipeline
+        if name in found:
+            problems.append(f"{file}: {found[name].origin} is called {name} too")
+            faults.append(
+                ConfigError(
+                    problems[-1],
+                    code="config.same_name",
+                    where=file,
+                    hint="a pipeline's state is under its name: give one of them another one",
+                )
+            )
+            continue
+        found[name] = pipeline
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        raise ConfigError(
+            f"{len(faults)} of {len(files)} pipeline files have faults",
+            problems=problems,
+            code=faults[0].code,
+            where=faults[0].where,
+            hint=faults[0].hint,
+        )
+    names = chosen(list(found), wanted.select, wanted.folder)
+    return Project(name=None, pipelines={name: found[name] for name in names})
