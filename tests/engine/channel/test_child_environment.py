@@ -43,3 +43,29 @@ def test_without_one_it_is_the_worker_s_own(module: str, monkeypatch: pytest.Mon
     for told in (supervise(module, b"{}"), supervise_packed(module, packed(b"{}", None))):
         answer = json.loads(told)
         assert answer["OF_THE_WORKER"] == "1" and "SPARK_AUTH_SECRET" not in answer
+
+
+DECODES = """
+import json, sys
+from penstock.engine.channel.child_main import _some
+from penstock.codec.decode import warm
+import pyarrow as pa
+_some(1)
+warm()
+column = pa.array([1, None, 3])
+sys.stdout.write(json.dumps({
+    "loaded": [n for n in ("numpy", "pandas") if sys.modules.get(n) is not None],
+    "column": column.to_pylist(),
+    "argv": len(sys.argv),
+}))
+"""
+
+
+def test_a_worker_process_does_not_load_numpy_and_pandas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "decodes.py").write_text(DECODES)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    answer = json.loads(supervise("decodes", b"{}"))
+    assert answer == {"loaded": [], "column": [1, None, 3], "argv": 1}

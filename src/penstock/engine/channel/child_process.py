@@ -20,6 +20,7 @@ import msgspec
 from penstock.errors import Defect, LogError
 from penstock.model.variables import OF_SPARK
 
+_START = "penstock.engine.channel.child_start"
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
 _OF_SPARK = tuple(map(str.encode, OF_SPARK))
 
@@ -40,14 +41,15 @@ def supervise_packed(module: str, content: bytes) -> bytes:
 
 
 def supervise(module: str, job: bytes, environ: Environment | None = None) -> bytes:
-    """Runs ``python -m module``, writes ``job`` (``LaneJob``, ``PushJob`` as JSON) to its stdin,
-    and returns the answer that it writes to stdout as JSON. ``environ``: see :func:`packed`.
+    """Runs a module (``engine.channel.child_start``), writes ``job`` (``LaneJob``, ``PushJob`` as
+    JSON) to its stdin, and returns the answer that it writes to stdout as JSON. ``environ``: see
+    :func:`packed`.
 
     Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` (``lane.lost``)
     when the process ended without an answer; both make the Spark task fail, and the driver open a
     new epoch. The process stops by itself when the Spark task's process dies: its stdin ends."""
     child = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", _START, module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
