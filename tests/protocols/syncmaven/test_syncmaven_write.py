@@ -37,7 +37,7 @@ from penstock.protocols.contract import (
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
 from penstock.runtimes.contract import Timeouts
-from penstock.runtimes.process import ProcessRuntime
+from penstock.runtimes.process import ProcessChannel, ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_syncmaven.py"
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
@@ -387,6 +387,31 @@ def test_a_destination_that_dies_is_told_by_its_own_last_words(at: str, code: in
     (error,) = [a for a in wrote.answers if isinstance(a, Error)]
     assert f"exited with code {code}" in error.message
     assert "the disk is full" in error.message
+
+
+def test_a_result_that_is_there_before_the_write_of_the_end_returns_is_no_early_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = ProcessChannel.write
+
+    def slow(channel: ProcessChannel, data: bytes | memoryview, timeout: float) -> int:
+        taken = whole(channel, data, timeout)
+        if b"end-stream" in bytes(data):
+            time.sleep(0.4)
+        return taken
+
+    monkeypatch.setattr(ProcessChannel, "write", slow)
+    wrote = write(host(), rows(1), mark(1))
+    assert (wrote.acks, wrote.errors) == ([1, END], [])
+
+
+def test_the_first_process_of_a_full_refresh_is_told_so(sink: Path) -> None:
+    """Part 5: the next would drop what the first was sent."""
+    all_of_it = stream(full_refresh=True)
+    feed = rows(1, 2, 3), mark(1)
+    write(host(sink=str(sink)), *feed, streams=(all_of_it,), options={"checkpoint_every": 2})
+    starts = [m["payload"] for m in heard(sink) if m["type"] == "start-stream"]
+    assert [start["fullRefresh"] for start in starts] == [True, False]
 
 
 def test_its_exit_code_after_its_result_is_no_failure() -> None:

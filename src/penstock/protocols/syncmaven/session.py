@@ -90,8 +90,7 @@ class Session:
 
     def end(self) -> Iterator[Answer]:
         """Until it has an outcome."""
-        yield from self._write(end_stream())
-        self._ending = True
+        yield from self._write(end_stream(), ends=True)
         bound = self._timeouts.heartbeat
         until = time.monotonic() + bound
         while self.outcome is None:
@@ -125,7 +124,8 @@ class Session:
                 hint="what it was sent counts as not written; its own log may say why it ended",
             )
 
-    def _write(self, data: Any) -> Iterator[Answer]:
+    def _write(self, data: Any, *, ends: bool = False) -> Iterator[Answer]:
+        """``ends``: once it has taken these bytes, its result is no early one."""
         if self._channel is None:
             return
         view = memoryview(data).cast("B")
@@ -140,6 +140,7 @@ class Session:
             now = time.monotonic()
             if taken:
                 view, taken_at = view[taken:], now
+                self._ending = ends and not view
             elif now - taken_at > bound:
                 self.outcome = _silent(f"read nothing of its input for {bound:g} s", "heartbeat")
             if now - self._looked > _LOOK:
