@@ -151,6 +151,26 @@ penstock:
     assert folder.problems() == ["syncs/mail.yml: unknown key 'lane'; did you mean 'lanes'?"]
 
 
+@pytest.mark.parametrize("key", ["enrichment", "enrichments"])
+def test_an_enrichment_is_a_connection_with_options(folder: Folder, key: str) -> None:
+    folder.write(
+        "connections/firm.yml",
+        "package: { type: npm, package: '@crm/firm@2.0.0' }\n"
+        "credentials: { key: '{{ env.KEY }}' }\n",
+    )
+    entry = "{ connection: firm, options: { deep: true }, penstock: { processes: 2 } }"
+    inline = "{ connection: { package: { image: 'acme/score:1' } } }"
+    given = entry if key == "enrichment" else f"[{entry}, {inline}]"
+    folder.write("syncs/mail.yml", f"model: users\ndestination: mail\n{key}: {given}\n")
+    made = folder.one()
+    first = made.enrichments[0]
+    assert (first.use, first.config) == ("syncmaven:@crm/firm@2.0.0", {"key": "k3y-value"})
+    assert (first.options, first.processes) == ({"deep": True}, 2)
+    assert [e.use for e in made.enrichments[1:]] == ["syncmaven:docker:acme/score:1"][
+        : key == "enrichments"
+    ]
+
+
 def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -> None:
     for file in ("models/.gitkeep", "syncs/.gitkeep", "models/README.md"):
         folder.write(file, "")
@@ -176,7 +196,11 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
         ("syncs/mail.yml", "model: users\ndestination: mail\nmapping: { a: b }\n",
          "syncs/mail.yml:3: mapping: write it under `penstock`"),
         ("syncs/mail.yml", "model: users\ndestination: mail\nenrichments: [{ connection: x }]\n",
-         "syncs/mail.yml:3: enrichments: enrichments of a project are not run yet"),
+         "syncs/mail.yml:3: enrichments: there is no 'x' in connections/; known: mail"),
+        ("syncs/mail.yml", "model: users\ndestination: mail\nenrichment: mail\n",
+         "syncs/mail.yml:3: enrichment: each has its `connection`"),
+        ("syncs/mail.yml", "model: users\ndestination: mail\nenrichment: { options: {} }\n",
+         "syncs/mail.yml:3: enrichment: it is missing"),
         ("syncs/mail.yml", "model: users\ndestination: mail\ncheckpointEvery: often\n",
          "checkpoint_every"),
         ("syncs/mail.yml", "- model\n", "it is not a mapping"),

@@ -34,6 +34,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "enrichments", "mapping", "disabled", "penstock",
     ),
 }  # fmt: skip
+_ENRICHMENT = ("connection", "options", "penstock")
+_KEYS_TO_VALUES = "it is not a mapping of keys to values"
 _CURSOR = re.compile(r"(?<![:\w]):cursor\b")
 _NPM = re.compile(r"(?:@[a-z0-9][\w.~-]*/)?[a-z0-9][\w.~-]*(?:@[0-9][\w.+-]*)?")
 _POSTGRES = ("postgres://", "postgresql://")
@@ -119,13 +121,16 @@ class _Reading:
         self._refused(file, sync)
         source = self._source(file, sync, put)
         destination = self._destination(file, sync, put)
+        enrichments = self._enrichments(file, sync, put)
         more = self._more(file, sync)
         self.problems[before:before] = put.problems
         if source is None or destination is None or len(self.problems) > before:
             return None
-        document = {
+        document: Values = {
             "pipeline": f"{self.name}.{id_}", "source": source, "destination": destination,
         }  # fmt: skip
+        if enrichments:
+            document["enrichments"] = enrichments
         try:
             made = parse_pipeline(
                 _as_yaml(_over(document, more)), {}, name=file.name, folder=self._folder
@@ -147,9 +152,6 @@ class _Reading:
                 self.notes.append(f"{file.at(key)}: unknown key {key!r} is passed over{meant}")
 
     def _refused(self, file: File, sync: Values) -> None:
-        for key in ("enrichment", "enrichments"):
-            if sync.get(key):
-                self._fault(file, key, f"{key}: enrichments of a project are not run yet")
         if sync.get("mapping"):
             self._fault(
                 file,
@@ -159,11 +161,14 @@ class _Reading:
             )
 
     def _more(self, file: File, sync: Values) -> Values:
-        more = sync.get("penstock") or {}
-        if not isinstance(more, dict):
-            self._fault(file, "penstock", "penstock: it holds keys of a pipeline file")
-            return {}
-        return cast(Values, more)
+        return self._mapping(file, "penstock", sync, "it holds keys of a pipeline file")
+
+    def _mapping(self, file: File, key: str, values: Values, what: str) -> Values:
+        """The mapping under a key, or an empty one."""
+        found = values.get(key)
+        if found is not None and not isinstance(found, dict):
+            self._fault(file, key, f"{key}: {what}")
+        return cast(Values, found) if isinstance(found, dict) else {}
 
     # -- the model
 
@@ -221,34 +226,53 @@ class _Reading:
     # -- the connection
 
     def _destination(self, file: File, sync: Values, put: Variables) -> Values | None:
-        destination = sync.get("destination")
-        at = file
-        if isinstance(destination, dict):
-            connection = cast(Values, destination)
-        else:
-            found = self._connections.get(str(destination)) if destination is not None else None
-            if found is None:
-                self._unknown(file, "destination", destination, self._connections)
-                return None
-            at, connection = found, found.values(put)
-        self._keys(at, "connections", connection)
-        key = "package" if at is not file else "destination"
-        launch = self._launch(at, key, connection.get("package"))
-        if launch is None:
+        made = self._connector(file, "destination", sync.get("destination"), put)
+        options = self._mapping(file, "options", sync, _KEYS_TO_VALUES)
+        if made is None:
             return None
-        credentials, options = connection.get("credentials"), sync.get("options")
-        for where, name, value in ((at, "credentials", credentials), (file, "options", options)):
-            if value is not None and not isinstance(value, dict):
-                self._fault(where, name, f"{name}: it is not a mapping of keys to values")
-        made: Values = {
-            **launch,
-            "config": credentials or {},
-            "stream": str(sync.get("stream") or ""),
-            "options": options or {},
-        }
+        made |= {"stream": str(sync.get("stream") or ""), "options": options}
         if sync.get("checkpointEvery") is not None:
             made["checkpoint_every"] = sync["checkpointEvery"]
         return made
+
+    def _enrichments(self, file: File, sync: Values, put: Variables) -> list[Values]:
+        """``enrichments``, a list, or ``enrichment``, one: each names its connection, or has it
+        written out, and has options."""
+        found: list[Values] = []
+        for key in ("enrichment", "enrichments"):
+            given = sync.get(key) or []
+            entries = cast(list[Any], given) if isinstance(given, list) else [given]
+            for entry in entries:
+                if not isinstance(entry, dict):
+                    self._fault(file, key, f"{key}: each has its `connection`, and `options`")
+                    continue
+                one = cast(Values, entry)
+                for name in one.keys() - set(_ENRICHMENT):
+                    self.notes.append(f"{file.at(key)}: unknown key {name!r} is passed over")
+                made = self._connector(file, key, one.get("connection"), put)
+                options = self._mapping(file, key, {key: one.get("options")}, _KEYS_TO_VALUES)
+                what = "its `penstock` holds keys of an enrichment in a pipeline file"
+                more = self._mapping(file, key, {key: one.get("penstock")}, what)
+                if made is not None:
+                    found.append(_over({**made, "options": options}, more))
+        return found
+
+    def _connector(self, file: File, key: str, given: Any, put: Variables) -> Values | None:
+        """How a connection's package is run, and with which credentials. ``given``: a connection's
+        id, or one written out. None: it cannot be."""
+        at = file
+        if isinstance(given, dict):
+            connection = cast(Values, given)
+        else:
+            found = self._connections.get(str(given)) if given is not None else None
+            if found is None:
+                self._unknown(file, key, given, self._connections)
+                return None
+            at, connection = found, found.values(put)
+        self._keys(at, "connections", connection)
+        launch = self._launch(at, "package" if at is not file else key, connection.get("package"))
+        credentials = self._mapping(at, "credentials", connection, _KEYS_TO_VALUES)
+        return None if launch is None else {**launch, "config": credentials}
 
     def _launch(self, file: File, key: str, given: Any) -> Values | None:
         """How a connection's package is run; None: it cannot be."""
