@@ -4,8 +4,8 @@ again until complete, then look: every id exactly once, no state ahead, nothing 
 ``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--warm`` those of tables, with a
 Spark that an earlier run left; ``--only TEXT`` those whose name
 holds TEXT; ``test_kills.py`` runs nine in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
-destination is a connector are ``push_kills``'s, those with components at both ends
-``wasm_kills``'s.
+destination is a connector are ``push_kills``'s and ``syncmaven_kills``'s, those with components at
+both ends ``wasm_kills``'s.
 
 The source hangs, once, near its end, so that a target is alive whenever it is wanted; whatever
 loads only at the end of a sync is struck there, where only the program is left to kill.
@@ -26,6 +26,8 @@ from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
 from push_kills import TARGETS as PUSH_TARGETS
+from syncmaven_kills import MOMENTS, SyncmavenCell, run_syncmaven_cell, syncmaven_cells
+from syncmaven_kills import TARGETS as SYNCMAVEN_TARGETS
 from wasm_kills import POINTS as WASM_POINTS
 from wasm_kills import SHAPES as WASM_SHAPES
 from wasm_kills import TARGETS as WASM_TARGETS
@@ -225,6 +227,8 @@ def _newest(records: int) -> dict[int, int]:
 
 # -- the whole matrix by one command
 
+AnyCell = Cell | PushCell | SyncmavenCell | WasmCell
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -239,7 +243,7 @@ def main() -> int:
     results: dict[str, str] = {}
     failed: dict[str, str] = {}
 
-    def attempt(it: Cell | PushCell | WasmCell) -> None:
+    def attempt(it: AnyCell) -> None:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
@@ -252,9 +256,9 @@ def main() -> int:
         print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(asked.jobs) as pool:
-        possible: list[Cell | PushCell | WasmCell] = [it for it in cells() if it.possible]
+        possible: list[AnyCell] = [it for it in cells() if it.possible]
         if not asked.warm:
-            possible += [*push_cells(), *wasm_cells()]
+            possible += [*push_cells(), *syncmaven_cells(), *wasm_cells()]
         chosen = [it for it in possible if asked.only in it.name]
         list(pool.map(attempt, chosen))
     if asked.markdown:
@@ -264,7 +268,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _run(it: Cell | PushCell | WasmCell, folder: Path, *, warm: bool) -> str:
+def _run(it: AnyCell, folder: Path, *, warm: bool) -> str:
     match it:
         case Cell():
             try:
@@ -274,6 +278,8 @@ def _run(it: Cell | PushCell | WasmCell, folder: Path, *, warm: bool) -> str:
                     stop(folder_of_all(folder / "cache" / "penstock"))
         case PushCell():
             return run_push_cell(it, folder, cold=True)
+        case SyncmavenCell():
+            return run_syncmaven_cell(it, folder, cold=True)
         case WasmCell():
             return run_wasm_cell(it, folder, cold=True)
 
@@ -310,6 +316,16 @@ Points: `mid-push` (a part is fed), `after-order` (the push task is told what to
 `after-ack` (around an ack being written down).
 """
 
+_SYNCMAVEN_HEAD = """## Syncmaven destinations
+
+Two streams into a destination that was written from the protocol's page; every second cell speaks
+the page's words, the others those of the code. SIGKILL hits as above, between two rows (`row`),
+before the destination gives a stream's result (`asked`), and after it (`told`). A cell says how
+many rows were sent twice. It passes only if every row that a state covers is in a stream of which
+the destination gave a result, right after the kill and at the end, none of these came again, and
+the report told at least as many rows as sent again.
+"""
+
 _WASM_HEAD = """## WebAssembly at both ends
 
 A C source into a C destination that tells a peer each frame; the peer is its database. A component
@@ -343,7 +359,11 @@ def _page(results: dict[str, str]) -> str:
             row = [results.get(PushCell(name, point, target).name, "-") for point in POINTS]
             lines.append(f"| {target} | {' | '.join(row)} |")
         lines.append("")
-    lines.append(_WASM_HEAD)
+    lines += [_SYNCMAVEN_HEAD, f"| killed | {' | '.join(MOMENTS)} |", "|---|" + "---|" * 3]
+    for target in SYNCMAVEN_TARGETS:
+        row = [results.get(SyncmavenCell(moment, target).name, "-") for moment in MOMENTS]
+        lines.append(f"| {target} | {' | '.join(row)} |")
+    lines += ["", _WASM_HEAD]
     for name in WASM_SHAPES:
         lines += [f"### {name.replace('-', ', ')}", ""]
         lines += [f"| killed | {' | '.join(WASM_POINTS)} |", "|---|" + "---|" * len(WASM_POINTS)]

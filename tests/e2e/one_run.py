@@ -4,8 +4,9 @@ Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT in
 a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
 ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
 sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
-``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the
-last two make segments and loads small enough for a test of seconds. The answer is the report, or
+``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan``
+(of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a test of
+seconds. The answer is the report, or
 ``{"error": ...}``; the exit code is the run's.
 """
 
@@ -71,12 +72,16 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
         replaced["load"] = LoadBounds(**told["load"])
     if "shards" in told:
         replaced["resources"] = Resources(autotune=Autotune(pin_parallelism=told["shards"]))
+    if "protocol_keys" in told:
+        replaced["destination"] = msgspec.structs.replace(
+            pipeline.destination, protocol_keys=told["protocol_keys"]
+        )
     if "timeouts" in told:
         replaced["timeouts"] = msgspec.structs.replace(pipeline.timeouts, **told["timeouts"])
     if "folders" in told:
         folders = FilesystemPermissions(allowed_preopens=tuple(told["folders"]))
         replaced["destination"] = msgspec.structs.replace(
-            pipeline.destination, permissions=Permissions(fs=folders)
+            replaced.get("destination", pipeline.destination), permissions=Permissions(fs=folders)
         )
     return msgspec.structs.replace(pipeline, **replaced)
 
