@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from connector_sites import Push
+from connector_sites import Push, stub
 from model_sites import ModelSite
 from pipelines import Ran
 
 from penstock.engine.sync import model_diff
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,6 +188,130 @@ def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeU
     heard = [row for run in push.runs()[before:] for row in run.records("query")]
     assert sorted(row["id"] for row in heard) == [1, 2]
     assert sent(into()) == 0
+
+
+class Crm:
+    """A Syncmaven destination for :class:`Users`: the stub, which fails the ids that it is told."""
+
+    def __init__(self, here: Users) -> None:
+        self.here = here
+        self.sink = here.site.folder / "sink.jsonl"
+
+    def send(self, mode: str = "upsert", **parts: Any) -> Ran:
+        self.sink.unlink(missing_ok=True)
+        told = {"sink": str(self.sink), **parts.pop("told", {})}
+        use = f"syncmaven:{stub('stub_syncmaven.py', json.dumps(told))}"
+        section = {"use": use, "config": {}, **parts.pop("destination", {})}
+        return self.here.send(mode, destination=section, **parts)
+
+    def heard(self, type_: str) -> list[Any]:
+        lines = self.sink.read_text().splitlines() if self.sink.exists() else []
+        return [m["payload"] for m in map(json.loads, lines) if m["type"] == type_]
+
+    def ids(self) -> list[int]:
+        return sorted({one["row"]["id"] for one in self.heard("row")})
+
+    def attempts(self, ran: Ran) -> list[tuple[Any, int]]:
+        """(key, attempt) of the rejects of a run."""
+        kept = [r for r in self.here.site.rejects() if r["run"] == ran.report.run]
+        return [(r["key"], r["attempt"]) for r in kept]
+
+
+def test_rejected_rows_are_sent_again_as_often_as_the_policy_says(users: MakeUsers) -> None:
+    """Issue 12, part 6: row, key, reason, attempt; new, changed and removed rows alike."""
+    crm = Crm(users())
+    isolate = {"destination": {"on_failed_rows": "isolate"}, "defaults": {"retry_rejected": 2}}
+    crm.here.have(u1="Ann", u2="Bob", u3="Cid")
+
+    def run(*fails: int) -> Ran:
+        parts = {name: dict(part) for name, part in isolate.items()}
+        ran = crm.send("mirror", told={"fail": list(fails)}, **parts)
+        assert ran.exit_code == 0, ran.error
+        return ran
+
+    assert crm.attempts(run(2)) == [({"id": 2}, 1)]
+    crm.here.have(u1="Ann", u2="Bob", u3="Cyd", u4="Dan")
+    second = run(2, 3)
+    assert crm.ids() == [2, 3, 4]
+    assert second.noted("1 rows that were rejected before are sent again")
+    assert sorted(crm.attempts(second), key=str) == [({"id": 2}, 2), ({"id": 3}, 1)]
+    crm.here.have(u2="Bob", u3="Cyd", u4="Dan")
+    third = run(1, 2)
+    assert crm.ids() == [1, 2, 3], "1 is removed, 2 and 3 are tried again"
+    assert sorted(crm.attempts(third), key=str) == [({"id": 1}, 1), ({"id": 2}, 3)]
+    fourth = run()
+    assert crm.ids() == [1], "2 was tried again twice, 3 was taken"
+    assert not crm.attempts(fourth)
+    run()
+    assert crm.ids() == []
+
+
+def test_without_the_policy_a_rejected_row_counts_as_sent_until_it_changes(
+    users: MakeUsers,
+) -> None:
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob")
+    isolate = {"on_failed_rows": "isolate"}
+    crm.send(told={"fail": [2]}, destination=isolate)
+    crm.send(destination=isolate)
+    assert crm.ids() == []
+    crm.here.have(u1="Ann", u2="Bea")
+    crm.send(destination=isolate)
+    assert crm.ids() == [2]
+
+
+def test_a_row_that_failed_the_run_is_sent_again_by_the_next_one(users: MakeUsers) -> None:
+    """L1: ``on_failed_rows: fail`` acknowledges nothing of the checkpoint; no policy is needed."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob")
+    assert crm.send(told={"fail": [2]}).error["code"] == "destination.rows_failed"
+    assert crm.send().exit_code == 0
+    assert crm.ids() == [1, 2]
+
+
+def test_a_stream_that_is_not_compared_cannot_try_rejected_rows_again(users: MakeUsers) -> None:
+    crm = Crm(users())
+    crm.here.have(u1="Ann")
+    with pytest.raises(ConfigError) as refused:
+        crm.send("append", defaults={"retry_rejected": 1, "primary_key": None})
+    assert "retry_rejected sends rows again that were rejected" in refused.value.problems[0]
+
+
+def test_a_destination_is_told_of_a_full_refresh_and_of_a_lost_snapshot(users: MakeUsers) -> None:
+    """Issue 12, part 5: every row is sent with ``fullRefresh: true``, and none is removed. Only the
+    first process of a stream hears it: the next would drop what the first was sent."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob", u3="Cid")
+
+    def told(**parts: Any) -> tuple[list[bool], list[int]]:
+        ran = crm.send("mirror", destination={"checkpoint_every": 2}, **parts)
+        assert ran.exit_code == 0, ran.error
+        return [start["fullRefresh"] for start in crm.heard("start-stream")], crm.ids()
+
+    assert told() == ([False, False], [1, 2, 3])
+    crm.here.have(u1="Anna", u2="Bob")
+    assert told(full_refresh=True) == ([True], [1, 2])
+    crm.here.have(u1="Anna", u2="Bea")
+    assert told() == ([False], [2])
+    (snapshots,) = crm.here.site.home.path.glob("**/snapshots")
+    snapshots.rename(snapshots.with_name("elsewhere"))
+    assert told() == ([True], [1, 2])
+
+
+def test_what_is_left_of_a_full_refresh_is_not_told_to_be_all(users: MakeUsers) -> None:
+    """L1: a destination that drops what it has would lose the rows that it acknowledged."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob", u3="Cid")
+    crm.send()
+    every = {"checkpoint_every": 1}
+    broken = crm.send(full_refresh=True, told={"fail": [2]}, destination=every)
+    assert broken.exit_code != 0
+    first = [s["fullRefresh"] for s in crm.heard("start-stream")]
+    assert crm.send(destination=every).exit_code == 0
+    assert (first[0], any(first[1:])) == (True, False)
+    again = [s["fullRefresh"] for s in crm.heard("start-stream")]
+    # Nothing of the epoch was settled, so it begins anew, and is all there is.
+    assert (again[0], crm.ids()) == (True, [1, 2, 3])
 
 
 @pytest.mark.parametrize("point", ["after-intent", "after-commit"])

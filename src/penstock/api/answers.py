@@ -35,6 +35,7 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     hints: list[dict[str, Any]]
     table: str | None
     target: str | None
+    retry_rejected: int
     loads: str
     columns_known: bool
     columns: list[Column]
@@ -149,7 +150,8 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A rejected row. ``bytes``: the record as text, or as base64 where ``encoding`` says so;
-    ``file``: a file that has the whole record."""
+    ``file``: a file that has the whole record. ``key``: the primary key, where a destination
+    rejected the row; ``attempt``: in how many runs in a row it was, where they are tried again."""
 
     run: str
     stream: str | None
@@ -161,3 +163,5 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     encoding: str | None
     file: str | None
+    key: dict[str, Any] | None = None
+    attempt: int = 1

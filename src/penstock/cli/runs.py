@@ -165,8 +165,7 @@ def _rejects(shown: list[dict[str, Any]]) -> "Iterator[RenderableType]":
     if not shown:
         yield "no rejected rows are kept on this machine"
         return
-    rows = (
-        (r["run"], r["stream"], r["reason"], r["field"], r["at"], text.short(r["bytes"], 80))
-        for r in shown
-    )
-    yield text.grid(("run", "stream", "reason", "field", "at", "bytes"), rows)
+    again = any(r["attempt"] > 1 for r in shown)
+    names = ("run", "stream", "reason", "field", *(("attempt",) if again else ()), "at")
+    rows = ([*(r[name] for name in names), text.short(r["bytes"], 80)] for r in shown)
+    yield text.grid((*names, "bytes"), rows)

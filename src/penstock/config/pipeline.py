@@ -115,6 +115,15 @@ class StreamSettings(Section, frozen=True, kw_only=True):
             examples=[100, "5%"],
         ),
     ] = None
+    retry_rejected: Annotated[
+        int | None,
+        key(
+            "In how many later runs a rejected row is sent again; only for a model that is "
+            "compared with what was sent before. Default: 0, it counts as sent.",
+            literal="count",
+            examples=[3],
+        ),
+    ] = None
 
 
 class StreamOptions(StreamSettings, frozen=True, kw_only=True):

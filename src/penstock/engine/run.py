@@ -43,6 +43,7 @@ from penstock.engine.plan.endpoints import (
     source_of,
     source_reference,
 )
+from penstock.engine.plan.feeder_jobs import rejected_keys
 from penstock.engine.plan.prepare import (
     Prepared,
     destination_of,
@@ -271,6 +272,7 @@ class Run:
         remember(prepared, self._store, lease)
         self._end_keys(lease, log)
         if full_refresh:
+            prepared.anew = True
             forgotten = self._forget_states(self._store, lease, prepared)
             if recreate:
                 self._store.adopt(lease, forgotten, anew=True)
@@ -415,7 +417,8 @@ class Run:
             self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
             echo, java_died,
         )  # fmt: skip
-        rejects = RejectsKeeper(log.root, self._folder / "rejects", monitor.note)
+        folder = self._folder / "rejects"
+        rejects = RejectsKeeper(log.root, folder, monitor.note, rejected_keys(prepared, log.root))
         session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
         save: SaveConfig = lambda role, new: self._save_config(lease, role, new)  # noqa: E731
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(spark)

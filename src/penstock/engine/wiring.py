@@ -83,7 +83,8 @@ class Assembly:
         if isinstance(source, ModelSource) and source.spark is not None:
             home = source.snapshots or self._mailbox.log_root / "snapshots"
             empty = bool(source.config.get("allow_empty"))
-            diff = ModelDiff(source.spark, source.model, home, allow_empty=empty)
+            again = any(s.retry_rejected for s in self._prepared.plan.streams)
+            diff = ModelDiff(source.spark, source.model, home, allow_empty=empty, tries_again=again)
             return ModelRows(source.spark, source.model, diff, self._mailbox, submit)
         return submit
 

@@ -118,7 +118,8 @@ class Reject:
     """A record, line or row that cannot become a row (L8). ``stream`` None: unknown. ``raw``: its
     bytes; where they are in the file ``spool``, of ``size`` bytes, only their beginning.
     ``records``: how many source records it counts as; None: at most one, which a batch of its
-    stream counts already (``Batch.stands_for``)."""
+    stream counts already (``Batch.stands_for``). ``key``: its primary key by the source's names,
+    where a destination rejects it, whose bytes may have other names."""
 
     stream: StreamId | None
     reason: str
@@ -127,6 +128,7 @@ class Reject:
     spool: str | None = None
     records: int | None = 1
     size: int = 0
+    key: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)

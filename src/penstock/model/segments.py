@@ -63,7 +63,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
     names. ``replaces``: the generation replaces the table's rows, also under another mode than
     overwrite. ``arrival``: of two rows of a key the one that arrived later wins, whatever their
-    cursors and extraction times (cdc)."""
+    cursors and extraction times (cdc). ``anew``: they are of a read that sends again all that there
+    is, as what was sent before was forgotten (``--full-refresh``) or lost."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -72,11 +73,13 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     sync_id: int | None = None
     replaces: bool = False
     arrival: bool = False
+    anew: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
-        """Whether both are equal apart from the sync id, so that their rows may share a load."""
-        return msgspec.structs.replace(self, sync_id=None) == msgspec.structs.replace(
-            other, sync_id=None
+        """Whether both are equal apart from the sync id and ``anew``, so that their rows may fill
+        one generation."""
+        return msgspec.structs.replace(self, sync_id=None, anew=False) == msgspec.structs.replace(
+            other, sync_id=None, anew=False
         )
 
 

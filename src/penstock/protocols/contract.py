@@ -166,6 +166,8 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     mapping: dict[str, str] = {}
     """The destination's fields, each with the column (its original name) that it is given; where
     there are some, no other column is sent. Empty: every column under its own name."""
+    full_refresh: bool = False
+    """All rows of the stream follow, and none of them was sent in this read before."""
 
     @property
     def id(self) -> StreamId:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SENT = "penstock_sent"
 """Column of a set: whether the row was ever sent, now or before."""
 
+KEY_TEXTS, ATTEMPT = "key", "attempt"
+"""Columns of the files of rejected keys."""
+
 _HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
 
 
@@ -34,10 +37,12 @@ class ColumnOf(msgspec.Struct, frozen=True):
 
 
 class SetOf(msgspec.Struct, frozen=True):
-    """A set of changes as it is read: its files that count, and its columns."""
+    """A set of changes as it is read: its files that count, and its columns. ``rejected``: files of
+    the keys of its rows that count as not sent (``engine.log.rejected_keys``)."""
 
     files: tuple[str, ...]
     columns: tuple[ColumnOf, ...]
+    rejected: tuple[str, ...] = ()
 
 
 def columns_of(rows: "DataFrame") -> tuple[ColumnOf, ...]:
@@ -71,6 +76,9 @@ def snapshot(
         ]
         read = spark.read.parquet(*one.files).filter(~F.col(KIND).isin(*REJECTED))
         changes = read.select(*chosen, KIND, SENT)
+        if one.rejected:
+            refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
+            changes = changes.join(refused, keys, "left_anti")
         if current is not None:
             current = current.join(changes.select(*keys), keys, "left_anti").select(
                 *(f"c{index}" for index in range(len(wanted))), KIND, SENT
@@ -78,6 +86,48 @@ def snapshot(
             changes = current.unionByName(changes)
         current = changes.filter(F.col(KIND) != Change.removed.value)
     return None if current is None else current.drop(KIND)
+
+
+def tried_again(
+    spark: "SparkSession", sets: Sequence[SetOf], wanted: Sequence[ColumnOf], key: Sequence[int]
+) -> "DataFrame":
+    """The keys of rows that were rejected and not sent since: the columns of the primary key by
+    position, the key as texts (:data:`KEY_TEXTS`), and how often (:data:`ATTEMPT`)."""
+    from pyspark.sql import functions as F
+
+    keys = [f"c{index}" for index in key]
+    found: DataFrame | None = None
+    for one in sets:
+        places = {column: f"c{index}" for index, column in enumerate(one.columns)}
+        if not one.files or any(wanted[index] not in places for index in key):
+            continue
+        read = spark.read.parquet(*one.files).filter(~F.col(KIND).isin(*REJECTED))
+        here = read.select(*(F.col(places[wanted[index]]).alias(f"c{index}") for index in key))
+        if found is not None:
+            found = found.join(here, keys, "left_anti")
+        if one.rejected:
+            refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
+            refused = refused.join(here, keys, "left_semi")
+            found = refused if found is None else found.unionByName(refused)
+    if found is None:
+        found = _keys(spark, (), [(i, wanted[i].type) for i in key])
+    return found.groupBy(*keys, KEY_TEXTS).agg(F.max(ATTEMPT).alias(ATTEMPT))
+
+
+def _keys(
+    spark: "SparkSession", files: Sequence[str], columns: Sequence[tuple[int, str]]
+) -> "DataFrame":
+    """Keys that were kept as texts, in the types of the primary key's columns; one that does not
+    read in its type is NULL, which joins nothing."""
+    from pyspark.sql import functions as F
+
+    read = spark.read.schema(f"{KEY_TEXTS} array<string>, {ATTEMPT} int").json(list(files))
+    typed: list[Column] = []
+    for at, (index, type_) in enumerate(columns):
+        text = F.col(KEY_TEXTS)[at]
+        value = F.unbase64(text) if type_ == "binary" else text.try_cast(type_)
+        typed.append(value.alias(f"c{index}"))
+    return read.select(*typed, KEY_TEXTS, ATTEMPT)
 
 
 def write_table(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:

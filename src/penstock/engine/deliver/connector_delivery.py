@@ -131,7 +131,7 @@ class PushDelivery:
         self._while_it(meanwhile, self._will_begin_again)
         if self._dead or self._again_at is not None:
             return
-        loads = [load for group in ready for load in group.loads]
+        loads = self._begun([load for group in ready for load in group.loads])
         if self._talk is not None and not self._talk.takes(loads):
             self.flush(meanwhile)
             if self._dead or self._again_at is not None:
@@ -171,6 +171,23 @@ class PushDelivery:
         self._flying[number] = _Flight(group, published, segment)
         return segment
 
+    def _begun(self, loads: Sequence[LoadIntent], *, again: bool = False) -> list[LoadIntent]:
+        """Returns the loads, of which those are ``anew`` that begin their stream's epoch: of the
+        rows after them a destination must not be told that they are all. ``again``: what is under
+        way is sent again."""
+        if not any(load.disposition.anew for load in loads):
+            return list(loads)
+        epochs = {segment.epoch for load in loads for segment in load.segments}
+        taken = self._store.consumed(self._session.pipeline, epochs)
+        taken |= set() if again else self.under_way()
+        begun = {(item.segment.epoch, item.stream) for item in taken}
+        return [
+            _not_anew(load)
+            if any((segment.epoch, load.stream) in begun for segment in load.segments)
+            else load
+            for load in loads
+        ]
+
     def _begin(self, loads: Sequence[LoadIntent]) -> Conversation:
         self._task = self._feeder.keys_task()
         if self._task is not None:
@@ -181,7 +198,9 @@ class PushDelivery:
         """Starts the next attempt and orders what the destination did not ack, in the same order;
         then the completed streams, and the end if it was ordered."""
         self._again_at = None
-        loads = [load for flight in self._flying.values() for load in flight.group.loads]
+        loads = self._begun(
+            [load for flight in self._flying.values() for load in flight.group.loads], again=True
+        )
         self._sent.add(item for flight in self._flying.values() for item in _consumed(flight.group))
         talk = self._talk = self._begin(loads)
         order = talk.changes(loads)
@@ -215,7 +234,7 @@ class PushDelivery:
         flights = [self._flying[s] for s in acked.segments if s in self._flying]
         if not flights:
             return
-        self._session.rejects.keep_files(acked.rejects)
+        self._session.rejects.keep_files(acked.rejects, self._epochs())
         self._observer.put_aside(acked.rejected)
         for stream, rows in acked.filtered:
             self._filtered[stream] = self._filtered.get(stream, 0) + rows
@@ -235,6 +254,10 @@ class PushDelivery:
                 self._observer.loaded(self._less(load), LoadResult(0))
             self._observer.states(group.states)
             self._published |= flight.publishes
+
+    def _epochs(self) -> list[int]:
+        """Returns the epochs of the rows that are under way."""
+        return sorted({flight.group.epoch for flight in self._flying.values()})
 
     def _less(self, load: Load) -> Load:
         """Returns the load with its rows that the destination left out counted as filtered: they
@@ -256,9 +279,8 @@ class PushDelivery:
             if result.end is not PushEnd.lost and number not in given:
                 self._sent.remove(_consumed(flight.group))
         if result.retry is None or not self._flying:
-            self._session.rejects.keep_files(
-                result.rejects
-            )  # else the next attempt rejects the same rows again
+            # else the next attempt rejects the same rows again
+            self._session.rejects.keep_files(result.rejects, self._epochs())
         if result.retry is not None:
             self._try_again(result, result.retry)
             return
@@ -336,6 +358,11 @@ class PushDelivery:
 
     def dead(self) -> bool:
         return self._dead
+
+
+def _not_anew(load: LoadIntent) -> LoadIntent:
+    disposition = msgspec.structs.replace(load.disposition, anew=False)
+    return msgspec.structs.replace(load, disposition=disposition)
 
 
 def _consumed(group: GroupIntent) -> list[Consumed]:

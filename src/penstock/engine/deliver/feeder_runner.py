@@ -98,7 +98,8 @@ class _Conversation:
         self._save_config = save_config
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
-        return not (self._describe_once and self._lacks(loads))
+        begun = (load.disposition.anew and load.stream in self._described for load in loads)
+        return not any(begun) and not (self._describe_once and self._lacks(loads))
 
     def changes(self, loads: Sequence[LoadIntent]) -> Order:
         lacking = self._lacks(loads)

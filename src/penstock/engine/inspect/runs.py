@@ -83,9 +83,9 @@ def rejects(
     stream: StreamOptions | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
-    "file"}`` for each reject of this machine's runs, newest run first. ``bytes`` is the record as
-    text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has the whole record.
-    Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
+    "file", "key", "attempt"}`` for each reject of this machine's runs, newest run first. ``bytes``
+    is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has
+    the whole record. Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
     known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
     if run is not None and run not in known:
         raise ConfigError(
@@ -129,4 +129,6 @@ def _shown(run: str, reject: RejectLine) -> dict[str, Any]:
         "name": reject.name,
         "encoding": reject.encoding,
         "file": reject.file,
+        "key": reject.key,
+        "attempt": reject.attempt,
     }

@@ -32,7 +32,9 @@ class PushRejects:
     def add(self, reject: Reject) -> None:
         """Appends a reject to the open file. Raises ``LogError``."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = RejectLine.of(reject.stream, reject.reason, reject.field, reject.raw, now)
+        line = RejectLine.of(
+            reject.stream, reject.reason, reject.field, reject.raw, now, key=reject.key
+        )
         with storage(self._path(), "write"):
             if self._open is None:
                 self._open = private(self._path(), "wb")

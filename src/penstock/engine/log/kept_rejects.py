@@ -9,28 +9,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.engine.log.log import storage
-from penstock.engine.log.rejects import kept_name
+from penstock.engine.log.rejected_keys import RejectedKeys
+from penstock.engine.log.rejects import decode_rejects, encode_rejects, kept_name
 from penstock.files import replacing, sync, sync_file
 from penstock.model.segments import Segment
 
 
 class RejectsKeeper:
     """Copies reject files. ``root``: the log's folder. ``folder``: of the run; None (a dry run):
-    copy nothing. ``note``: is called with a warning for the report."""
+    copy nothing. ``note``: is called with a warning for the report. ``keys``: records the rows that
+    are to be tried again; None: there are none."""
 
-    def __init__(self, root: Path, folder: Path | None, note: Callable[[str], None]) -> None:
-        self._root, self._folder, self._note = root, folder, note
+    def __init__(
+        self,
+        root: Path,
+        folder: Path | None,
+        note: Callable[[str], None],
+        keys: RejectedKeys | None = None,
+    ) -> None:
+        self._root, self._folder, self._note, self._keys = root, folder, note, keys
 
     def keep(self, segment: Segment) -> None:
         """Copies the rejects of a segment, and notes each file that is missing. Each copy is
         renamed into place under a unique name, so that a repetition changes nothing; all are
         durable on return, since the log then deletes its own. Raises ``LogError``."""
-        for source in self.keep_files(segment.rejects):
+        for source in self.keep_files(segment.rejects, [segment.id.epoch]):
             self._missed(segment, source)
 
-    def keep_files(self, paths: Sequence[str]) -> list[Path]:
-        """Copies files of the log as :meth:`keep` does. Returns those that are neither in the log
-        nor in the run's folder."""
+    def keep_files(self, paths: Sequence[str], epochs: Sequence[int]) -> list[Path]:
+        """Copies files of the log as :meth:`keep` does. ``epochs``: those that their records may be
+        of. Returns those that are neither in the log nor in the run's folder."""
         folder = self._folder
         missed: list[Path] = []
         if not paths or folder is None:
@@ -40,7 +48,10 @@ class RejectsKeeper:
             for path in paths:
                 target, source = folder / kept_name(path), self._root / path
                 if source.exists() and not target.exists():
-                    _copy(source, target)
+                    if self._keys is not None and source.suffix == ".jsonl":
+                        _recorded(source, target, self._keys, epochs)
+                    else:
+                        _copy(source, target)
                 elif not source.exists() and not target.exists():
                     missed.append(source)
             sync(folder)
@@ -58,4 +69,13 @@ class RejectsKeeper:
 def _copy(source: Path, target: Path) -> None:
     with source.open("rb") as whole, replacing(target) as copy:
         shutil.copyfileobj(whole, copy, 1 << 20)
+        sync_file(copy)
+
+
+def _recorded(source: Path, target: Path, keys: RejectedKeys, epochs: Sequence[int]) -> None:
+    """Copies a file whose lines then say which attempt they are, after their keys were recorded."""
+    with source.open("rb") as whole, replacing(target) as copy:
+        lines = (line for raw in whole for line in decode_rejects(raw))
+        for line in keys.record(lines, epochs):
+            copy.write(encode_rejects([line]))
         sync_file(copy)

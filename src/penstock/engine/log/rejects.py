@@ -8,6 +8,7 @@ Neighbours: ``engine.worker.sealer`` writes them into the log beside the connect
 import base64
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,9 @@ _ENTRY = 128
 class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reject. ``body`` (``bytes`` on disk): the record as text, or as base64 where ``encoding``
     is ``base64`` (the record was not UTF-8). ``file``: a file beside this one that has the whole
-    record; ``body`` then has its beginning."""
+    record; ``body`` then has its beginning. ``key``: the primary key by the source's names, where a
+    destination rejected the row. ``attempt``: in how many runs in a row it was rejected,
+    where such rows are tried again."""
 
     namespace: str | None
     name: str | None
@@ -30,6 +33,8 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str = ""
     encoding: str = "utf-8"
     file: str | None = None
+    key: dict[str, Any] | None = None
+    attempt: int = 1
 
     @property
     def stream(self) -> str | None:
@@ -49,15 +54,16 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         raw: bytes,
         at: str,
         file: str | None = None,
+        key: dict[str, Any] | None = None,
     ) -> "RejectLine":
         """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (beside
         this one, in the run's folder) has all of them. ``at``: time as ISO 8601."""
         namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
         try:
-            return RejectLine(namespace, name, reason, field, raw.decode(), at, file=file)
+            return RejectLine(namespace, name, reason, field, raw.decode(), at, file=file, key=key)
         except UnicodeDecodeError:
             text = base64.b64encode(raw).decode()
-            return RejectLine(namespace, name, reason, field, text, at, "base64", file)
+            return RejectLine(namespace, name, reason, field, text, at, "base64", file, key)
 
 
 def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:

@@ -406,6 +406,8 @@ class Destination(Endpoint[DestinationConnector]):
         stream: PlannedStream,
         schemas: dict[int, RowSchema],
         generation: int,
+        *,
+        full_refresh: bool = False,
     ) -> WriteStream:
         """Describes a stream to the destination. ``schemas``: by schema version."""
         return WriteStream(
@@ -413,6 +415,7 @@ class Destination(Endpoint[DestinationConnector]):
             target=self.target(stream.id),
             schemas=schemas,
             latest=max(schemas),
+            full_refresh=full_refresh,
             **self._own(),
         )
 
@@ -438,6 +441,7 @@ class Destination(Endpoint[DestinationConnector]):
             target=self.target(stream),
             schemas=schemas,
             latest=max(schemas),
+            full_refresh=disposition.anew,
             **self._own(),
         )
 

@@ -1,14 +1,17 @@
-"""Builds a push task's job: its streams as the destination sees them, and the message itself.
+"""Builds a push task's job: its streams as the destination sees them, and the message itself; and
+says of which streams rejected rows are tried again.
 
 Neighbours: ``engine.plan.endpoints`` has the destination; ``engine.deliver.feeder_runner`` runs the
 job.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.log.rejected_keys import RejectedKeys, TriedAgain
 from penstock.engine.plan.endpoints import Destination
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
@@ -16,6 +19,16 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import Acks, WriteStream
 from penstock.store.contract import Store
+
+
+def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
+    """Returns what records the rejects that later runs try again; None: no stream asks for it."""
+    streams = {
+        s.id: TriedAgain(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
+        for s in prepared.plan.streams
+        if s.retry_rejected
+    }
+    return RejectedKeys(log_root / "snapshots", streams) if streams else None
 
 
 class FeederJobs:
@@ -42,7 +55,10 @@ class FeederJobs:
             newest = planned.schema
             versions = schemas.pop(planned.id, {newest.version: newest})
             found[planned.id] = destination.planned(
-                planned, versions, generations.get(planned.id, 0)
+                planned,
+                versions,
+                generations.get(planned.id, 0),
+                full_refresh=planned.id in filled and filled[planned.id].anew,
             )
         return found | {
             s: destination.leftover(s, versions, filled[s]) for s, versions in schemas.items()

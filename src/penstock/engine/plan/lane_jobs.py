@@ -64,7 +64,9 @@ class LaneJobs:
             config=source.config,
             config_hash=source.base_hash,
             streams=tuple(
-                self._stream_job(stream, generations[stream.id], start.lane)
+                self._stream_job(
+                    stream, generations[stream.id], start.lane, anew=self._anew(stream, start)
+                )
                 for stream in start.streams
             ),
             transforms=prepared.rules.transforms,
@@ -104,7 +106,14 @@ class LaneJobs:
         )
         return msgspec.structs.replace(job, lane=versioned)
 
-    def _stream_job(self, stream: PlannedStream, generation: int, lane: int) -> StreamJob:
+    def _anew(self, stream: PlannedStream, start: LaneStart) -> bool:
+        """Whether the epoch sends the stream from its beginning, after its state was forgotten."""
+        known = any(s.scope.stream in (None, stream.id) for s in start.states)
+        return self._prepared.anew and not known
+
+    def _stream_job(
+        self, stream: PlannedStream, generation: int, lane: int, *, anew: bool = False
+    ) -> StreamJob:
         """Builds a stream of a lane's job. Under ``penstock serve`` with ``on_data_error: fail`` a
         record without its key is refused in every mode, so that the host learns of it."""
         prepared, configured = self._prepared, stream.configured
@@ -114,7 +123,7 @@ class LaneJobs:
             configured=stream.configured_for(generation),
             lane=LaneStream(
                 stream=stream.id,
-                disposition=stream.disposition,
+                disposition=msgspec.structs.replace(stream.disposition, anew=anew),
                 schema_version=stream.schema.version,
                 generation=generation,
                 fills_generation=configured.fills_generation,

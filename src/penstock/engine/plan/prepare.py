@@ -50,7 +50,8 @@ class Prepared(msgspec.Struct, kw_only=True):
     source is another program (``engine.serve``), whose end does not complete the streams in
     ``requires_complete_status``. ``keys``: where connectors keep their own keys; None: none of
     them keeps any. ``queries``: over whole streams. ``passed``: streams that the
-    source sent in this run and that are not selected."""
+    source sent in this run and that are not selected. ``anew``: of this run's streams, the states
+    were forgotten (``--full-refresh``)."""
 
     pipeline: Pipeline
     source: Source
@@ -65,6 +66,7 @@ class Prepared(msgspec.Struct, kw_only=True):
     requires_complete_status: Set[StreamId] = frozenset()
     keys: KeysAt | None = None
     passed: set[StreamId] = set()
+    anew: bool = False
 
     def by_id(self) -> dict[StreamId, PlannedStream]:
         """Returns the planned streams by id."""

@@ -455,8 +455,25 @@ def _planned(
         whole=whole,
         queried=queried,
         max_rejected=settings.max_rejected,
+        retry_rejected=_retry_rejected(configured, settings),
     )
     return with_required(planned_stream, ())
+
+
+def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> int:
+    """How often rejected rows are sent again. Raises ``ConfigError`` for a stream whose rows are
+    not compared with what was sent: a rejected row would have to be read from its source again."""
+    if settings.retry_rejected and not configured.sends:
+        raise ConfigError(
+            f"stream {configured.id}: retry_rejected sends rows again that were rejected, which "
+            "needs a model that is compared with what was sent before",
+            code="config.retry_rejected",
+            hint="set mode insert, update, upsert or mirror, and a primary_key; otherwise remove "
+            "retry_rejected: `penstock rejects` has the rows, and a stream that is read whole each"
+            " time sends them anyway",
+            stream=str(configured.id),
+        )
+    return settings.retry_rejected or 0
 
 
 def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
@@ -571,6 +588,7 @@ def describe(
             "hints": [msgspec.to_builtins(h) for h in s.hints],
             "table": None if target is not None else destination.location(s.table),
             "target": None if target is None else str(target(s.id)),
+            "retry_rejected": s.retry_rejected,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             "columns_known": not s.queried,
             "columns": [

@@ -15,7 +15,6 @@ that a state names is gone, every row is sent again and none is removed.
 Not here: what is compared and how (``spark.diff``), when a lane begins (``model_rows``).
 """
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from penstock.engine.log.rejected_keys import (
+    MOST_KEYS,
+    RejectedKey,
+    folder_of,
+    rejected_files,
+    write_tried_again,
+)
 from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
@@ -31,11 +37,14 @@ from penstock.model.staged_rows import KIND, SEND, StagedRows
 from penstock.model.state import SavedState
 from penstock.model.types import Field
 from penstock.spark.diff import (
+    ATTEMPT,
+    KEY_TEXTS,
     ColumnOf,
     SetOf,
     columns_of,
     files_of,
     snapshot,
+    tried_again,
     write_changes,
     write_table,
 )
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
 
 MOST_SETS = 4  # a snapshot of more is written as one set first
 SAMPLES = 5
+CHANGES = "changes"
 
 Sets = tuple[tuple[str, int], ...]
 """(set, how many of its files hold), oldest first. A set: its epoch's folder and its name."""
@@ -62,14 +72,23 @@ class DiffState(msgspec.Struct, frozen=True):
 class ModelDiff:
     """``home``: the folder of the snapshots. What a lane stages goes into ``snapshots`` of its own
     log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
-    them removed. ``notes``: what there is to say."""
+    them removed. ``tries_again``: rows that were rejected count as not sent. ``notes``: what there
+    is to say. ``anew``: whether the last lane sends every row, as what was sent is not known any
+    more."""
 
     def __init__(
-        self, spark: "SparkSession", model: Model, home: Path, *, allow_empty: bool
+        self,
+        spark: "SparkSession",
+        model: Model,
+        home: Path,
+        *,
+        allow_empty: bool,
+        tries_again: bool = False,
     ) -> None:
         self._spark, self._model, self._home = spark, model, home
-        self._allow_empty = allow_empty
+        self._allow_empty, self._tries_again = allow_empty, tries_again
         self.notes: list[str] = []
+        self.anew = False
 
     def stage(
         self, lane: LaneJob, rows: "DataFrame", fields: Sequence[Field], at: int
@@ -80,10 +99,11 @@ class ModelDiff:
         key = tuple(path[0] for path in stream.primary_key)
         places, wanted = [names.index(name) for name in key], columns_of(rows)
         home = self._home / folder_of(stream.id)
-        before = self._sets(lane.states, stream, key, home)
+        before, was_lost = self._sets(lane.states, stream, key, home)
+        self.anew = was_lost
         was = None
-        if before:
-            read = [_read(home, name, files) for name, files in before]
+        read = [self._read(home, name, files) for name, files in before]
+        if read:
             was = snapshot(self._spark, read, wanted, places)
         own = Path(lane.log_root) / "snapshots" / folder_of(stream.id)
         epoch = f"{lane.epoch:08d}"
@@ -92,16 +112,17 @@ class ModelDiff:
         held = before if was is not None else ()
         if was is not None and len(before) > MOST_SETS:
             held = (self._as_one(was, wanted, own, epoch),)
-            was = snapshot(self._spark, [_read(own, *held[0])], wanted, places)
+            was = snapshot(self._spark, [self._read(own, *held[0])], wanted, places)
         files, counts = write_changes(
-            rows, was, places, stream.sends, own / epoch / "changes", self._model
+            rows, was, places, stream.sends, own / epoch / CHANGES, self._model
         )
-        _keep_columns(own / epoch / "changes", wanted)
+        _keep_columns(own / epoch / CHANGES, wanted)
         sync_file_system(own)  # a state is durable: what it names must be
         self._refuse_empty(stream, counts)
         self._tell(lane, counts, files, names, first=was is None)
+        self._try_again(stream.id, read, wanted, places, own / epoch, files)
         states = [
-            _state(stream, key, (*held, (f"{epoch}/changes", number + 1)))
+            _state(stream, key, (*held, (f"{epoch}/{CHANGES}", number + 1)))
             for number in range(len(files))
         ]
         last = _state(stream, key, held) if held != before and not files else None
@@ -134,11 +155,12 @@ class ModelDiff:
         stream: ConfiguredStream,
         key: tuple[str, ...],
         home: Path,
-    ) -> Sets:
-        """The sets that hold; none where nothing was sent, or it cannot be told what was."""
+    ) -> tuple[Sets, bool]:
+        """The sets that hold, and whether what they held is lost; none where nothing was sent, or
+        it cannot be told what was."""
         state = _decoded(states, stream.id)
         if state is None or not state.sets:
-            return ()
+            return (), False
         lost = ""
         if state.key != key:
             lost = f"the primary key was {', '.join(state.key)}"
@@ -151,8 +173,43 @@ class ModelDiff:
                 f"{stream.id}: what was sent before cannot be told, as {lost}: every row is sent, "
                 "and none is removed"
             )
-            return ()
-        return state.sets
+            return (), True
+        return state.sets, False
+
+    def _read(self, home: Path, name: str, count: int) -> SetOf:
+        folder = home / name
+        columns = msgspec.json.decode(
+            folder.with_suffix(".json").read_bytes(), type=tuple[ColumnOf, ...]
+        )
+        # What a table holds are the rows of sets that were read without theirs.
+        refused = self._tries_again and folder.name == CHANGES
+        rejected = rejected_files(folder.parent) if refused else ()
+        return SetOf(files_of(folder)[:count], columns, rejected)
+
+    def _try_again(
+        self,
+        stream: StreamId,
+        read: Sequence[SetOf],
+        wanted: Sequence[ColumnOf],
+        places: Sequence[int],
+        epoch: Path,
+        files: Sequence[str],
+    ) -> None:
+        """Keeps which rejected rows this epoch tries again, and notes how many it sends."""
+        if not any(one.rejected for one in read):
+            return
+        found = tried_again(self._spark, read, wanted, places).cache()
+        try:
+            keys = found.select(KEY_TEXTS, ATTEMPT).limit(MOST_KEYS).collect()
+            write_tried_again(epoch, (RejectedKey(tuple(r[0]), r[1]) for r in keys))
+            sent = 0
+            if keys and files:
+                staged = self._spark.read.parquet(*files).filter(SEND)
+                sent = staged.join(found, [f"c{i}" for i in places], "left_semi").count()
+        finally:
+            found.unpersist()
+        if sent:
+            self.notes.append(f"{stream}: {sent:,} rows that were rejected before are sent again")
 
     def _as_one(
         self, was: "DataFrame", wanted: Sequence[ColumnOf], own: Path, epoch: str
@@ -206,11 +263,6 @@ class ModelDiff:
             self.notes.append(f"{stream}: {row[KIND] if kinds else 'row'}: {text}")
 
 
-def folder_of(stream: StreamId) -> str:
-    """The folder of a stream's snapshots."""
-    return hashlib.sha256(stream.key.encode()).hexdigest()[:16]
-
-
 def _decoded(states: Sequence[SavedState], stream: StreamId) -> DiffState | None:
     """The stream's state; None where it has none, or one of a cursor."""
     blob = next((s.blob for s in states if s.scope.stream == stream), None)
@@ -220,12 +272,6 @@ def _decoded(states: Sequence[SavedState], stream: StreamId) -> DiffState | None
 
 def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
     return msgspec.json.encode(DiffState(stream.id.name, key, sets)).decode()
-
-
-def _read(home: Path, name: str, count: int) -> SetOf:
-    text = (home / f"{name}.json").read_bytes()
-    columns = msgspec.json.decode(text, type=tuple[ColumnOf, ...])
-    return SetOf(files_of(home / name)[:count], columns)
 
 
 def _keep_columns(folder: Path, columns: Sequence[ColumnOf]) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.channel.spark_job import Submit
 from penstock.engine.log.log import storage
-from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
+from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, StreamJob
 from penstock.engine.sync.model_diff import ModelDiff
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
@@ -83,7 +83,11 @@ class ModelRows:
         finally:
             shutil.rmtree(folder.with_name(FETCHED), ignore_errors=True)
         seconds = time.monotonic() - began
-        given = msgspec.structs.replace(lane, config={KEY: msgspec.to_builtins(staged)})
+        given = msgspec.structs.replace(
+            lane,
+            config={KEY: msgspec.to_builtins(staged)},
+            streams=_anew(lane) if self._diff.anew else lane.streams,
+        )
         try:
             answer = self._submit(module, msgspec.json.encode(given))
         finally:
@@ -225,3 +229,12 @@ def _bound(
             stream=str(stream.id),
             hint="`penstock state reset` or --full-refresh reads everything again",
         ) from None
+
+
+def _anew(lane: LaneJob) -> tuple[StreamJob, ...]:
+    """The lane's streams, of which every row is sent again."""
+    change = msgspec.structs.replace
+    return tuple(
+        change(s, lane=change(s.lane, disposition=change(s.lane.disposition, anew=True)))
+        for s in lane.streams
+    )

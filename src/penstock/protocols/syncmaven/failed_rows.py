@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Log, Reject
+from penstock.model.events import Counted, Log
 from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import Halt, Result
 from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
@@ -80,9 +80,8 @@ class FailedRows:
         if len(rows) > 1:
             return (yield from self._halves(rows))
         body = row_of(rows[0])
-        key = self._encoder.key(msgspec.json.decode(body))
         reason = "the destination failed it when it was sent alone"
-        yield Reject(self._stream, f"{reason} ({key})" if key else reason, body)
+        yield self._encoder.reject(msgspec.json.decode(body), reason, body)
         return None
 
 

@@ -119,17 +119,23 @@ class StreamEncoder:
 
     def _reject(self, check: RowCheck, row: dict[str, Any], body: bytes) -> Reject:
         reason, field = check.reason(row)
-        key = self.key(row)
-        return Reject(self._stream.id, f"{reason} ({key})" if key else reason, body, field)
+        return self.reject(row, reason, body, field)
 
-    def key(self, row: dict[str, Any]) -> str:
-        """The primary key of a row as it is sent, in words; empty where the stream has none, or
-        it is not sent."""
+    def reject(
+        self, row: dict[str, Any], reason: str, body: bytes, field: str | None = None
+    ) -> Reject:
+        """A reject with the primary key of a row as it is sent: in words, and by the columns'
+        original names. It has none where the stream has none, or it is not sent."""
         fields = {column: field for field, column in self._stream.mapping.items()}
-        paths = self._stream.configured.primary_key
-        if fields:
-            paths = tuple((fields[p[0]], *p[1:]) for p in paths if p[0] in fields)
-        return key_of(row, iter(paths))
+        sent = [
+            (path[0], (fields.get(path[0], path[0]), *path[1:]))
+            for path in self._stream.configured.primary_key
+            if not fields or path[0] in fields
+        ]
+        said = key_of(row, (path for _, path in sent))
+        key = {column: row.get(path[0]) for column, path in sent}
+        words = f"{reason} ({said})" if said else reason
+        return Reject(self._stream.id, words, body, field, key=key or None)
 
     def _encoder(self, version: int) -> tuple[RowCheck, LineEncoder, LineEncoder, LineEncoder]:
         """How rows of a schema are checked and written: as lines, as bodies, and as bodies under

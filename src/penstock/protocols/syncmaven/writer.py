@@ -260,7 +260,7 @@ class Writer:
             self._request.config,
             stream.options,
             f"{self._request.pipeline}/{stream.target}",
-            full_refresh=replaces and one.sessions == 0,
+            full_refresh=(replaces or stream.full_refresh) and one.sessions == 0,
         )
         one.sessions += 1
         return Session(self._host.runtime(environment), self._request.timeouts, start, self._pace)
