@@ -3,9 +3,11 @@
 One file, so that one worker starts one engine.
 """
 
+import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import socket
@@ -50,10 +52,13 @@ from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerChannel, ContainerRuntime
 from penstock.runtimes.contract import Argument, Image, PrivateFile, Start, Timeouts
 from penstock.runtimes.masking import Masker
+from penstock.sdk.testing import ScriptedHost
 from penstock.store.keys import MemoryKeys
 
 pytestmark = [pytest.mark.network, pytest.mark.usefixtures("engine"), pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).parents[2]
+BINARY = "test/source-faker:7.2.1"
 SHELL, PLAIN, BARE = "test/shell:1", "test/plain:1", "test/no-shell:1"
 
 
@@ -445,6 +450,7 @@ class Echo:
 
     def __init__(self, host: str) -> None:
         self.listener = socket.create_server((host, 0))
+        self.heard: list[bytes] = []
         self.port: int = self.listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -456,7 +462,10 @@ class Echo:
                 return
             with client:
                 asked = client.recv(65536)
-                http = asked.startswith(b"GET ")
+                if asked.startswith(b"POST ") and b"{" not in asked:
+                    asked += client.recv(65536)
+                self.heard.append(asked)
+                http = asked.startswith((b"GET ", b"POST "))
                 head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" if http else b""
                 client.sendall(head + (b"hello" if http else asked[::-1]))
 
@@ -783,3 +792,90 @@ def test_the_engine_is_that_of_the_workers_host_and_one_without_is_named(
     assert done.status == "succeeded", done.error
     assert here.seqs("s0") == list(range(1, 21))
     assert {"create", "start", "rm"} <= {*worker.calls.read_text().split()}
+
+
+# -- connectors of the SDK as images (issue 13, part 7)
+
+
+def built_as_the_page_says(example: str, folder: Path) -> str:
+    """The image of an example's connector. Of the page's file only what needs a registry is
+    another: the base, which has the libraries of binary packages, and where the two packages come
+    from."""
+    page = (ROOT / "docs" / "connector-images.md").read_text()
+    found = re.search(r"```dockerfile\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    lines = found[1].replace("orders.py", f"{example}.py").splitlines()
+    assert lines[0] == "FROM python:3.11-slim"
+    packages = re.fullmatch(
+        r"RUN pip install --no-cache-dir --no-deps (\w+) \"(\w+)\S*\"", lines[1]
+    )
+    assert packages is not None
+    lines[:2] = [f"FROM {BINARY}", "COPY packages /packages", "ENV PYTHONPATH=/packages"]
+    for name in packages.groups():
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        place = folder / "packages" / name
+        shutil.copytree(
+            Path(spec.origin).parent, place, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "examples" / "sdk" / f"{example}.py", folder)
+    (folder / "Dockerfile").write_text("\n".join(lines))
+    name = f"test/{example}:1"
+    subprocess.run(
+        [ENGINE, "build", "-q", "-t", name, str(folder)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "DOCKER_BUILDKIT": "0"},
+    )
+    return name
+
+
+@pytest.mark.spark
+def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    (tmp_path / "image").mkdir()
+    name = built_as_the_page_says("orders", tmp_path / "image")
+    given = tmp_path / "given"
+    given.mkdir(mode=0o755)
+
+    def give(number: int, *ids: int) -> None:
+        rows = [{"id": n, "total": n / 2, "changed": f"2026-01-{n:02}"} for n in ids]
+        (given / f"{number}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+    for command in (["spec"], ["check", "--config", "/none"]):
+        out, code, _ = ran(name, *command)
+        message = json.loads(out)
+        if command == ["spec"]:
+            assert (code, message["type"]) == (0, "SPEC")
+        else:
+            assert message["connectionStatus"]["status"] == "FAILED"
+    here = site()
+    permissions = {"fs": {"allowed_preopens": [f"{given}:ro"]}, "network": {"allowed_hosts": []}}
+    read: dict[str, Any] = {
+        "use": f"airbyte:docker:{name}",
+        "config": {"folder": str(given)},
+        "source_keys": {"permissions": permissions},
+    }
+    give(1, 1, 2, 3)
+    first = here.run(**read)
+    assert first.status == "succeeded", first.error
+    assert first.counts("orders") == ("complete", 3, 3, 0)
+    give(2, 4)
+    second = here.run(**read)
+    assert second.counts("orders") == ("complete", 1, 1, 0), second.error
+    assert [row["id"] for row in here.rows("orders", "id")] == [1, 2, 3, 4]
+
+
+def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
+    server: Echo, tmp_path: Path
+) -> None:
+    name = built_as_the_page_says("webhook", tmp_path)
+    command = [ENGINE, "run", "--rm", "-i", "--pull=never", name]
+    host = ScriptedHost(command, environment=os.environ, timeout=60)
+    address, port = server.listener.getsockname()
+    rows = [{"id": n, "email": f"{n}@x.io"} for n in range(3)]
+    outcome = host.sync(rows, credentials={"url": f"http://{address}:{port}/"})
+    assert outcome.halt is None, outcome
+    assert outcome.result == {"received": 3, "skipped": 0, "success": 3, "failed": 0}
+    assert b'"email": "2@x.io"' in server.heard[-1]

@@ -1,4 +1,5 @@
-"""Writes connectors in Python: classes for destinations and enrichments, which know no protocol.
+"""Writes connectors in Python: classes for sources, destinations and enrichments, which know no
+protocol.
 
 ::
 
@@ -10,23 +11,37 @@
 
 The public names are those listed here, and ``penstock.sdk.testing`` for tests of a connector. Light
 to import: msgspec and the standard library. Not here: Penstock's own roles, which host connectors
-(``protocols``). The protocols that a connector speaks are in modules of their own (``syncmaven``).
+(``protocols``). The protocols that a connector speaks are in modules of their own (``syncmaven``,
+``airbyte``).
 """
 
-from penstock.sdk.connector import Connector, Enricher, Halt, RowError, StreamWriter, Sync
+from penstock.sdk.connector import (
+    Checkpoint,
+    Connector,
+    Enricher,
+    Halt,
+    RowError,
+    Secret,
+    StreamReader,
+    StreamWriter,
+    Sync,
+)
 from penstock.sdk.process import run
 from penstock.sdk.rate_limit import Backoff, RateLimitError
 from penstock.sdk.store import KeyValueStore, StoreError
 
 __all__ = [
     "Backoff",
+    "Checkpoint",
     "Connector",
     "Enricher",
     "Halt",
     "KeyValueStore",
     "RateLimitError",
     "RowError",
+    "Secret",
     "StoreError",
+    "StreamReader",
     "StreamWriter",
     "Sync",
     "run",

@@ -1,19 +1,23 @@
-"""Defines what the author of a connector writes: streams that take rows, an enrichment, and the
-connector that has them.
+"""Defines what the author of a connector writes: streams that take rows or give them, an
+enrichment, and the connector that has them.
 
-Not here: batches and counters (``batches``), wire messages (``syncmaven``), its process
-(``process``).
+Not here: batches and counters (``batches``), wire messages (``syncmaven``, ``airbyte``), its
+process (``process``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from penstock.sdk.rate_limit import Backoff
 from penstock.sdk.store import KeyValueStore
 
 TypeOrSchema = type | dict[str, Any] | None
 """A TypedDict, dataclass or msgspec Struct; or a JSON Schema of draft 7; None: any object."""
+Secret = Annotated[str, msgspec.Meta(extra_json_schema={"writeOnly": True})]
+"""Text in a configuration that hosts mask in logs and never show."""
 
 
 class Halt(Exception):
@@ -110,12 +114,47 @@ class Enricher:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """Yielded among rows: every row before it is given. ``value``: JSON data, which the next run's
+    :meth:`StreamReader.read` gets."""
+
+    value: Any
+
+
+class StreamReader:
+    """One stream of a source: a class per stream, an object per run.
+
+    ``name``: as it is listed. ``row``: the type of its rows; ``primary_key``: the fields that tell
+    rows apart. ``cursor``: the field whose values only grow, by which a later run reads what is
+    new; None: every run reads everything. ``self.config``: of the declared type."""
+
+    name: ClassVar[str]
+    row: ClassVar[TypeOrSchema] = None
+    primary_key: ClassVar[Sequence[str]] = ()
+    cursor: ClassVar[str | None] = None
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def read(self, since: Any) -> Iterable[Any]:
+        """Yields rows, and :class:`Checkpoint` where the next run may begin. ``since``: the value
+        of the last checkpoint; None: read everything. Where a stream with a ``cursor`` yields no
+        checkpoint, the greatest cursor of its rows is one, after the last of them. An exception
+        ends this stream, and the others go on."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
 class Connector:
-    """A connector, with the roles that it has something for. The first stream is the default."""
+    """A connector, with the roles that it has something for. ``streams``: of a destination, the
+    first is the default; ``sources``: of a source. ``credentials``: the configuration. ``check``:
+    raises where a source cannot work with its configuration."""
 
     description: str = ""
     credentials: TypeOrSchema = None
     streams: Sequence[type[StreamWriter]] = ()
     enrichment: type[Enricher] | None = None
+    sources: Sequence[type[StreamReader]] = ()
+    check: Callable[[Any], object] | None = None
     rate_limit: Backoff = field(default_factory=Backoff)

@@ -1,4 +1,5 @@
-"""Runs a connector as a process: lines on stdin and stdout, logs as messages, a quiet end.
+"""Runs a connector as a process: lines on stdin and stdout, logs as messages, a quiet end. Its
+arguments say which protocol its host speaks: a command of Airbyte's, or none.
 
 Stdout belongs to the protocol: what the connector prints, and what it writes to stderr by Python,
 becomes log messages, since a host may read stderr never and block the connector with it.
@@ -9,38 +10,73 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
+from penstock.sdk import airbyte
 from penstock.sdk.connector import Connector
 from penstock.sdk.store import KeyValueStore, MemoryStore, RpcStore, SyncStore
 from penstock.sdk.syncmaven import Message, Speaker
 
+_BUFFER = 64 * 1024
+_FLUSH_SECONDS = 1.0
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"))
 
 
 def run(connector: Connector) -> NoReturn:
-    """Serves the host until its input ends or it sends SIGTERM, and exits."""
+    """Serves the host and exits: an Airbyte one that gave a command, or a Syncmaven one until its
+    input ends. SIGTERM ends either."""
+    words = sys.argv[1:]
+    asked = words[:1] in [[command] for command in airbyte.COMMANDS]
+    as_source = bool(connector.sources) and (asked or not _takes_rows(connector))
     for each in (signal.SIGTERM, signal.SIGINT):  # how a host says goodbye
-        signal.signal(each, _quit)
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
+        signal.signal(each, _quit_source if as_source else _quit)
+    out = os.fdopen(os.dup(1), "wb", buffering=_BUFFER if as_source else 0)
     os.dup2(2, 1)  # a child that prints must not speak to the host
-
-    def send(message: Message) -> None:
-        out.write(msgspec.json.encode(message) + b"\n")
-
     try:
+        if as_source:
+            code = _serve_airbyte(connector, words, out)
+            out.close()
+            sys.exit(code)
+
+        def send(message: Message) -> None:
+            out.write(msgspec.json.encode(message) + b"\n")
+
         finished = converse(connector, sys.stdin.buffer, send, host_store(os.environ))
         sys.exit(0 if finished else 1)
     except BrokenPipeError:
         os._exit(1)  # the host is gone
 
 
+def _takes_rows(connector: Connector) -> bool:
+    return bool(connector.streams) or connector.enrichment is not None
+
+
+def _serve_airbyte(connector: Connector, words: list[str], out: BinaryIO) -> int:
+    """Rows wait for one another, at most about a second; all else goes out at once."""
+    flushed = time.monotonic()
+
+    def send(message: Message) -> None:
+        nonlocal flushed
+        out.write(msgspec.json.encode(message) + b"\n")
+        if message["type"] != "RECORD" or time.monotonic() - flushed > _FLUSH_SECONDS:
+            out.flush()
+            flushed = time.monotonic()
+
+    with logging_to(lambda level, text: send(airbyte.log_message(level, text))):
+        return airbyte.serve(connector, words, send)
+
+
 def _quit(number: int, frame: Any) -> NoReturn:
     os._exit(0)
+
+
+def _quit_source(number: int, frame: Any) -> NoReturn:
+    os._exit(128 + number)  # not all rows were given
 
 
 def converse(
@@ -51,7 +87,11 @@ def converse(
 ) -> bool:
     """Takes lines to their end; False: they ended inside a stream."""
     speaker = Speaker(connector, send, store_of)
-    with logging_to(send):
+
+    def say(level: str, text: str) -> None:
+        send({"type": "log", "payload": {"level": level, "message": text}})
+
+    with logging_to(say):
         for line in lines:
             speaker.take(line)
         if speaker.in_stream:
@@ -67,12 +107,9 @@ def host_store(environment: Any) -> Callable[[str], KeyValueStore]:
 
 
 @contextmanager
-def logging_to(send: Callable[[Message], None]) -> Generator[None]:
-    """Sends what is logged and printed inside as log messages."""
-
-    def say(level: str, text: str) -> None:
-        send({"type": "log", "payload": {"level": level, "message": text}})
-
+def logging_to(say: Callable[[str, str], None]) -> Generator[None]:
+    """Gives what is logged and printed inside to ``say``: its level (``error``, ``warn``, ``info``,
+    ``debug``) and text."""
     handler = _Handler(say)
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
