@@ -86,7 +86,8 @@ def report(run: str = RUN, **changes: Any) -> Report:
         run=run, pipeline="shop", status="succeeded", exit_code=0,
         started_at="2026-11-20T10:00:00Z", seconds=12.3, guarantee="exactly-once",
         streams=[users], time=TimeSpent(
-            start=3.0, extract=5.0, source_wait=4.0, load=2.0, beside=0.5, finish=0.4
+            start=3.0, extract=5.0, source_wait=4.0, load=2.0, beside=0.5, finish=0.4,
+            tail=1.9,
         ),
         memory=PeakMemory(), notes=["a note"], error=None, log=f"runs/{run}/log.jsonl",
     )  # fmt: skip

@@ -42,7 +42,7 @@ def test_the_seconds_of_a_report_add_up_to_the_runs() -> None:
     timeline().settle(spent, 27.0)
     assert spent == TimeSpent(
         install=1.0, prepare=4.0, start=5.0, stage=2.0, lane=2.5, extract=7.5, source_wait=5.0,
-        decode=2.0, load=7.0, beside=4.0, finish=2.0,
+        decode=2.0, load=7.0, beside=4.0, finish=2.0, tail=5.0,
     )  # fmt: skip
     whole = spent.install + spent.prepare + spent.start + spent.stage + spent.lane
     assert whole + spent.extract + spent.load - spent.beside + spent.finish == 27.0

@@ -142,12 +142,14 @@ def _time(spent: dict[str, float], total: float, start: str | None) -> str:
         ("load", spent["load"], _load(beside, spent["destination_wait"])),
         ("finish", spent.get("finish", 0.0), ""),
     ]
+    tail = spent.get("tail", 0.0)
     shown = [
         f"{name} {text.seconds(value)}{_share(value, total)}{more}"
         for name, value, more in parts
         if value >= 0.05
     ]
-    return ", ".join(shown) or "less than 0.1 s in any phase"
+    after = f"; {text.seconds(tail)} after the source's end" if tail >= 0.05 else ""
+    return (", ".join(shown) or "less than 0.1 s in any phase") + after
 
 
 def _load(beside: float, waited: float) -> str:

@@ -62,9 +62,9 @@ class Timeline:
 
     def settle(self, spent: TimeSpent, total: float) -> None:
         """Sets the seconds that are not counted elsewhere, so that all add up to ``total``, but for
-        ``beside``, which is counted twice. A lane's seconds without its connector's and without the
-        staging of a model's rows are ``lane``; what neither preparation, Spark's start, a lane nor
-        a load covers is ``finish``."""
+        ``beside`` and ``tail``, which are counted twice. A lane's seconds without its connector's
+        and without the staging of a model's rows are ``lane``; what neither preparation, Spark's
+        start, a lane nor a load covers is ``finish``."""
         loads, lanes = self.seconds(LOAD), self.seconds(LANE)
         spent.load = loads
         spent.beside = max(loads + lanes - self.seconds(LOAD, LANE), 0.0)
@@ -75,6 +75,8 @@ class Timeline:
         named = spent.install + spent.prepare + spent.start + spent.stage + spent.lane
         named += spent.extract + spent.load - spent.beside
         spent.finish = max(total - named, 0.0)
+        ended = max((s.end - self.began for s in self._spans if s.name == LANE), default=total)
+        spent.tail = max(total - ended, 0.0)
         for name in msgspec.structs.fields(TimeSpent):
             setattr(spent, name.name, round(getattr(spent, name.name), 3))
 

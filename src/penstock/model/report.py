@@ -45,7 +45,8 @@ class StreamReport(msgspec.Struct, kw_only=True):
 class TimeSpent(msgspec.Struct, kw_only=True):
     """Wall seconds by stage of the run; the command-line contract defines what each one spans. They
     add up to the run's, but for ``source_wait`` and ``decode`` (parts of ``extract``),
-    ``destination_wait`` (of ``load``) and ``beside`` (of ``load``, while a lane ran too)."""
+    ``destination_wait`` (of ``load``), ``beside`` (of ``load``, while a lane ran too) and ``tail``
+    (all that came after the last lane)."""
 
     install: float = 0.0
     prepare: float = 0.0
@@ -59,6 +60,7 @@ class TimeSpent(msgspec.Struct, kw_only=True):
     beside: float = 0.0
     destination_wait: float = 0.0
     finish: float = 0.0
+    tail: float = 0.0
 
 
 class PeakMemory(msgspec.Struct, kw_only=True):
