@@ -40,6 +40,7 @@ def pipeline_of(
     *,
     env_file: EnvFiles = None,
     lenient: bool = False,
+    profile: str | None = None,
 ) -> Pipeline:
     """Loads the pipeline of a file, or of a source and a destination, overridden by ``options``.
     Raises ``ConfigError``."""
@@ -57,6 +58,12 @@ def pipeline_of(
                 code="usage",
                 hint="give pipeline files, or a source and a destination",
             )
+        if profile is not None:
+            raise ConfigError(
+                "profiles are of a pipeline file, and a source and a destination are named",
+                code="usage",
+                hint="write a pipeline file with `profiles`, or leave --with out",
+            )
         return pipeline_from_arguments(first, second, **msgspec.structs.asdict(options))
     if is_connector(first) and not is_file(first):
         raise ConfigError(
@@ -64,11 +71,16 @@ def pipeline_of(
             code="usage",
             hint=f"name both, as in: penstock run {first} parquet:./lake",
         )
-    return with_options(load_pipeline(first, env_file=env_file, lenient=lenient), options)
+    found = load_pipeline(first, env_file=env_file, lenient=lenient, profile=profile)
+    return with_options(found, options)
 
 
 def pipeline_or_name(
-    words: Sequence[str], *, env_file: EnvFiles = None, lenient: bool = False
+    words: Sequence[str],
+    *,
+    env_file: EnvFiles = None,
+    lenient: bool = False,
+    profile: str | None = None,
 ) -> Pipeline | str:
     """Loads the pipeline of a file, or of a source and a destination, or returns the name of a
     pipeline that ran. Raises ``ConfigError``."""
@@ -80,5 +92,7 @@ def pipeline_or_name(
         )
     first, second = words[0], words[1] if len(words) > 1 else None
     if second is None and not is_file(first) and not is_connector(first):
-        return first
-    return pipeline_of(first, second, Options(), env_file=env_file, lenient=lenient)
+        return first if profile is None else f"{first}.{profile}"
+    return pipeline_of(
+        first, second, Options(), env_file=env_file, lenient=lenient, profile=profile
+    )

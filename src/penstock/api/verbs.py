@@ -68,15 +68,23 @@ class Changes(TypedDict, total=False):
 
 class How(TypedDict, total=False):
     """Keywords of functions that name a pipeline. ``env_file``: files of variables; ``lenient``:
-    unknown keys of a file are allowed. ``yes``: a component may have what it asks for. ``home``:
-    Penstock's home, by default ``PENSTOCK_HOME``. ``progress``: None: bars on a terminal, a line
-    in a notebook, else nothing; True: lines on stderr elsewhere; False: nothing."""
+    unknown keys of a file are allowed; ``profile``: of the file's ``profiles``. ``yes``: a
+    component may have what it asks for. ``home``: Penstock's home, by default ``PENSTOCK_HOME``.
+    ``progress``: None: bars on a terminal, a line in a notebook, else nothing; True: lines on
+    stderr elsewhere; False: nothing."""
 
     env_file: EnvFiles
     lenient: bool
+    profile: str | None
     yes: bool
     home: Place | Home | None
     progress: bool | None
+
+
+class _Reading(TypedDict):
+    env_file: EnvFiles
+    lenient: bool
+    profile: str | None
 
 
 class Given(Changes, How, total=False):
@@ -386,14 +394,22 @@ def _pipeline(first: Place, second: Place | None, changes: Changes, how: How) ->
         str(first),
         None if second is None else str(second),
         options_of(changes),
-        env_file=how.get("env_file"),
-        lenient=how.get("lenient", False),
+        **_reading(how),
     )
 
 
 def _known(first: Place, second: Place | None, how: How) -> Pipeline | str:
     words = [str(first)] if second is None else [str(first), str(second)]
-    return pipeline_or_name(words, env_file=how.get("env_file"), lenient=how.get("lenient", False))
+    return pipeline_or_name(words, **_reading(how))
+
+
+def _reading(how: How) -> "_Reading":
+    """Returns how a file is read."""
+    return {
+        "env_file": how.get("env_file"),
+        "lenient": how.get("lenient", False),
+        "profile": how.get("profile"),
+    }
 
 
 def home_of(how: How) -> Home:

@@ -72,6 +72,10 @@ class Reading:
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Unknown keys of the pipeline file are warnings.")
     ] = False
+    with_profile: Annotated[
+        str | None,
+        option("--with", "PROFILE", "Puts this one of the file's `profiles` over its other keys."),
+    ] = None
 
 
 READING = Reading()
@@ -108,7 +112,12 @@ def pipeline(
     options. Raises ``ConfigError``."""
     first, second = words[0], words[1] if len(words) > 1 else None
     found = pipeline_of(
-        first, second, options, env_file=tuple(reading.env_file or ()), lenient=reading.lenient
+        first,
+        second,
+        options,
+        env_file=tuple(reading.env_file or ()),
+        lenient=reading.lenient,
+        profile=reading.with_profile,
     )
     return _heard(found, output)
 
@@ -116,8 +125,12 @@ def pipeline(
 def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
     pipeline that ran. Raises ``ConfigError``."""
-    env_file, lenient = tuple(reading.env_file or ()), reading.lenient
-    found = pipelines.pipeline_or_name(words, env_file=env_file, lenient=lenient)
+    found = pipelines.pipeline_or_name(
+        words,
+        env_file=tuple(reading.env_file or ()),
+        lenient=reading.lenient,
+        profile=reading.with_profile,
+    )
     return found if isinstance(found, str) else _heard(found, output)
 
 
@@ -158,6 +171,12 @@ def project(
     )
     protocol = project_protocol(place) if place.is_dir() else None
     if protocol is not None:
+        if reading.with_profile is not None:
+            raise ConfigError(
+                "--with is of pipeline files, and a project has none",
+                code="usage",
+                hint="a project's environments are its files .env and .env.local",
+            )
         found = project_reader(protocol)(wanted)
     else:
         files = files_of(place) if place.is_dir() else words
@@ -169,7 +188,7 @@ def project(
                 code="usage",
                 hint="each file names its own pipeline: `pipeline: NAME`",
             )
-        found = read_files(files, wanted, lenient=reading.lenient)
+        found = read_files(files, wanted, lenient=reading.lenient, profile=reading.with_profile)
     own = msgspec.structs.replace(options, name=None)
     made = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
     for each in made.values():

@@ -14,6 +14,7 @@ import msgspec
 from penstock.config import yaml_nodes
 from penstock.config.converters import LITERALS
 from penstock.config.pipeline import Pipeline, PipelineFile
+from penstock.config.profiles import applied
 from penstock.config.reader import BAD, NodeReader, replace_at
 from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
 from penstock.config.variables import VariableResolver, merged
@@ -30,21 +31,23 @@ def load_pipeline(
     env_file: EnvFiles = None,
     *,
     lenient: bool = False,
+    profile: str | None = None,
 ) -> Pipeline:
     """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
     break). ``env``: variables, by default the process's; ``env_file``: files of variables, which
-    the environment overrides; ``lenient``: unknown keys are ``warnings``.
+    the environment overrides; ``lenient``: unknown keys are ``warnings``; ``profile``: of the
+    file's ``profiles``, whose keys go over the others.
 
     Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
-    ``config.empty``, ``config.env_file``, ``config.invalid``) whose ``problems`` are all faults,
-    one line each, in the order of the file."""
+    ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``)
+    whose ``problems`` are all faults, one line each, in the order of the file."""
     files = [env_file] if isinstance(env_file, str | Path) else list(env_file or ())
     values = merged(os.environ if env is None else env, files)
     if isinstance(source, str) and "\n" in source:
-        return parse_pipeline(source, values, lenient=lenient, folder=Path())
+        return parse_pipeline(source, values, lenient=lenient, folder=Path(), profile=profile)
     text, name = _read(source)
     folder = Path() if source == "-" else Path(source).parent
-    return parse_pipeline(text, values, name=name, lenient=lenient, folder=folder)
+    return parse_pipeline(text, values, name=name, lenient=lenient, folder=folder, profile=profile)
 
 
 def parse_pipeline(
@@ -54,6 +57,7 @@ def parse_pipeline(
     name: str = "pipeline",
     lenient: bool = False,
     folder: Path | None = None,
+    profile: str | None = None,
 ) -> Pipeline:
     """As :func:`load_pipeline`, for the text of a file. ``values``: the variables. ``name``: of the
     file, in messages. ``folder``: relative paths in the file start there; None: they are kept as
@@ -69,7 +73,7 @@ def parse_pipeline(
         reader.problem(tree.root, "a pipeline file is a mapping of keys to values")
         file = BAD
     else:
-        file = reader.read(tree.root, PipelineFile)
+        file = reader.read(applied(tree.root, profile, name), PipelineFile)
     if reader.problems or file is BAD:
         raise _invalid(reader, name)
     assert isinstance(file, PipelineFile)

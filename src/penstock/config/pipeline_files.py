@@ -34,10 +34,13 @@ def files_of(folder: Path) -> list[str]:
     return [str(p) for p in found if not p.name.startswith(".")]
 
 
-def read_files(files: Sequence[str], wanted: Wanted, *, lenient: bool = False) -> Project:
+def read_files(
+    files: Sequence[str], wanted: Wanted, *, lenient: bool = False, profile: str | None = None
+) -> Project:
     """Reads the files as a project whose pipelines have their own names as ids; ``wanted.select``
-    chooses among them. Raises ``ConfigError`` with every fault of every file in ``problems``, also
-    (``config.same_name``) where two have one name, and so would share one state."""
+    chooses among them. ``lenient``, ``profile``: as of ``load_pipeline``. Raises ``ConfigError``
+    with every fault of every file in ``problems``, also (``config.same_name``) where two have one
+    name, and so would share one state."""
     found: dict[str, Pipeline] = {}
     faults: list[ConfigError] = []
     problems: list[str] = []
@@ -49,7 +52,7 @@ def read_files(files: Sequence[str], wanted: Wanted, *, lenient: bool = False) -
     for file in files:
         try:
             pipeline = load_pipeline(
-                file, env=wanted.environ, env_file=wanted.env_files, lenient=lenient
+                file, wanted.environ, wanted.env_files, lenient=lenient, profile=profile
             )
         except ConfigError as e:
             faults.append(e)

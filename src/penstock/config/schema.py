@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.config import modes
+from penstock.config import modes, profiles
 from penstock.config.pipeline import PipelineFile
 from penstock.config.protocol_spec import EndpointRole, specs
 from penstock.model.type_words import SIMPLE
@@ -99,6 +99,7 @@ def pipeline_json_schema() -> dict[str, Any]:
         "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
         "description": "A value from the environment or from --env-file.",
     }
+    defs[PipelineFile.__name__]["properties"][profiles.KEY] = profiles.SCHEMA
     for schema in defs.values():
         if "properties" in schema:
             schema["properties"] = dict(_declared(schema["properties"]))
