@@ -125,7 +125,7 @@ def _in_memory() -> str | None:
 
 
 def _has_images() -> bool:
-    asked = ["docker", "image", "inspect", "test/source-faker:7.2.1", "test/cdk-destination:1"]
+    asked = ["docker", "image", "inspect", "test/source-faker:7.2.1", "test/stderr-only:1"]
     return subprocess.run(asked, capture_output=True).returncode == 0
 
 
@@ -178,6 +178,7 @@ def _images(folder: Path) -> list[Made]:
         Made("test/shell:1", base, ("sh", "-c")),
         Made("test/user-shell:1", base, ("sh", "-c"), user="airbyte"),
         Made("test/no-shell:1", (python, stubs), ("python3", "/stubs/stub_source.py")),
+        Made("test/stderr-only:1", base, ("sh", "-c", "echo only words >&2")),
         Made("test/wrong:1", base, ("/no/such/program",)),
         Made("test/not-executable:1", base, ("/etc/passwd",)),
     ]

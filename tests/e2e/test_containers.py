@@ -42,6 +42,7 @@ from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.events import Control, Exited
+from penstock.protocols.airbyte.package import PACKAGE as AIRBYTE
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
@@ -130,7 +131,8 @@ def test_stdout_stderr_and_the_exit_code_come_apart(shell: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("exit 0", 0), ("exit 255", 255), ("kill -9 $$", -9)]
+    ("command", "code"),
+    [("exit 0", 0), ("exit 125", 125), ("exit 137", -9), ("exit 255", 255), ("kill -9 $$", -9)],
 )
 def test_exit_codes_and_signals_come_through(command: str, code: int) -> None:
     assert ran(SHELL, command)[1] == code
@@ -258,6 +260,30 @@ def test_an_image_without_its_command_says_what_is_missing(
         ran(name, "spec")
     assert caught.value.code in (code, code.replace("source.", "connector."))
     assert words in caught.value.message
+
+
+def test_an_image_that_writes_to_stderr_only_is_quoted() -> None:
+    """It is no connector, or one that cannot start: what it says is all that there is."""
+    out, code, told = ran("test/stderr-only:1", "spec")
+    assert (out, code, told) == (b"", 0, "only words")
+    with pytest.raises(SourceError, match="only words"):
+        AIRBYTE.source.spec(runtime("test/stderr-only:1"), Timeouts(), lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["test/shell:1", "test/user-shell:1"])
+def test_a_file_that_the_images_user_may_not_open_is_its_own_error(
+    name: str, tmp_path: Path
+) -> None:
+    """Also root's: inside it has no capabilities."""
+    file = tmp_path / "file"
+    file.write_text("x")
+    file.chmod(0o600)
+    os.chown(file, 4321, 4321)
+    folder = Permissions(fs=FilesystemPermissions(allowed_preopens=(str(tmp_path),)))
+    tmp_path.chmod(0o755)
+    out, code, told = ran(name, f"cat {file}", permissions=folder)
+    assert (out, code) == (b"", 1)
+    assert f"'{file}': Permission denied" in told
 
 
 def test_an_image_that_starts_nothing_is_refused_before_anything_is_made() -> None:
