@@ -300,6 +300,24 @@ def test_a_merge_that_replaces_the_table_keeps_one_row_per_key(
     assert rows(tables, "id", "v") == [(2, "b")]
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_many_small_parts_become_one_file_L2_L3(tables: DeltaTables, loads: Any, mode: str) -> None:
+    columns = {"id": "integer", "l": [{"x": "integer", "y": ["string"]}], "t": "timestamp"}
+    for number in (1, 2):
+        groups = [[{"id": 10 * number + i, "l": [None, {"x": i, "y": ["é"]}], "t": at(i)}]
+                  for i in range(3)]  # fmt: skip
+        load = loads.load(number, groups, columns, mode=mode, replaces=mode == "overwrite")
+        load = numbered(shaped(load), number - 1)
+        assert put(tables, load) == LoadResult(3)
+        assert put(tables, load) == LoadResult(0, repeated=True)
+    kept = (1, 2) if mode == "append" else (2,)
+    assert rows(tables, "id", "l", "t") == sorted(
+        [(10 * n + i, [None, {"x": i, "y": ["é"]}], at(i)) for n in kept for i in range(3)],
+        key=repr,
+    )
+    assert len(live(tables)) == len(kept)
+
+
 # -- what is left to Spark
 
 

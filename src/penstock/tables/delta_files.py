@@ -1,13 +1,14 @@
 """Commits a load into a local Delta table by one commit of file actions, without Spark.
 
-Parts in their table's shape are linked into its folder; a load that keeps one row per key is merged
-into new files there (``merged_files``). No reader of Delta sees them until one entry of the log
-names them, and the files that they replace, with the load's transaction id and note. deltalake
-writes that entry; it is not tried again at a later version, so that what was read of the table
-still holds (:class:`Conflict`). Only for tables that ask no more of a writer (:func:`table_for`):
-no partition, constraint, generated or identity column, column mapping, change feed or other feature
-that a file action would have to carry. Not here: whether a load is committed already, what is done
-otherwise (``delta``). Neighbour: ``direct_parts`` says which parts are in their table's shape.
+Parts in their table's shape are linked into its folder; many small ones, and a load that keeps one
+row per key, are written into new files there (``merged_files``). No reader of Delta sees them until
+one entry of the log names them, and the files that they replace, with the load's transaction id and
+note. deltalake writes that entry; it is not tried again at a later version, so that what was read
+of the table still holds (:class:`Conflict`). Only for tables that ask no more of a writer
+(:func:`table_for`): no partition, constraint, generated or identity column, column mapping, change
+feed or other feature that a file action would have to carry. Not here: whether a load is committed
+already, what is done otherwise (``delta``). Neighbour: ``direct_parts`` says which parts are in
+their table's shape.
 """
 
 import json
@@ -90,10 +91,13 @@ class DeltaFiles:
         if direct_parts.fits(self._load):
             files = direct_parts.linked(self._load, self._folder, stem)
             return None if files is None else Staged(files, (), self._load.load.rows)
-        from penstock.tables.merged_files import merge
+        from penstock.tables.merged_files import gather, merge
         from penstock.tables.newest_rows import NeedsSpark
 
         try:
+            if direct_parts.in_shape(self._load):
+                files = gather(self._load, self._folder, stem, self._columns())
+                return Staged(files, (), self._load.load.rows)
             merged = merge(self._load, self._folder, stem, self._columns(), self._old_files())
         except NeedsSpark:
             return None
@@ -170,7 +174,7 @@ class DeltaFiles:
 def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | None:
     """The table in ``folder``, where ``load`` can be committed by file actions alone; None: Spark
     has to write. ``defaults``: new tables have no properties that the session asks for."""
-    if not (direct_parts.fits(load) or _merges(load)):
+    if not (direct_parts.in_shape(load) or _merges(load)):
         return None
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError

@@ -21,7 +21,7 @@ from penstock.model.types import Field, MetadataNames, RowSchema
 from penstock.spark.types import metadata_fields, stored, struct_type
 from penstock.tables.contract import TableLoad
 
-SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together, by Spark
+SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together
 # keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
 # which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
@@ -53,17 +53,23 @@ def described(columns: tuple[Field, ...]) -> dict[str, str]:
     }
 
 
-def fits(load: TableLoad) -> bool:
+def in_shape(load: TableLoad) -> bool:
     """Whether every part of ``load`` has the columns, types and metadata values that the load's
-    rows have in a table, and the parts are not too many for their size. A load of one part makes
-    one file either way."""
+    rows have in a table."""
     parts, names = load.load.parts, load.policy.metadata
     if load.mode is DestinationSyncMode.append_dedup or names is None or not parts:
         return False
-    if len(parts) > 1 and sum(p.size for p in parts) < SMALL_BYTES * len(parts):
-        return False
     wanted = layout(load.schema, names, load.sync_id, load.load.generation).shape
     return all(p.shape == wanted for p in parts)
+
+
+def fits(load: TableLoad) -> bool:
+    """Whether the parts of ``load`` are :func:`in_shape` and not too many for their size. A load of
+    one part makes one file either way."""
+    parts = load.load.parts
+    if len(parts) > 1 and sum(p.size for p in parts) < SMALL_BYTES * len(parts):
+        return False
+    return in_shape(load)
 
 
 def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:

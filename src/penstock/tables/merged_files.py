@@ -1,5 +1,5 @@
 """Writes the files of a local table that a load changes, by Arrow: the rows that it gets, and what
-is left of files that lose rows. No Spark.
+is left of files that lose rows; or many small parts as few files. No Spark.
 
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
@@ -76,6 +76,24 @@ def merge(
         output.discard()
         raise
     return Merged(output.files, (*removed.values(),), outcome.written)
+
+
+def gather(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> list[Path]:
+    """Writes the rows of parts in their table's shape into few new files. Arguments and errors as
+    those of :func:`merge`."""
+    if sum(part.size for part in load.load.parts) > MOST_BYTES:
+        raise NeedsSpark("the parts are large")
+    output = _Output(folder, stem, load, columns)
+    try:
+        for path in load.parts:
+            with opened(path) as file:
+                for _, rows in _batches(file):
+                    output.add(_as(rows, output.schema))
+        output.close()
+    except BaseException:
+        output.discard()
+        raise
+    return output.files
 
 
 def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
