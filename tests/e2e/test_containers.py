@@ -564,7 +564,9 @@ def test_l10_beside_the_list_there_is_no_way_out(server: Echo) -> None:
     assert "unreachable" in python(direct, listed)[1]
     assert held("ls /sys/class/net", permissions=listed)[0] == b"lo\n"
     url = f"http://{address}:{server.port}/"
-    assert python(asked_by_proxy(url), listed)[0].startswith("403 ")
+    for narrow in (listed, allowed(f"{address}:{server.port + 1}", private=True)):
+        said, _ = python(asked_by_proxy(url), narrow)
+        assert said.startswith("403 ") and "is not in network.allowed_hosts" in said
     for wide in (allowed("*"), allowed("*", private=False)):
         said, _ = python(asked_by_proxy(url), wide)
         assert said.startswith("403 ") and "private address" in said
@@ -573,6 +575,18 @@ def test_l10_beside_the_list_there_is_no_way_out(server: Echo) -> None:
     for line in ("GET / HTTP/1.1\\r\\n\\r\\n", "CONNECT x\\r\\n\\r\\n", "a" * 70_000):
         said, _ = python(f"{nothing.format(line)} print(s.recv(99))", listed)
         assert "HTTP/1.1 4" in said
+
+
+def test_l10_the_log_tells_what_was_refused_and_no_secret() -> None:
+    told: list[str] = []
+    found = image("test/plain:1")
+    start = Start(image=found, permissions=allowed("db.corp.test"))
+    ask = asked_by_proxy("http://hush.elsewhere.test/")
+    runtime = ContainerRuntime.of(start, found, Masker(["hush.elsewhere"]), told.append)
+    with runtime.open(["python3", "-c", ask], Timeouts()) as channel:
+        everything(channel)
+    (line,) = [text for text in told if "allowed_hosts" in text]
+    assert "connection of the container was refused: ****.test:80 is not in network" in line
 
 
 def test_l10_a_list_is_refused_where_nothing_could_enforce_it() -> None:
