@@ -43,18 +43,19 @@ def stopped(world: World, scenario: Scenario, fault: Fault | None, run: Run = in
 
 
 def singles(steps: int, seed: object) -> list[int]:
-    """Half of the steps, the same in each run of the tests; all where ``PENSTOCK_TEST_EVERY_PAIR``
-    is set."""
+    """A third of the steps, the same in each run of the tests; all of them where
+    ``PENSTOCK_TEST_EVERY_PAIR`` is set."""
     every = list(range(1, steps + 1))
     if os.environ.get("PENSTOCK_TEST_EVERY_PAIR"):
         return every
-    return random.Random(str(seed)).sample(every, (steps + 1) // 2)
+    return random.Random(str(seed)).sample(every, (steps + 2) // 3)
 
 
 def pairs(steps: int, count: int, seed: object) -> Iterator[tuple[int, int]]:
-    """Of the pairs of steps so many, the same in each run of the tests; all of them where
+    """Of the pairs of steps half of ``count``, the same in each run of the tests; all of them where
     ``PENSTOCK_TEST_EVERY_PAIR`` is set."""
     every = list(product(range(1, steps + 1), repeat=2))
+    count = (count + 1) // 2
     if os.environ.get("PENSTOCK_TEST_EVERY_PAIR"):
         count = len(every)
     yield from random.Random(str(seed)).sample(every, min(count, len(every)))
