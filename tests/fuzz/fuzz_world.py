@@ -376,7 +376,9 @@ class _Session:
                     "Pulse": FuzzPulse,
                     "RunLog": _Silent,
                     "Assembly": made,
-                    "RejectsKeeper": lambda root, folder, note: RejectsKeeper(root, None, note),
+                    "RejectsKeeper": lambda root, _folder, note, _keys: RejectsKeeper(
+                        root, None, note
+                    ),
                     "source_of": self.source,
                     "destination_of": lambda *a, **k: place,
                     "_jvm_peak": lambda: 0,
