@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.api.reading import Read, read
+    from penstock.api.spark_source import register
     from penstock.api.verbs import check, discover, plan, rejects, run, runs, state
     from penstock.api.writing import write
     from penstock.errors import PenstockError
@@ -25,6 +26,7 @@ _HOMES = {
     "discover": _VERBS,
     "plan": _VERBS,
     "read": "penstock.api.reading",
+    "register": "penstock.api.spark_source",
     "rejects": _VERBS,
     "run": _VERBS,
     "runs": _VERBS,
@@ -41,6 +43,7 @@ __all__ = [
     "discover",
     "plan",
     "read",
+    "register",
     "rejects",
     "run",
     "runs",

@@ -29,7 +29,7 @@ def test_a_wheel_in_a_clean_environment(api: "Api", tmp_path: Path) -> None:
     python = str(place / "bin" / "python")
     call(uv, "pip", "install", "--quiet", "--python", python, str(wheel))
     code = (
-        "import penstock, sys; "
+        "import penstock, pyspark_penstock, sys; "
         "planned = penstock.plan(sys.argv[1], sys.argv[2], home=sys.argv[3]); "
         "print(penstock.__file__, [s.name for s in planned.streams])"
     )

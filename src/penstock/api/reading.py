@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock.api.answers import RejectedRow
-from penstock.api.verbs import Given, explained, home_of, rejects, run, split
+from penstock.api.verbs import Changes, Given, How, explained, home_of, rejects, run, split
 from penstock.config.home import Home, folder_name
 from penstock.errors import ConfigError, Locked
 from penstock.model.report import Report, StreamReport
@@ -50,7 +50,7 @@ class Read:
         self._place, self.report, self._stream = place, report, stream
         self._table = Path(stream.table or "")
         self._spark: SparkSession | None = None
-        self._files = _files(self._table)
+        self._files = table_files(self._table)
         self._finalize = weakref.finalize(self, place.leave)
 
     def __repr__(self) -> str:
@@ -182,17 +182,23 @@ def read(source: str, stream: str, *, incremental: bool = False, **given: Unpack
             hint="write read(..., incremental=True, name='users')",
         )
     place = _Place(home_of(how), name if incremental else None)
-    how["home"] = place.home
-    changes["streams"] = [stream]
     changes.setdefault("sync_mode", "incremental" if incremental else "full_refresh")
     changes.setdefault("destination_sync_mode", "append" if incremental else "overwrite")
-    keywords: Any = {**changes, **how, "name": _PIPELINE}
     try:
-        report = run(source, f"parquet:{place.folder / _ROWS}", **keywords)
-        return Read(place, report, next(s for s in report.streams if s.table is not None))
+        return Read(place, *landed(place.home, source, stream, changes, how))
     except BaseException:
         place.let_go()  # a log and rejects stay until a later read removes them
         raise
+
+
+def landed(
+    home: Home, source: str, stream: str, changes: Changes, how: How
+) -> tuple[Report, StreamReport]:
+    """Runs a source into a table in ``home``, which is the read's own. Returns the report, and that
+    of the stream, whose ``table`` is the folder. Raises ``PenstockError``."""
+    keywords: Any = {**changes, **how, "streams": [stream], "home": home, "name": _PIPELINE}
+    report = run(source, f"parquet:{home.path / _ROWS}", **keywords)
+    return report, next(s for s in report.streams if s.table is not None)
 
 
 class _Place:
@@ -275,7 +281,8 @@ def joined(files: list[str]) -> "Table":
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _files(table: Path) -> list[str]:
+def table_files(table: Path) -> list[str]:
+    """Returns the paths of the files of a read's table; none where it has no rows."""
     from penstock.tables.parquet_folders import finished_files, read_marker
 
     marker = read_marker(table)

@@ -43,6 +43,12 @@ _MODES = {
 }
 
 
+class Staged(msgspec.Struct, frozen=True):
+    """Rows that lie in Parquet files already (``spark_source``): all that ``folder`` holds."""
+
+    folder: Path
+
+
 @explained
 def write(rows: Any, destination: str, stream: str, **given: Unpack[Given]) -> Report:
     """Writes a DataFrame (Spark, pandas, Polars) or an Arrow table to a destination connector or
@@ -100,6 +106,9 @@ def _model(rows: Any, stream: str) -> "Generator[Model]":
         finally:
             with suppress(Exception):
                 rows.sparkSession.catalog.dropGlobalTempView(view)
+        return
+    if isinstance(rows, Staged):
+        yield Model(name=stream, format="parquet", path=str(rows.folder), where="rows")
         return
     folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))
     try:

@@ -12,7 +12,16 @@ from pathlib import Path
 def this_owner() -> str:
     """Returns this process's boot, process namespace, pid and start time, joined by hyphens; zeros
     where the system does not tell."""
-    return "-".join((*_world(), str(os.getpid()), _started(os.getpid()) or "0"))
+    return _named(os.getpid())
+
+
+def parent_owner() -> str:
+    """Returns the same of the process that started this one."""
+    return _named(os.getppid())
+
+
+def _named(pid: int) -> str:
+    return "-".join((*_world(), str(pid), _started(pid) or "0"))
 
 
 @cache
