@@ -2,7 +2,7 @@
 
 import sys
 
-from penstock.cli import command
+from penstock.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(main())
