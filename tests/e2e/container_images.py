@@ -172,7 +172,6 @@ def _images(folder: Path) -> list[Made]:
             ("python3", "/stubs/stub_target.py", '{"ack": "end", "save": "/tmp/saved"}'),
             user="1000:1000",
         ),
-        stub("stub_syncmaven"),
         Made("test/cdk-destination:1", cdk, ("/usr/bin/node", "/app/main.js"), user="1000:1000"),
         Made("test/plain:1", base),
         Made("test/shell:1", base, ("sh", "-c")),

@@ -426,15 +426,19 @@ def test_l10_only_the_folders_that_are_named_are_there(tmp_path: Path) -> None:
     assert "Read-only file system" in err
 
 
-@pytest.mark.xfail(ENGINE == "podman", reason="podman 4.3 does not tell of it: it is a signal 9")
-def test_l10_more_memory_than_its_limit_ends_it_and_says_so() -> None:
-    """The memory of all that runs inside, also where its first process lives on."""
+def test_l10_more_memory_than_its_limit_ends_it_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of all that runs inside, also where its first process lives on; the engine leaves
+    nothing in the user's folder."""
+    monkeypatch.chdir(tmp_path)
     for command in ("tail -c 300m /dev/zero", "(tail -c 300m /dev/zero); exit 3"):
         with pytest.raises(SourceError) as caught:
             held(command, limits=Limits(max_memory=64 << 20))
         assert caught.value.code == "source.memory"
         assert "64.0 MB" in caught.value.message
     assert held("exit 3", limits=Limits(max_memory=64 << 20))[1] == 3
+    assert not list(tmp_path.iterdir())
 
 
 def test_l10_what_is_asked_for_a_container_is_done() -> None:
@@ -681,10 +685,13 @@ def test_images_at_both_ends(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("hosts", [None, [], ["db.corp.test:5432"]])
 def test_an_image_on_the_node_cdk_keeps_its_state(
-    site: Callable[..., Site], tmp_path: Path
+    site: Callable[..., Site], tmp_path: Path, hosts: list[str] | None
 ) -> None:
-    """Issue 13, part 5: it reaches the state RPC, whose secrets no question to the engine shows."""
+    """Issue 13, part 5: it reaches the state RPC, whose secrets no question to the engine shows;
+    from a network of the engine, from none, and beside a list of hosts."""
+    network = {} if hosts is None else {"network": {"allowed_hosts": hosts}}
     place = tmp_path / "written"
     place.mkdir()
     place.chmod(0o777)
@@ -692,7 +699,7 @@ def test_an_image_on_the_node_cdk_keeps_its_state(
         "use": "syncmaven:docker:test/cdk-destination:1",
         "config": {"file": str(place / "rows")},
         "stream": "rows",
-        "permissions": {"fs": {"allowed_preopens": [str(place)]}},
+        "permissions": {"fs": {"allowed_preopens": [str(place)]}, **network},
     }
     here = site()
     source = {"use": "airbyte:docker:test/stub-source:1", "destination": destination}
@@ -705,19 +712,26 @@ def test_an_image_on_the_node_cdk_keeps_its_state(
     assert [line["before"] for line in lines] == list(range(35))
 
 
-@pytest.mark.spark
-def test_a_syncmaven_image_without_network_is_served_no_state(
-    site: Callable[..., Site], tmp_path: Path
+def test_a_container_without_network_reaches_the_one_server_that_it_is_given(
+    server: Echo,
 ) -> None:
-    nowhere = {"network": {"allowed_hosts": []}}
-    use = "syncmaven:docker:test/stub-syncmaven:1"
-    done = site().run(
-        use="airbyte:docker:test/stub-source:1",
-        config={"records": 30, "streams": 1},
-        destination={"use": use, "permissions": nowhere},
-    )
-    assert done.status == "succeeded", done.error
-    assert done.report.streams[0].committed == 30
+    ours = Echo("127.0.0.1")
+    try:
+        for permissions in (allowed(), allowed("db.corp.test:5432")):
+            found = image("test/plain:1")
+            start = Start(image=found, permissions=permissions)
+            given = ContainerRuntime.of(start, found, Masker(), served=ours.port)
+            elsewhere: tuple[str, int] = server.listener.getsockname()
+            code = (
+                f"import socket\n{through('127.0.0.1', ours.port)}"
+                f"for place in [('127.0.0.1', {server.port}), {elsewhere!r}]:\n"
+                "    try: socket.create_connection(place, 5); print('open')\n"
+                "    except OSError: print('closed')\n"
+            )
+            with given.open(["python3", "-c", code], Timeouts()) as channel:
+                assert everything(channel).split() == [b"cba", b"closed", b"closed"]
+    finally:
+        ours.listener.close()
 
 
 def test_a_server_of_this_machine_is_reached_from_a_container() -> None:

@@ -33,15 +33,19 @@ def runtime_of(
     stats: ConnectionStats,
     stderr: Callable[[str], None] | None,
     variables: Mapping[str, str] | None = None,
+    served: int | None = None,
 ) -> Runtime:
     """Returns the measured runtime of what ``launch`` names: a container where it is an image, else
     a process. ``variables``: more that it is given, secrets of Penstock's own, which a container
-    can be given only where its image has a shell."""
+    can be given only where its image has a shell. ``served``: the port of a server on this
+    process's loopback, for a container without a network."""
     more = variables or {}
     if launch.image is None:
         launch = msgspec.structs.replace(launch, env={**launch.env, **more})
         return MeteredRuntime(ProcessRuntime.of(launch, secrets, stderr), stats)
     from penstock.runtimes.container.runtime import ContainerRuntime
 
-    runtime = ContainerRuntime.of(launch, launch.image, secrets, stderr, variables=more)
+    runtime = ContainerRuntime.of(
+        launch, launch.image, secrets, stderr, variables=more, served=served
+    )
     return MeteredRuntime(runtime, stats)

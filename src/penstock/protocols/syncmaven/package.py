@@ -1,6 +1,7 @@
 """Assembles the roles of the protocol into ``PACKAGE``, for the layers above."""
 
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
@@ -42,7 +43,8 @@ class SyncmavenPackage(OwnNames):
         keys: OpenKeys | None = None,
     ) -> Connection:
         def runtime_in(environment: Mapping[str, str]) -> Runtime:
-            return runtime_of(launch, secrets, stats, stderr, environment)
+            served = _served_port(environment) if _has_no_network(launch) else None
+            return runtime_of(launch, secrets, stats, stderr, environment, served)
 
         host = Host(runtime_in, keys, secrets, lambda: _server_address(launch))
         return Connection(self, launch.role, host, secrets)
@@ -50,17 +52,27 @@ class SyncmavenPackage(OwnNames):
 
 def _server_address(launch: Start) -> str | None:
     """Where the server of its keys has to listen for it; None: it could not reach any."""
-    asked = launch.permissions.configured() if launch.permissions else {}
-    if "network.allowed_hosts" in asked:
-        return None
     if launch.image is None:
-        return "127.0.0.1"
+        return None if _has_no_network(launch) else "127.0.0.1"
     if not launch.image.shell:  # the secret would be shown to all who may ask the engine
         return None
     from penstock.runtimes.container.engine import find_engine
+    from penstock.runtimes.container.holding import enters_networks
     from penstock.runtimes.container.host_address import host_address
 
-    return host_address(find_engine(), launch.container.network)
+    engine = find_engine()
+    if _has_no_network(launch):
+        return "127.0.0.1" if enters_networks(engine) else None
+    return host_address(engine, launch.container.network)
+
+
+def _served_port(environment: Mapping[str, str]) -> int | None:
+    return urlsplit(environment["RPC_URL"]).port if "RPC_URL" in environment else None
+
+
+def _has_no_network(launch: Start) -> bool:
+    asked = launch.permissions.configured() if launch.permissions else {}
+    return "network.allowed_hosts" in asked
 
 
 PACKAGE = SyncmavenPackage()

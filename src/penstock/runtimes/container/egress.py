@@ -3,10 +3,11 @@
 The container is created without a network: its namespace has a loopback and nothing else. This
 process enters that namespace for as long as it takes to listen there, and carries each connection
 out of its own: there is no other way, whatever runs inside and as whom, and it ends with this
-process. Two ways in: a host that the user names with its port has a loopback address of its own,
+process. Three ways in: a host that the user names with its port has a loopback address of its own,
 at which its name stands in the container's ``/etc/hosts``, so that any protocol over TCP finds it;
 every allowed host is reached through an HTTP proxy (``CONNECT``, and ``http://`` requests) that the
-usual variables name.
+usual variables name; a server of Penstock's own, on this machine's loopback, has the same port on
+the container's.
 
 Names are looked up here, and each address is compared too (``model.hosts.Reach``). Needs root, and
 an engine on this machine's own kernel. Not here: when it may be asked for (``holding``), the words
@@ -74,11 +75,15 @@ def variables() -> dict[str, str]:
 
 
 class Egress:
-    """The way out of one container. ``tell``: gets a sentence for each connection that is refused,
-    in threads of its own."""
+    """The way out of one container. ``reach``: None: it may reach no host. ``served``: the port of
+    a server on this process's loopback, which it may reach as well. ``tell``: gets a sentence for
+    each connection that is refused, in threads of its own."""
 
-    def __init__(self, reach: Reach, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, reach: Reach | None, served: int | None, tell: Callable[[str], None]
+    ) -> None:
         self._reach = reach
+        self._served = None if served is None else ("127.0.0.1", served)
         self._tell = tell
         self._free = threading.BoundedSemaphore(_MOST)
         self._sockets: set[socket.socket] = set()
@@ -89,8 +94,12 @@ class Egress:
         """Listens in the network namespace of the process ``pid``, which has ``mounted`` (the name
         of a folder) among its mounts: else it is another machine's number. Raises ``OSError``."""
         listeners: list[tuple[socket.socket, Place | None]] = []
-        wanted: list[tuple[Place, Place | None]] = [(("127.0.0.1", PORT), None)]
-        wanted += [((at, p[1]), p) for p, at in places(self._reach).items()]
+        wanted: list[tuple[Place, Place | None]] = []
+        if self._reach is not None:
+            wanted.append((("127.0.0.1", PORT), None))
+            wanted += [((at, p[1]), p) for p, at in places(self._reach).items()]
+        if self._served is not None:
+            wanted.append((self._served, self._served))
         with open(_namespace(pid, mounted), "rb") as namespace:
             made: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -170,7 +179,9 @@ class Egress:
             answer, first = b"", b""
             if place is None:
                 place, answer, first = _asked(client)
-            peer = self._connected(*place)
+            # No name of a list is an address, and the proxy has had its answer by now.
+            ours = place == self._served and not asks_proxy
+            peer = socket.create_connection(place) if ours else self._connected(*place)
             self._keep(peer)
             client.settimeout(None)
             if answer:
@@ -195,7 +206,8 @@ class Egress:
             self._free.release()
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        if not allows(self._reach.hosts, host, port):
+        reach = self._reach or Reach()
+        if not allows(reach.hosts, host, port):
             raise Refused("403 Forbidden", f"{host}:{port} is not in network.allowed_hosts")
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -205,7 +217,7 @@ class Egress:
         status = "502 Bad Gateway"
         for family, kind, protocol, _, address in found:
             number = address_of(str(address[0]))
-            refusal = "no address" if number is None else self._reach.refusal(host, port, number)
+            refusal = "no address" if number is None else reach.refusal(host, port, number)
             if refusal is not None:
                 why, status = refusal, "403 Forbidden"
                 continue

@@ -68,9 +68,7 @@ def holding(
             f"not let {engine.kind} do so"
         )
     reach = _reach(permissions)
-    if reach is not None and (
-        os.geteuid() != 0 or engine.own_user_is_root or not engine.shares_pipes
-    ):
+    if reach is not None and not enters_networks(engine):
         problems.append(
             "permissions.network.allowed_hosts: hosts cannot be allowed to a container here, which "
             "needs root and an engine that root runs on this machine's own kernel: use [], or a "
@@ -92,6 +90,11 @@ def holding(
         folders=tuple(_folder(f) for f in asked.get("fs.allowed_preopens", ())),
         env_keys=asked.get("env.allowed_vars"),
     )
+
+
+def enters_networks(engine: Engine) -> bool:
+    """Whether this process can listen in the network of a container that has none (``egress``)."""
+    return os.geteuid() == 0 and not engine.own_user_is_root and engine.shares_pipes
 
 
 def unenforceable(

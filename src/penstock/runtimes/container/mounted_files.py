@@ -97,6 +97,11 @@ class MountedFiles(PrivateFolder):
                 found += ["--mount", place]
         return found
 
+    def has_oom_file(self) -> bool:
+        """Whether Podman's monitor, which runs in this folder, wrote that the kernel killed the
+        container for its memory: Podman 4.3 does not tell of it otherwise."""
+        return self.path is not None and (self.path / "oom").exists()
+
     def script(self, *, feed: bool) -> str | None:
         """What a shell does before it becomes the connector (its arguments): None: nothing is to be
         done. Its first byte of stdout says that both pipes are open and the command is there."""

@@ -66,10 +66,12 @@ class ContainerRuntime:
         masker: Masker,
         log_stderr: Callable[[str], None] | None,
         role: Role,
+        served: int | None = None,
     ) -> None:
         self._image = image
         self._engine = engine
         self._held = held
+        self._served = served
         self._env = env
         self._variables = variables
         self._masker = masker
@@ -85,10 +87,13 @@ class ContainerRuntime:
         log_stderr: Callable[[str], None] | None = None,
         *,
         variables: Mapping[str, str] | None = None,
+        served: int | None = None,
     ) -> Self:
         """``masker`` learns the values of the variables that the user names. ``variables``: more
-        that it is given. Raises ``ConfigError``
-        for what this machine cannot hold it to, and its role's error (``connector.no_engine``)."""
+        that it is given. ``served``: the port of a server on this process's loopback that it
+        reaches at the same port of its own, where it has no network (``Holding``) and its image
+        has a shell. Raises ``ConfigError`` for what this machine cannot hold it to, and its role's
+        error (``connector.no_engine``)."""
         masker.add(given_secrets(start))
         with masker.errors(), in_role(start.role):
             engine = find_engine()
@@ -120,6 +125,7 @@ class ContainerRuntime:
             masker=masker,
             log_stderr=log_stderr,
             role=start.role,
+            served=served,
         )
 
     def open(
@@ -127,6 +133,7 @@ class ContainerRuntime:
     ) -> "ContainerChannel":
         """Create and start it. ``feed``: see the contract. Raises the role's error
         (``connector.not_executable``, ``connector.engine``)."""
+        egress = self._egress()
         with self._masker.errors(), in_role(self._role):
             if not program(self._image, [a for a in arguments if isinstance(a, str)]):
                 raise _starts_nothing(self._image)
@@ -135,7 +142,7 @@ class ContainerRuntime:
                 user=self._user(),
                 variables=self._variables,
                 pipes=self._image.shell and self._engine.shares_pipes,
-                gated=self._held.reach is not None,
+                gated=egress is not None,
             )
             channel = ContainerChannel(
                 self._engine,
@@ -145,7 +152,7 @@ class ContainerRuntime:
                 self._masker,
                 self._log_stderr,
                 max_memory=self._held.max_memory,
-                egress=self._egress(),
+                egress=egress,
                 role=self._role,
             )
             try:
@@ -160,7 +167,8 @@ class ContainerRuntime:
             if self._log_stderr is not None:
                 self._log_stderr(self._masker.mask(text))
 
-        return None if self._held.reach is None else Egress(self._held.reach, tell)
+        reach = self._held.reach
+        return None if reach is None and self._served is None else Egress(reach, self._served, tell)
 
     def _user(self) -> int | None:
         """The number outside of who runs inside, where it can be known."""
@@ -234,7 +242,7 @@ class ContainerChannel:
                 os.fsencode(self._engine.command),
                 [os.fsencode(w) for w in command],
                 {os.fsencode(k): os.fsencode(v) for k, v in environment().items()},
-                b"",
+                os.fsencode(self._files.path or ""),  # where podman writes of its end
                 float(self._stop_seconds),
                 os.fsencode(self._files.path or ""),
                 False,
@@ -377,7 +385,7 @@ class ContainerChannel:
         begun = self._began if self._pipes is None else self._pipes.opened
         if state.get("Status") == "created" or (error and not begun):
             return code, _not_started(self._engine, self._image, error or self.stderr_tail())
-        if code and state.get("OOMKilled"):
+        if code and (state.get("OOMKilled") or self._files.has_oom_file()):
             return code, self._too_much()
         if code in (_NOT_THERE, _NOT_EXECUTABLE) and not self._began:
             return code, _no_command(self._image, code, self.stderr_tail())
