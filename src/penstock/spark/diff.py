@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow.parquet as pq
 
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import KIND, REJECTED, SEND
@@ -26,6 +27,7 @@ SENT = "penstock_sent"
 KEY_TEXTS, ATTEMPT = "key", "attempt"
 """Columns of the files of rejected keys."""
 
+_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
 
 
@@ -74,7 +76,7 @@ def snapshot(
             (F.col(places[c]) if c in places else F.lit(None).cast(c.type)).alias(f"c{index}")
             for index, c in enumerate(wanted)
         ]
-        read = spark.read.parquet(*one.files).filter(~F.col(KIND).isin(*REJECTED))
+        read = _rows(spark, one).filter(~F.col(KIND).isin(*REJECTED))
         changes = read.select(*chosen, KIND, SENT)
         if one.rejected:
             refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
@@ -101,7 +103,7 @@ def tried_again(
         places = {column: f"c{index}" for index, column in enumerate(one.columns)}
         if not one.files or any(wanted[index] not in places for index in key):
             continue
-        read = spark.read.parquet(*one.files).filter(~F.col(KIND).isin(*REJECTED))
+        read = _rows(spark, one).filter(~F.col(KIND).isin(*REJECTED))
         here = read.select(*(F.col(places[wanted[index]]).alias(f"c{index}") for index in key))
         if found is not None:
             found = found.join(here, keys, "left_anti")
@@ -112,6 +114,16 @@ def tried_again(
     if found is None:
         found = _keys(spark, (), [(i, wanted[i].type) for i in key])
     return found.groupBy(*keys, KEY_TEXTS).agg(F.max(ATTEMPT).alias(ATTEMPT))
+
+
+def _rows(spark: "SparkSession", one: SetOf) -> "DataFrame":
+    """The rows of a set. Its types are those that Spark wrote into its first file: Spark itself
+    would start a job for each set to find them."""
+    from pyspark.sql.types import StructType
+
+    about = pq.read_metadata(one.files[0]).metadata
+    schema = StructType.fromJson(msgspec.json.decode(about[_SCHEMA]))
+    return spark.read.schema(schema).parquet(*one.files)
 
 
 def _keys(
