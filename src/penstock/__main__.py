@@ -2,7 +2,7 @@
 
 import sys
 
-from penstock.cli import main
+from penstock.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

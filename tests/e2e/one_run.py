@@ -34,6 +34,7 @@ from penstock.engine import run, wiring
 from penstock.engine.plan import lane_jobs
 from penstock.engine.specs.lane import Bounds
 from penstock.errors import PenstockError
+from penstock.unused_packages import leave_out
 
 
 class StageEvent:
@@ -112,4 +113,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    leave_out("pandas")  # as the command line does
     sys.exit(main())

@@ -1,7 +1,7 @@
 """Runs the command line: verbs, options, what is printed (`CLI.md` is its contract).
 
-:func:`main` finds the verb's module and imports nothing else: ``penstock --version`` costs a start
-of Python. Each verb module holds Typer apps made by
+:func:`command` is the script ``penstock``. :func:`main` finds the verb's module and imports nothing
+else: ``penstock --version`` costs a start of Python. Each verb module holds Typer apps made by
 ``cli.app``; all printing goes through ``terminal.output``. Not here: logic, which is in ``engine``
 and ``connectors``.
 """
@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from penstock.unused_packages import leave_out
 
 
 class Verb(NamedTuple):
@@ -46,6 +48,13 @@ examples:
   penstock run shop.yaml
   penstock discover airbyte:source-faker --config @faker.json --json
 """
+
+
+def command() -> int:
+    """Runs the command of this process, which is the command line's own, and returns its exit
+    code."""
+    leave_out("pandas")
+    return main()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

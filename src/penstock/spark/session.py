@@ -36,6 +36,7 @@ from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import Wanted
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
+from penstock.unused_packages import let_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -300,6 +301,7 @@ def _own_interrupt() -> Generator[None]:
 
 
 def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
+    let_in("pandas")
     from pyspark.sql import SparkSession
 
     try:
