@@ -1,7 +1,7 @@
 """Rows a second into Syncmaven destinations that only count: in Python, and in JavaScript on the
 real node CDK, which npm installs.
 
-    python bench/syncmaven.py [--rows 200000] [--node] [--rounds 3]
+    python bench/syncmaven.py [--rows 200000] [--node] [--processes 1] [--rounds 3]
 
 Each is also measured *alone*: the same bytes from files on its stdin, a process a phase, without
 Penstock. That is the destination's own bound: the node CDK, for one, waits a second before it says
@@ -92,8 +92,8 @@ def batches(rows: int) -> Iterator[Feed]:
         yield Rows(USERS, 0, pa.record_batch(columns))
 
 
-def measure(command: list[str], feed: list[Feed]) -> float:
-    """Seconds of the write."""
+def measure(command: list[str], feed: list[Feed], processes: int = 1) -> float:
+    """Seconds of the write. ``processes``: that the rows are divided among."""
     configured = ConfiguredStream(
         stream=Stream(id=USERS, json_schema={}),
         sync_mode=SyncMode.incremental,
@@ -102,7 +102,13 @@ def measure(command: list[str], feed: list[Feed]) -> float:
     )
     stream = WriteStream(configured=configured, target=USERS, schemas={0: SCHEMA}, latest=0)
     host = Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
-    request = WriteRequest(config={}, streams=(stream,), source_protocol="bench", tick=0.2)
+    request = WriteRequest(
+        config={},
+        streams=(stream,),
+        source_protocol="bench",
+        tick=0.2,
+        options={"parallelism": processes},
+    )
     began = time.monotonic()
     for answer in SyncmavenDestination().write(host, request, iter(feed)):
         if isinstance(answer, Error):
@@ -145,6 +151,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--rows", type=int, default=200_000)
     asked.add_argument("--node", action="store_true")
+    asked.add_argument("--processes", type=int, default=1, help="of the stream")
     asked.add_argument("--rounds", type=int, default=3)
     told = asked.parse_args()
     feed = list(batches(told.rows))
@@ -159,7 +166,7 @@ def main() -> None:
                     min(seconds)
                     for seconds in zip(
                         *(
-                            (measure(command, feed), measure_alone(command, inputs))
+                            (measure(command, feed, told.processes), measure_alone(command, inputs))
                             for _ in range(told.rounds)
                         ),
                         strict=True,

@@ -44,6 +44,11 @@ class SyncmavenCell:
         """Whether the destination speaks the page's dialect: every second one does."""
         return (MOMENTS.index(self.point) + TARGETS.index(self.target)) % 2 == 0
 
+    @property
+    def processes(self) -> int:
+        """Those of one stream: several in every second pair of targets."""
+        return 1 + (MOMENTS.index(self.point) + TARGETS.index(self.target) // 2) % 2
+
 
 def syncmaven_cells() -> Iterator[SyncmavenCell]:
     for point in MOMENTS:
@@ -94,7 +99,7 @@ def _place(it: SyncmavenCell, folder: Path, stop: Path) -> Place:
         "syncmaven",
         config={"streams": [{"name": s} for s in STREAMS], "interleave": True, "state_every": 20},
         told={
-            "protocol_keys": {"checkpoint_every": 30},
+            "protocol_keys": {"checkpoint_every": 30, "parallelism": it.processes},
             "bounds": {"part_bytes": 4_000, "seal_bytes": 4_000, "seal_seconds": 0.3},
             "load": {"max_pending_bytes": 1, "max_pending_time": 0.1},
             "plan": {"scan_seconds": 0.2, "poll_seconds": 0.05},

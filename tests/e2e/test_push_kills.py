@@ -59,7 +59,7 @@ def test_no_row_that_a_syncmaven_destination_acknowledged_is_lost(
     run_syncmaven_cell(syncmaven_cell(name), tmp_path)
 
 
-def test_the_syncmaven_cells_in_ci_meet_every_moment_target_and_dialect() -> None:
+def test_the_syncmaven_cells_in_ci_meet_every_moment_target_dialect_and_number() -> None:
     chosen = [syncmaven_cell(name) for name in OF_SYNCMAVEN]
-    for what in ("point", "target", "page"):
+    for what in ("point", "target", "page", "processes"):
         assert {getattr(c, what) for c in chosen} == {getattr(c, what) for c in syncmaven_cells()}

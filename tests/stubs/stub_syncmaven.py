@@ -1,11 +1,11 @@
 """A Syncmaven destination that keeps what it hears, and misbehaves as its one argument (JSON) says.
 
-``sink``: file for every line that it reads. ``dialect``: code (default) or page. ``row_type``,
-``options``, ``credentials``: schemas; ``streams``: names, the first is the default. ``fail``,
-``skip``: ids of rows that it counts so. ``halt``: {"at": message type, "after": rows, "status"}.
-``die``: {"at", "after", "code"}. ``silent``: a message type that it never answers; ``deaf``: after
-so many rows it reads nothing more. ``noise``: everything is hard to read. ``result``: sent in place
-of its counters. ``stderr``: bytes written there first.
+``sink``: file for every line that it reads; ``{pid}`` in it stands for its process. ``dialect``:
+code (default) or page. ``row_type``, ``options``, ``credentials``: schemas; ``streams``: names, the
+first is the default. ``fail``, ``skip``: ids of rows that it counts so. ``halt``: {"at": message
+type, "after": rows, "status"}. ``die``: {"at", "after", "code"}. ``silent``: a message type that it
+never answers; ``deaf``: after so many rows it reads nothing more. ``noise``: everything is hard to
+read. ``result``: sent in place of its counters. ``stderr``: bytes written there first.
 """
 
 import json
@@ -48,7 +48,8 @@ def main() -> None:
     sys.stderr.write("x" * int(told.get("stderr", 0)))
     sys.stderr.flush()
     counts = {"received": 0, "skipped": 0, "success": 0, "failed": 0}
-    sink = open(told["sink"], "a") if "sink" in told else None  # noqa: SIM115
+    path = told.get("sink", "").replace("{pid}", str(os.getpid()))
+    sink = open(path, "a") if path else None  # noqa: SIM115
     for line in iter(sys.stdin.readline, ""):
         if sink:
             sink.write(line)

@@ -278,7 +278,7 @@ def test_streams_have_a_process_each_and_a_shared_state_waits_for_all(sink: Path
     feed = [rows(1), rows(2, of=ORDERS), mark(1, None), rows(3), StreamDone(USERS)]
     wrote = write(host(sink=str(sink), streams=["users", "orders"]), *feed)
     starts = [m["payload"]["stream"] for m in heard(sink) if m["type"] == "start-stream"]
-    assert starts == ["users", "orders"]
+    assert sorted(starts) == ["orders", "users"]
     assert wrote.acks == [1, END]
 
 
@@ -310,17 +310,186 @@ def test_failed_and_skipped_rows_may_be_left_out_and_are_counted() -> None:
     [
         ({"received": 1, "skipped": 0, "success": 1, "failed": 0}, "destination.rows_failed"),
         ({"received": 9, "skipped": 0, "success": 9, "failed": 0}, "destination.miscounted"),
+        ({"received": 3, "skipped": 0, "success": 3, "failed": 1}, "destination.miscounted"),
         ({"received": 3, "success": 3, "failed": 0}, "destination.no_result"),
     ],
 )
 def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: str) -> None:
-    bounds = Timeouts(start=20, heartbeat=2, stop=1)
+    bounds = Timeouts(start=20, heartbeat=600, stop=1)  # a result that is no result ends the wait
     wrote = write(host(result=result), rows(1, 2, 3), mark(1), timeouts=bounds)
     assert (wrote.acks, wrote.errors, wrote.exit) == ([], [code], 1)
 
 
+BY_THE_PAGE = """
+import json, sys
+while word := sys.stdin.readline():
+    match json.loads(word)["type"]:
+        case "describe-streams":
+            sys.stdout.write(json.dumps({"streams": json.loads(sys.argv[1]),
+                                         "type": "streams-spec"}) + chr(10))
+            sys.stdout.flush()
+        case "end-stream":
+            break
+"""
+
+
+def by_the_page(streams: Any) -> Host:
+    """A destination made from the page alone, which says nothing of how a stream ends."""
+    command = [sys.executable, "-c", BY_THE_PAGE, json.dumps(streams)]
+    return Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
+
+
+def test_a_destination_that_gives_no_result_is_told_what_is_missing() -> None:
+    wrote = write(
+        by_the_page([{"name": "contacts"}]), rows(1), mark(1), streams=(stream(into="contacts"),)
+    )
+    assert (wrote.acks, wrote.errors) == ([], ["destination.exited"])
+    (error,) = [a for a in wrote.answers if isinstance(a, Error)]
+    assert "answer with a stream-result" in (error.hint or "")
+
+
+def test_an_answer_that_cannot_be_read_ends_the_wait_for_it() -> None:
+    with pytest.raises(DestinationError) as failed:
+        write(by_the_page({"contacts": {}}), rows(1), timeouts=Timeouts(start=600, stop=1))
+    assert failed.value.code == "destination.invalid_answer"
+    assert "no list of streams" in failed.value.message
+
+
 def test_counters_by_date_are_added_up() -> None:
     assert write(host(by_date=True), rows(1, 2, 3), mark(1)).acks == [1, END]
+
+
+# -- several processes
+
+
+def sinks(folder: Path) -> list[list[dict[str, Any]]]:
+    """What each process of a stream heard, in no order."""
+    found = [heard(path) for path in folder.glob("*.jsonl")]
+    return [lines for lines in found if lines[0]["type"] == "start-stream"]
+
+
+def sent_ids(lines: list[dict[str, Any]]) -> list[int]:
+    return [m["payload"]["row"]["id"] for m in lines if m["type"] == "row"]
+
+
+def test_rows_of_a_key_go_to_one_process_in_their_order(tmp_path: Path) -> None:
+    """Part 5."""
+    batches = [rows(*range(1, 41), email=f"{n}@x.io") for n in range(3)]
+    sink = str(tmp_path / "{pid}.jsonl")
+    wrote = write(host(sink=sink), *batches, mark(1), options={"parallelism": 3})
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0)
+    processes = sinks(tmp_path)
+    assert len(processes) == 3
+    assert sorted(i for lines in processes for i in sent_ids(lines)) == sorted([*range(1, 41)] * 3)
+    for lines in processes:
+        assert [lines[0]["type"], lines[-1]["type"]] == ["start-stream", "end-stream"]
+        came = [m["payload"]["row"] for m in lines if m["type"] == "row"]
+        for key in {row["id"] for row in came}:
+            emails = [row["email"] for row in came if row["id"] == key]
+            assert emails == ["0@x.io", "1@x.io", "2@x.io"], "all of a key, in order"
+
+
+def test_the_state_waits_for_every_process_of_a_checkpoint(tmp_path: Path) -> None:
+    """L1. Two of the three take all of theirs."""
+    told = {"fail": [33], "sink": str(tmp_path / "{pid}.jsonl")}
+    feed = [rows(*range(1, 31)), mark(1), rows(*range(31, 61)), mark(2)]
+    options = {"parallelism": 3, "checkpoint_every": 30}
+    wrote = write(host(**told), *feed, options=options)
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([1], ["destination.rows_failed"], 1)
+    assert len(sinks(tmp_path)) == 6
+    kept = write(host(fail=[33]), *feed, options={**options, "on_failed_rows": "isolate"})
+    assert (kept.acks, kept.errors) == ([1, 2, END], [])
+    assert [json.loads(r.raw)["id"] for r in kept.rejects] == [33]
+    assert kept.counted["rows_sent_again_to_find_failed_ones"] < 30, "those of one process only"
+
+
+def test_one_of_several_processes_that_halts_or_dies_ends_its_stream_only() -> None:
+    """L7."""
+    to = {"streams": ["users", "orders"]}
+    feed = [rows(*range(1, 200)), mark(1), rows(1, of=ORDERS), mark(2, ORDERS)]
+    for told, code in (
+        ({"halt": {"at": "row", "after": 70}}, "destination.halted"),
+        ({"die": {"at": "row", "after": 70}}, "destination.exited"),
+    ):
+        wrote = write(host(**to, **told), *feed, options={"parallelism": 3})
+        assert (wrote.acks, wrote.errors, wrote.exit) == ([2], [code], 1)
+
+
+def test_only_one_process_has_the_rows_until_it_was_told_that_they_are_all(sink: Path) -> None:
+    """Another's rows would go when it clears what is there."""
+    all_of_it = stream(full_refresh=True)
+    options = {"parallelism": 3, "checkpoint_every": 10}
+    feed = [rows(*range(1, 41)), mark(1)]
+    wrote = write(host(sink=str(sink)), *feed, streams=(all_of_it,), options=options)
+    assert wrote.acks == [1, END]
+    said = heard(sink)[1:]
+    assert [m["type"] for m in said[:12]] == ["start-stream", *["row"] * 10, "end-stream"]
+    starts = [m["payload"]["fullRefresh"] for m in said if m["type"] == "start-stream"]
+    assert starts == [True, *[False] * 9]
+    assert "one process has the rows, up to the first checkpoint" in wrote.logged
+
+
+def test_a_key_of_another_type_begins_new_processes(sink: Path) -> None:
+    """The hash of 1 and that of "1" differ, so that a later row could overtake an earlier one."""
+    text = RowSchema((Field("id", "id", DataType(Kind.string)),))
+    number = RowSchema((Field("id", "id", DataType(Kind.integer)),))
+    keyed = msgspec.structs.replace(stream(), schemas={0: number, 1: text}, latest=1)
+    ids = [pa.array([*range(40)], pa.int64()), pa.array([str(n) for n in range(40)])]
+    feed = [Rows(USERS, v, pa.record_batch([a], ["id"])) for v, a in enumerate(ids)]
+    options = {"parallelism": 2}
+    wrote = write(host(sink=str(sink)), *feed, mark(1), streams=(keyed,), options=options)
+    assert wrote.acks == [1, END]
+    said = heard(sink)[1:]
+    first = next(
+        at
+        for at, m in enumerate(said)
+        if m["type"] == "row" and isinstance(m["payload"]["row"]["id"], str)
+    )
+    before = [m["type"] for m in said[:first]]
+    assert (before.count("row"), before.count("end-stream")) == (40, 2)
+
+
+def test_keys_are_divided_whatever_columns_they_have(tmp_path: Path) -> None:
+    inner = Field("b_", "b", DataType(Kind.string))
+    schema = RowSchema(
+        (
+            Field("at", "At", DataType(Kind.timestamp)),
+            Field("sum", "sum", DataType(Kind.decimal, precision=38, scale=2)),
+            Field("a", "a", DataType(Kind.struct, fields=(inner,))),
+        )
+    )
+    keyed = msgspec.structs.replace(stream(), schemas={0: schema})
+    keyed = msgspec.structs.replace(
+        keyed,
+        configured=msgspec.structs.replace(
+            keyed.configured, primary_key=(("At",), ("sum",), ("a", "b"))
+        ),
+    )
+    columns = [
+        pa.array([n * 10**6 if n % 7 else None for n in range(60)], pa.timestamp("us", "UTC")),
+        pa.array([Decimal(n) for n in range(60)], pa.decimal128(38, 2)),
+        pa.array([{"b_": str(n)} if n % 5 else None for n in range(60)]),
+    ]
+    batch = pa.record_batch(columns, ["at", "sum", "a"]).slice(3, 50)
+    sink = str(tmp_path / "{pid}.jsonl")
+    feed = [Rows(USERS, 0, batch), Rows(USERS, 0, batch.slice(10, 30)), mark(1)]
+    wrote = write(host(sink=sink), *feed, streams=(keyed,), options={"parallelism": 2})
+    assert wrote.acks == [1, END], wrote.errors
+    sums = [{m["payload"]["row"]["sum"] for m in p if m["type"] == "row"} for p in sinks(tmp_path)]
+    assert len(sums) == 2 and not sums[0] & sums[1] and len(sums[0] | sums[1]) == 50
+
+
+def test_a_stream_that_cannot_be_divided_has_one_process_and_a_warning(sink: Path) -> None:
+    keyless = stream()
+    keyless = msgspec.structs.replace(
+        keyless, configured=msgspec.structs.replace(keyless.configured, primary_key=())
+    )
+    options = {"parallelism": 3, "rows_per_second": 100}
+    feed = [rows(*range(30)), mark(1)]
+    wrote = write(host(sink=str(sink)), *feed, streams=(keyless,), options=options)
+    assert wrote.acks == [1, END]
+    assert ids_by_process(sink) == [[*range(30)]]
+    assert "one process has the rows, since the stream has no primary key" in wrote.logged
 
 
 # -- rows that do not fit
@@ -422,12 +591,14 @@ def test_its_exit_code_after_its_result_is_no_failure() -> None:
     ("told", "code"),
     [({"silent": "end-stream"}, "destination.no_result"), ({"deaf": 1}, "destination.heartbeat")],
 )
-def test_every_wait_for_it_is_bounded(told: dict[str, Any], code: str) -> None:
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_every_wait_for_it_is_bounded(told: dict[str, Any], code: str, parallelism: int) -> None:
     """L11. Its log is no progress."""
     big = [rows(*range(5000), email="x" * 1000)]
     began = time.monotonic()
     bounds = Timeouts(start=20, heartbeat=1, stop=1)
-    wrote = write(host(**told, log=True), *big, mark(1), timeouts=bounds)
+    options = {"parallelism": parallelism}
+    wrote = write(host(**told, log=True), *big, mark(1), timeouts=bounds, options=options)
     assert (wrote.acks, wrote.errors) == ([], [code])
     assert time.monotonic() - began < 20
 

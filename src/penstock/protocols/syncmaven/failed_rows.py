@@ -15,9 +15,9 @@ from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Log
 from penstock.protocols.contract import Answer
-from penstock.protocols.syncmaven.messages import Halt, Result
+from penstock.protocols.syncmaven.messages import Halt
 from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
-from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.syncmaven.sessions import Sessions, Share
 
 MOST_PROCESSES = 1000  # for one checkpoint
 
@@ -25,12 +25,12 @@ Found = Generator[Answer, None, DestinationError | None]
 
 
 class FailedRows:
-    """``session``: makes a process for rows of the stream."""
+    """``sessions``: makes what sends rows of the stream."""
 
     def __init__(
-        self, encoder: StreamEncoder, stream: StreamId, session: Callable[[], Session]
+        self, encoder: StreamEncoder, stream: StreamId, sessions: Callable[[], Sessions]
     ) -> None:
-        self._encoder, self._stream, self._make = encoder, stream, session
+        self._encoder, self._stream, self._make = encoder, stream, sessions
         self._processes = 0
 
     def find(self, lines: list[bytes]) -> Found:
@@ -59,21 +59,19 @@ class FailedRows:
                 hint="a smaller checkpoint_every makes the search shorter; its log may say why",
                 stream=str(self._stream),
             )
-        with closing(self._make()) as session:
-            yield from session.open().begin()
+        with closing(self._make()) as sessions:
             most = self._encoder.most_rows or len(rows)
             for at in range(0, len(rows), most):
                 some = rows[at : at + most]
-                yield from session.send(b"".join(some), len(some))
-            if session.outcome is None:
-                yield from session.end()
-            outcome = session.outcome
+                yield from sessions.send([Share(0, b"".join(some), len(some))])
+            yield from sessions.end()
         yield Counted("rows_sent_again_to_find_failed_ones", len(rows))
-        if isinstance(outcome, DestinationError):
-            return outcome
-        if not isinstance(outcome, Result):
-            return _halted(outcome, self._stream)
-        if outcome.success + outcome.skipped >= len(rows):
+        if isinstance(sessions.fault, DestinationError):
+            return sessions.fault
+        if isinstance(sessions.fault, Halt):
+            return _halted(sessions.fault, self._stream)
+        ((_, _, outcome),) = sessions.results
+        if outcome.success + outcome.skipped >= len(rows) and not outcome.failed:
             if outcome.skipped:
                 yield Counted("skipped_by_destination", outcome.skipped, self._stream)
             return None
@@ -85,8 +83,8 @@ class FailedRows:
         return None
 
 
-def _halted(halt: Halt | None, stream: StreamId) -> DestinationError:
-    said = (halt.message if halt is not None else "") or "without a reason"
+def _halted(halt: Halt, stream: StreamId) -> DestinationError:
+    said = halt.message or "without a reason"
     return DestinationError(
         f"{stream}: the destination halted while failed rows were looked for: {said}",
         code="destination.halted",

@@ -95,6 +95,13 @@ class Enriched(msgspec.Struct, frozen=True):
 Message = Spec | StreamSpecs | Result | LogLine | Halt | Enriched
 
 
+class Misread(msgspec.Struct, frozen=True):
+    """A reply of the type ``reply`` without a part that it needs, and why it is dropped."""
+
+    reply: str
+    reason: str
+
+
 class Invalid(ValueError):
     """A message of a known type without a part that it needs."""
 

@@ -13,11 +13,14 @@ import msgspec
 
 from penstock.codec.json_lines_encoder import LineEncoder, Slot
 from penstock.errors import Defect, DestinationError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
+from penstock.model.types import DataType, RowSchema
 from penstock.protocols.contract import Rows, WriteStream
+from penstock.protocols.syncmaven.key_split import KeySplit
 from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
 from penstock.protocols.syncmaven.row_check import RowCheck, key_of
+from penstock.protocols.syncmaven.sessions import Share
 from penstock.protocols.syncmaven.stream_specs import mapped
 
 CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
@@ -28,13 +31,11 @@ ROW_EDGES = len(ROW_START), len(ROW_END)
 
 @dataclass(slots=True)
 class Encoded:
-    """Lines of ``sent`` rows (``lines``: bytes or a pyarrow.Buffer), made of ``fed`` ones.
-    ``left_out``: misfits that are dropped. ``ends``: a checkpoint comes after them. ``fault``: the
-    stream cannot go on."""
+    """Lines of rows, by process, made of ``fed`` ones. ``left_out``: misfits that are dropped.
+    ``ends``: a checkpoint comes after them. ``fault``: the stream cannot go on."""
 
     stream: StreamId
-    lines: Any
-    sent: int
+    shares: list[Share]
     fed: int
     rejects: list[Reject]
     left_out: int = 0
@@ -42,14 +43,21 @@ class Encoded:
     fault: DestinationError | None = None
 
     @property
+    def sent(self) -> int:
+        return sum(share.rows for share in self.shares)
+
+    @property
     def size(self) -> int:
-        return len(self.lines) + sum(len(r.raw) for r in self.rejects)
+        return sum(len(s.lines) for s in self.shares) + sum(len(r.raw) for r in self.rejects)
 
 
 class StreamEncoder:
     """Encodes one stream. ``checkpoint_every``: rows between two checkpoints; None: there is none
     before the end. ``on_data_error``: dlq, skip or fail. ``most_rows``: of one item; None: there is
-    no bound but its size."""
+    no bound but its size. ``parallelism``: processes that rows are divided among.
+
+    One process alone gets the rows up to the first checkpoint where it is told that these are all
+    (:func:`tells_full_refresh`), as it may remove what others are given meanwhile."""
 
     def __init__(
         self,
@@ -60,25 +68,46 @@ class StreamEncoder:
         on_data_error: str,
         checkpoint_every: int | None,
         most_rows: int | None = None,
+        parallelism: int = 1,
     ) -> None:
         self._stream, self._spec, self._nulls = stream, spec, nulls
         self.most_rows = most_rows
         self._on_data_error, self._every = on_data_error, checkpoint_every
         self._since = 0  # rows since the last checkpoint
+        self._split = None
+        if parallelism > 1:
+            self._split = KeySplit(stream.configured.primary_key, parallelism)
+        self._alone = tells_full_refresh(stream)  # until the first checkpoint
+        self._key_types: tuple[DataType, ...] = ()  # by which rows are divided
         self._encoders: dict[int, tuple[RowCheck, LineEncoder, LineEncoder, LineEncoder]] = {}
 
     def changed(self, stream: WriteStream) -> None:
         self._stream = stream
 
+    @property
+    def undivided(self) -> str | None:
+        """Why one process gets the rows that come first, though several are wished for."""
+        if self._split is None:
+            return None
+        if tells_full_refresh(self._stream):
+            return "up to the first checkpoint, since it is told to replace what is there"
+        if not self._split.types(self._schema(self._stream.latest)):
+            return "since the stream has no primary key of columns with one value each"
+        return None
+
     def encode(self, rows: Rows) -> Iterator[Encoded]:
         """Each item is some megabytes at most, and ends at a checkpoint if it has one."""
-        batch = rows.batch
+        batch, split = rows.batch, None if self._alone else self._split
+        types = () if split is None else split.types(self._schema(rows.version))
+        if types != self._key_types:  # another process may have had rows of the same keys
+            self._key_types, self._since = types, 0
+            yield Encoded(self._stream.id, [], 0, [], ends=True)
         size = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
         size = min(size, self.most_rows or size)
         start = 0
         while start < batch.num_rows:
             left = size if self._every is None else min(size, self._every - self._since)
-            item = self._encoded(rows.version, batch.slice(start, left))
+            item = self._divided(rows.version, batch.slice(start, left))
             start += item.fed
             self._since += item.sent
             if self._since == self._every:
@@ -86,11 +115,30 @@ class StreamEncoder:
             yield item
             if item.fault is not None:
                 return
+            if item.ends and self._alone and self._split is not None:
+                self._alone = False
+                yield from self.encode(Rows(rows.stream, rows.version, batch.slice(start)))
+                return
 
-    def _encoded(self, version: int, batch: Any) -> Encoded:
+    def _divided(self, version: int, batch: Any) -> Encoded:
+        """The rows of a batch for each of its processes."""
+        if self._split is None or not self._key_types:
+            return self._encoded(version, batch)
+        item = Encoded(self._stream.id, [], batch.num_rows, [])
+        for part, rows in self._split.divided(self._schema(version), batch):
+            made = self._encoded(version, rows, part)
+            item.shares += made.shares
+            item.rejects += made.rejects
+            item.left_out += made.left_out
+            item.fault = item.fault or made.fault
+        return item
+
+    def _encoded(self, version: int, batch: Any, part: int = 0) -> Encoded:
         check, whole, bare, original = self._encoder(version)
+        count = batch.num_rows
         if check.proves(batch):
-            return Encoded(self._stream.id, whole.encode(batch), batch.num_rows, batch.num_rows, [])
+            share = Share(part, whole.encode(batch), count)
+            return Encoded(self._stream.id, [share], count, [])
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
         fitting: list[bytes] = []
@@ -104,8 +152,9 @@ class StreamEncoder:
         if misfits and original is not bare:
             bodies = bytes(original.encode(batch)).split(b"\n")
         rejects = [self._reject(check, row, bodies[i]) for i, row in misfits.items()]
-        lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER if fitting else b""
-        item = Encoded(self._stream.id, lines, len(fitting), batch.num_rows, rejects)
+        lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER
+        shares = [Share(part, lines, len(fitting))] if fitting else []
+        item = Encoded(self._stream.id, shares, count, rejects)
         if rejects and self._on_data_error == "fail":
             item.fault = DestinationError(
                 f"a row does not fit: {rejects[0].reason}",
@@ -142,9 +191,7 @@ class StreamEncoder:
         their original names."""
         found = self._encoders.get(version)
         if found is None:
-            schema = self._stream.schemas.get(version)
-            if schema is None:
-                raise Defect(f"stream {self._stream.id} has no schema {version}")
+            schema = self._schema(version)
             sent = mapped(schema, self._stream.mapping)
             check = RowCheck(self._spec.row_type, sent, self._nulls)
             texts = {f.source for f in sent.fields} - check.as_numbers
@@ -158,6 +205,19 @@ class StreamEncoder:
             original = bare if plain else LineEncoder(schema, [Slot.data], decimals_as_text=True)
             found = self._encoders[version] = (check, whole, bare, original)
         return found
+
+    def _schema(self, version: int) -> RowSchema:
+        schema = self._stream.schemas.get(version)
+        if schema is None:
+            raise Defect(f"stream {self._stream.id} has no schema {version}")
+        return schema
+
+
+def tells_full_refresh(stream: WriteStream) -> bool:
+    """Whether the first process of a write is told that it gets all rows that there are."""
+    mode = stream.configured.destination_sync_mode
+    replaces = stream.configured.replaces or mode is DestinationSyncMode.overwrite
+    return replaces or stream.full_refresh
 
 
 def bodies_of(lines: Any) -> list[bytes]:

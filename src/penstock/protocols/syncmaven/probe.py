@@ -18,6 +18,8 @@ from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
     Halt,
     Message,
+    Misread,
+    Reply,
     Spec,
     StreamSpecs,
     describe,
@@ -51,7 +53,7 @@ A = TypeVar("A", Spec, StreamSpecs)
 
 def ask_spec(host: Host, timeouts: Timeouts, log: EventSink, party: Party[E]) -> Spec:
     """The answer to ``describe``. Raises the party's error."""
-    return _ask(host, describe(), "describe", Spec, timeouts, log, party)
+    return _ask(host, describe(), "describe", Reply.spec, Spec, timeouts, log, party)
 
 
 def ask_streams(
@@ -60,13 +62,15 @@ def ask_streams(
     """The answer to ``describe-streams``; ``credentials`` None: without any. Raises
     ``DestinationError``."""
     line = describe_streams(credentials)
-    return _ask(host, line, "describe-streams", StreamSpecs, timeouts, log, DESTINATION)
+    reply = Reply.stream_spec
+    return _ask(host, line, "describe-streams", reply, StreamSpecs, timeouts, log, DESTINATION)
 
 
 def _ask(
     host: Host,
     line: bytes,
     question: str,
+    reply: Reply,
     wanted: type[A],
     timeouts: Timeouts,
     log: EventSink,
@@ -82,6 +86,12 @@ def _ask(
                 return message
             if isinstance(message, Halt):
                 raise halted(message, question, party)
+            if isinstance(message, Misread) and message.reply == reply:
+                raise party.error(
+                    f"the {party.noun}'s answer to {question!r} cannot be read: {message.reason}",
+                    code=f"{party.role}.invalid_answer",
+                    hint="see in the log what it said",
+                )
         if time.monotonic() >= until:
             raise party.error(
                 f"the {party.noun} did not answer {question!r} within {bound:g} s",
@@ -102,7 +112,7 @@ def _send(channel: ByteChannel, line: bytes, until: float) -> None:
 
 def _heard(
     channel: ByteChannel, until: float, log: EventSink, party: Party[E]
-) -> Iterator[Message]:
+) -> Iterator[Message | Misread]:
     """Messages until the end of stdout, or until the time is up; the rest goes to ``log``."""
     reader = ReplyReader(party.role)
     ended = False
@@ -113,7 +123,7 @@ def _heard(
         for item in items:
             if isinstance(item, Log | Counted):
                 log(item)
-            elif isinstance(item, Message):
+            elif isinstance(item, Message | Misread):
                 yield item
 
 

@@ -2,8 +2,8 @@
 
 As the real host does, text before the first ``{`` of a line is dropped and JSON5 is read; a line
 that is no message is a line of the log. Nothing here is fatal: a message of a known type that lacks
-a part is logged as an error and counted. Not here: what a message means (``probe``, ``session``).
-Source: reference §1.1.
+a part is logged as an error, counted, and given as a :class:`Misread`. Not here: what a message
+means (``probe``, ``session``). Source: reference §1.1.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from penstock.protocols.syncmaven.messages import (
     Invalid,
     LogLine,
     Message,
+    Misread,
     Reply,
     parse,
     reply_type,
@@ -27,6 +28,7 @@ from penstock.protocols.syncmaven.messages import (
 
 MAX_LINE_BYTES = 64 << 20
 _MAX_JSON5_BYTES = 256 << 10  # the reader of JSON5 is slow
+Heard = Message | Misread | Event
 _SHOWN = 1000  # characters of a message
 _TYPES = frozenset(Reply)
 
@@ -39,17 +41,17 @@ class ReplyReader:
         self._framer = LineFramer(MAX_LINE_BYTES, role=role)
         self._unparsed = UnparsedOutput()
 
-    def take(self, block: bytes) -> "Iterator[Message | Event]":
+    def take(self, block: bytes) -> "Iterator[Heard]":
         for item in list(self._framer.feed(block)):
             yield from self._item(item)
         yield from self._unparsed.counted()
 
-    def finish(self) -> "Iterator[Message | Event]":
+    def finish(self) -> "Iterator[Heard]":
         for item in list(self._framer.finish()):
             yield from self._item(item)
         yield from self._unparsed.counted()
 
-    def _item(self, item: Lines | Oversized) -> "Iterator[Message | Event]":
+    def _item(self, item: Lines | Oversized) -> "Iterator[Heard]":
         if isinstance(item, Oversized):
             self._unparsed.count("oversized_line")
             return
@@ -57,7 +59,7 @@ class ReplyReader:
             if raw.strip():
                 yield from self._line(raw)
 
-    def _line(self, raw: bytes) -> "Iterator[Message | Event]":
+    def _line(self, raw: bytes) -> "Iterator[Heard]":
         message = _decoded(raw)
         if message is None:
             yield from self._unparsed.report("text_line", raw)
@@ -72,6 +74,7 @@ class ReplyReader:
             self._unparsed.count(f"invalid_message:{type_}")
             text = raw[: _SHOWN * 4].decode(errors="replace")[:_SHOWN]
             yield Log("ERROR", f"its {type_} message is dropped, as {e}: {text}")
+            yield Misread(type_, str(e))
             return
         if isinstance(found, LogLine):
             yield Log(found.level, found.text)

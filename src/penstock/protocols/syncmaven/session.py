@@ -1,13 +1,13 @@
-"""Sends one stream's rows to one process: ``start-stream``, rows, ``end-stream``, and waits for its
-``stream-result``.
+"""Talks to one process of a stream: ``start-stream``, rows, ``end-stream``, ``stream-result``.
 
 What it says is read all the while, so that a halt counts at any moment. Every wait is bounded: it
 must take bytes of its input, and answer ``end-stream``, within ``Timeouts.heartbeat``; lines of its
-log are no progress (L11). Not here: what a result is worth (``writer``). Source: reference §1.4,
-§1.5.
+log are no progress (L11). Not here: several of them at once (``sessions``), what a result is worth
+(``writer``). Source: reference §1.4, §1.5.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
@@ -15,50 +15,36 @@ from typing import Any, Self
 from penstock.errors import DestinationError
 from penstock.model.events import Counted, Log, Tick
 from penstock.protocols.contract import Answer
-from penstock.protocols.syncmaven.messages import Halt, Message, Result, end_stream
+from penstock.protocols.syncmaven.messages import (
+    Halt,
+    Message,
+    Misread,
+    Reply,
+    Result,
+    end_stream,
+)
 from penstock.protocols.syncmaven.probe import DESTINATION, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
 from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
 
-STEP = 0.05  # seconds of one wait
+_STEP = 0.05  # seconds of one wait
 _LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
 
 Outcome = Result | Halt | DestinationError
 
 
-class Pace:
-    """Spreads rows over time, whatever number of processes they go to: ``rate`` a second."""
-
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._next_at = 0.0
-
-    @property
-    def most_rows(self) -> int:
-        """Rows to be sent at once: a tenth of a second's."""
-        return max(1, self._rate // 10)
-
-    def wait(self) -> float:
-        """Seconds until rows may be sent."""
-        return self._next_at - time.monotonic()
-
-    def sent(self, rows: int) -> None:
-        self._next_at = max(self._next_at, time.monotonic()) + rows / self._rate
-
-
 class Session:
-    """``outcome`` None: it goes on. ``sent``: rows. ``pace``: when rows may be sent."""
+    """``outcome`` None: it goes on. ``sent``: rows that it was given."""
 
-    def __init__(
-        self, runtime: Runtime, timeouts: Timeouts, start: bytes, pace: "Pace | None" = None
-    ) -> None:
-        self._timeouts, self._start, self._pace = timeouts, start, pace
+    def __init__(self, runtime: Runtime, timeouts: Timeouts, start: bytes) -> None:
+        self._timeouts = timeouts
         self._runtime = runtime
         self._reader = ReplyReader()
         self._stack = ExitStack()
         self._channel: ByteChannel | None = None
-        self._looked = 0.0
-        self._ending = False
+        self._waiting = deque([memoryview(start)])  # to be written
+        self._looked = self._taken_at = time.monotonic()
+        self._ends = False
         self.outcome: Outcome | None = None
         self.sent = 0
 
@@ -66,6 +52,7 @@ class Session:
         """Starts the process. Raises ``DestinationError``."""
         opened = self._runtime.open((), self._timeouts, feed=True)
         self._channel = self._stack.enter_context(opened)
+        self._taken_at = time.monotonic()
         return self
 
     def close(self) -> None:
@@ -76,27 +63,41 @@ class Session:
     def stderr_tail(self) -> str:
         return "" if self._channel is None else self._channel.stderr_tail()
 
-    def begin(self) -> Iterator[Answer]:
-        yield from self._write(self._start)
+    @property
+    def busy(self) -> bool:
+        """Whether it has to take what it was given, or to say its result."""
+        return self.outcome is None and bool(self._waiting or self._ends)
 
-    def send(self, lines: Any, rows: int) -> Iterator[Answer]:
-        """Stops where it has an outcome before it took all."""
-        if self._pace is not None:
-            while self.outcome is None and (wait := self._pace.wait()) > 0:
-                yield from self.listen(min(wait, STEP))
-            self._pace.sent(rows)
-        yield from self._write(lines)
+    @property
+    def _ending(self) -> bool:
+        """It has taken ``end-stream``: its result is no early one."""
+        return self._ends and not self._waiting
+
+    def give(self, lines: Any, rows: int) -> None:
+        """Lines (bytes or a pyarrow.Buffer) of so many rows, which :meth:`go_on` writes."""
+        self._put(lines)
         self.sent += rows
 
-    def end(self) -> Iterator[Answer]:
-        """Until it has an outcome."""
-        yield from self._write(end_stream(), ends=True)
+    def finish(self) -> None:
+        """The stream's end, which :meth:`go_on` writes."""
+        self._put(end_stream())
+        self._ends = True
+
+    def go_on(self, timeout: float) -> Iterator[Answer]:
+        """Writes some of what it was given, or hears some of what it says; waits at most so many
+        seconds for that. Only while it is :attr:`busy`."""
+        if self._waiting:
+            yield from self._write(timeout)
+            return
+        yield from self.listen(timeout)
         bound = self._timeouts.heartbeat
-        until = time.monotonic() + bound
-        while self.outcome is None:
-            yield from self.listen(STEP)
-            if self.outcome is None and time.monotonic() > until:
-                self.outcome = _silent(f"did not answer end-stream within {bound:g} s", "no_result")
+        if self.outcome is None and time.monotonic() - self._taken_at > bound:
+            self.outcome = _silent(f"did not answer end-stream within {bound:g} s", "no_result")
+
+    def look(self) -> Iterator[Answer]:
+        """What it says, unless it was heard a moment ago."""
+        if time.monotonic() - self._looked > _LOOK:
+            yield from self.listen()
 
     def listen(self, timeout: float = 0.0) -> Iterator[Answer]:
         """What it says, at most one block of it."""
@@ -108,14 +109,27 @@ class Session:
         for item in items:
             if isinstance(item, Log | Counted):
                 yield item
-            elif isinstance(item, Message) and self.outcome is None:
+            elif isinstance(item, Message | Misread) and self.outcome is None:
                 self._take(item)
         if block == b"" and self.outcome is None:
             self.outcome = died(self._channel, "before it said how many rows it took", DESTINATION)
+            if self._ending:
+                self.outcome.hint = (
+                    "it was told the end of the stream, and has to answer with a stream-result:"
+                    " only what this counts is written. See in the log what it said last"
+                )
         yield Tick()
 
-    def _take(self, message: Message) -> None:
-        if isinstance(message, Halt) or (isinstance(message, Result) and self._ending):
+    def _take(self, message: Message | Misread) -> None:
+        if isinstance(message, Misread):
+            if self._ending and message.reply == Reply.stream_result:
+                self.outcome = DestinationError(
+                    f"the destination's stream-result cannot be read: {message.reason}",
+                    code="destination.no_result",
+                    hint="it has the four counters received, skipped, success and failed; without"
+                    " them nothing counts as written",
+                )
+        elif isinstance(message, Halt) or (isinstance(message, Result) and self._ending):
             self.outcome = message
         elif isinstance(message, Result):
             self.outcome = DestinationError(
@@ -124,33 +138,34 @@ class Session:
                 hint="what it was sent counts as not written; its own log may say why it ended",
             )
 
-    def _write(self, data: Any, *, ends: bool = False) -> Iterator[Answer]:
-        """``ends``: once it has taken these bytes, its result is no early one."""
+    def _put(self, data: Any) -> None:
+        if not self._waiting:
+            self._taken_at = time.monotonic()
+        self._waiting.append(memoryview(data).cast("B"))
+
+    def _write(self, timeout: float) -> Iterator[Answer]:
         if self._channel is None:
             return
-        view = memoryview(data).cast("B")
-        taken_at = time.monotonic()
-        bound = self._timeouts.heartbeat
-        while view and self.outcome is None:
-            try:
-                taken = self._channel.write(view, STEP)
-            except BrokenPipeError:
-                yield from self._closed_input()
-                return
-            now = time.monotonic()
-            if taken:
-                view, taken_at = view[taken:], now
-                self._ending = ends and not view
-            elif now - taken_at > bound:
-                self.outcome = _silent(f"read nothing of its input for {bound:g} s", "heartbeat")
-            if now - self._looked > _LOOK:
-                yield from self.listen()
+        try:
+            taken = self._channel.write(self._waiting[0], timeout)
+        except BrokenPipeError:
+            yield from self._closed_input()
+            return
+        now, bound = time.monotonic(), self._timeouts.heartbeat
+        if taken:
+            self._taken_at = now
+            self._waiting[0] = self._waiting[0][taken:]
+            if not self._waiting[0]:
+                self._waiting.popleft()
+        elif now - self._taken_at > bound:
+            self.outcome = _silent(f"read nothing of its input for {bound:g} s", "heartbeat")
+        yield from self.look()
 
     def _closed_input(self) -> Iterator[Answer]:
         """It reads no more: what it still says tells why."""
         until = time.monotonic() + self._timeouts.stop
         while self.outcome is None and time.monotonic() < until:
-            yield from self.listen(STEP)
+            yield from self.listen(_STEP)
         if self.outcome is None:
             self.outcome = _silent("closed its input before the end of the stream", "closed_input")
 

@@ -24,6 +24,12 @@ class DestinationKeys(Section, frozen=True, kw_only=True):
         key("A NULL in a row for a Syncmaven destination: sent as null, left out, or (`auto`) left "
             "out where the stream's row type does not take null."),
     ] = "auto"  # fmt: skip
+    parallelism: Annotated[
+        int,
+        key("Processes of a Syncmaven destination that the rows of a stream are divided among, by "
+            "primary key. Only for a destination that does not treat a stream as a whole.",
+            literal="positive_int"),
+    ] = 1  # fmt: skip
     rows_per_second: Annotated[
         int | None,
         key("The most rows that a Syncmaven destination is sent in a second, over a pipeline's "

@@ -1,21 +1,23 @@
 """Carries out a whole write: streams to processes, results to acks.
 
-A stream has one process at a time, from its first row to a checkpoint or its end. What its
-``stream-result`` counts is acknowledged, and nothing else: a state mark is acked once every row
-before it, of the streams that it covers, is in such a result, was rejected or left out by policy.
+A stream has one process at a time (or ``parallelism`` of them), from its first row to a checkpoint
+or its end. What their ``stream-result``s count is acknowledged, once each has given one, and
+nothing else: a state mark is acked once every row before it, of the streams that it covers, is in
+such results, was rejected or left out by policy.
 What the connector stored until such a result goes with the ack (``stream_keys``). A stream that
-fails or halts is sent nothing more, and the others go on (L7). Not here: one process (``session``),
+fails or halts is sent nothing more, and the others go on (L7). Not here: processes (``sessions``),
 lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4, §1.5.
 """
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
 from penstock.byte_queue import Abandoned, ByteQueue, End, Failed, TooLong
 from penstock.errors import Defect, DestinationError
-from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.catalog import StreamId
 from penstock.model.events import Counted, Error, Exited, Halted, Log, Tick
 from penstock.model.state import StateType
 from penstock.protocols.contract import (
@@ -38,8 +40,9 @@ from penstock.protocols.syncmaven.messages import (
     StreamSpecs,
     start_stream,
 )
-from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder
-from penstock.protocols.syncmaven.session import Pace, Session
+from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder, tells_full_refresh
+from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.syncmaven.sessions import Pace, Sessions
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
 
@@ -57,25 +60,25 @@ class _Stream:
 
     def __init__(self, stream: WriteStream, spec: StreamSpec, encoder: StreamEncoder) -> None:
         self.stream, self.spec, self.encoder = stream, spec, encoder
-        self.session: Session | None = None
+        self.sessions: Sessions | None = None
         self.keys: StreamKeys | None = None
-        self.lines: list[bytes] = []  # of the session, where failed rows are looked for
-        self.sessions = 0
+        self.lines = defaultdict[int, list[bytes]](list)  # sent, where failed rows are looked for
+        self.started = 0  # processes
         self.fed = self.settled = 0
         self.over = False
 
     @property
     def covered(self) -> int:
         """Of rows that came, those that may be acknowledged."""
-        return self.settled if self.over or self.session is not None else self.fed
+        return self.settled if self.over or self.sessions is not None else self.fed
 
     def close(self) -> None:
-        """Ends its process, then what serves it its keys."""
-        session, self.session = self.session, None
+        """Ends its processes, then what serves them their keys."""
+        sessions, self.sessions = self.sessions, None
         keys, self.keys = self.keys, None
         try:
-            if session is not None:
-                session.close()
+            if sessions is not None:
+                sessions.close()
         finally:
             if keys is not None:
                 keys.close()
@@ -163,6 +166,7 @@ class Writer:
                 on_data_error=self._request.on_data_error,
                 checkpoint_every=self._every,
                 most_rows=None if self._pace is None else self._pace.most_rows,
+                parallelism=int(self._request.options.get("parallelism", 1)),
             )
             found = self._streams[stream] = _Stream(asked, spec, encoder)
         return found
@@ -205,8 +209,8 @@ class Writer:
                 raise e.cause from None
             except TooLong:
                 for one in list(self._streams.values()):
-                    if one.session is not None:
-                        yield from one.session.listen()
+                    if one.sessions is not None:
+                        yield from one.sessions.listen()
                         yield from self._look(one)
                 yield Tick()
 
@@ -229,70 +233,68 @@ class Writer:
         yield from item.rejects
         if item.left_out:
             yield Counted("row_type", item.left_out, one.stream.id)
-        if item.sent:
-            if one.session is None:
-                yield from self._begin(one)
-            session = one.session
-            if session is not None and session.outcome is None:
-                yield from session.send(item.lines, item.sent)
+        if item.shares:
+            if one.sessions is None:
+                if one.started == 0 and (why := one.encoder.undivided) is not None:
+                    yield Log("WARN", f"{one.stream.id}: one process has the rows, {why}")
+                one.sessions = self._sessions(one)
+            if one.sessions.fault is None:
+                yield from one.sessions.send(item.shares)
             if self._policy == "isolate":
-                one.lines.append(bytes(item.lines))
+                for share in item.shares:
+                    one.lines[share.part].append(bytes(share.lines))
             yield from self._look(one)
         if item.ends:
             yield from self._end(one)
 
-    def _begin(self, one: _Stream) -> Iterator[Answer]:
-        one.session = self._session(one)
-        yield from one.session.open().begin()
+    def _sessions(self, one: _Stream) -> Sessions:
+        """The processes for the stream's next rows, up to a checkpoint."""
+        return Sessions(lambda: self._session(one), self._pace)
 
     def _session(self, one: _Stream) -> Session:
-        """A process for the stream's next rows. Only the first one may be told that these are all
-        of them: the next would drop what the first was sent."""
+        """Only the first process may be told that these are all the rows: the next would drop what
+        it was sent."""
         stream = one.stream
         if one.keys is None:
             one.keys = self._host.open_keys(stream.id)
         environment = {} if one.keys is None else one.keys.environment()
-        replaces = stream.configured.replaces or (
-            stream.configured.destination_sync_mode is DestinationSyncMode.overwrite
-        )
         start = start_stream(
             one.spec.name,
             self._request.config,
             stream.options,
             f"{self._request.pipeline}/{stream.target}",
-            full_refresh=(replaces or stream.full_refresh) and one.sessions == 0,
+            full_refresh=tells_full_refresh(stream) and one.started == 0,
         )
-        one.sessions += 1
-        return Session(self._host.runtime(environment), self._request.timeouts, start, self._pace)
+        one.started += 1
+        return Session(self._host.runtime(environment), self._request.timeouts, start)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
-        """It ended before the end of the stream."""
-        session = one.session
-        if session is None or session.outcome is None:
-            return
-        if isinstance(session.outcome, Halt):
-            yield from self._halt(one, session.outcome)
-        elif isinstance(session.outcome, DestinationError):
-            yield from self._fail(one, session.outcome)
+        """One of its processes ended, or halted, without a result."""
+        fault = None if one.sessions is None else one.sessions.fault
+        if isinstance(fault, Halt):
+            yield from self._halt(one, fault)
+        elif fault is not None:
+            yield from self._fail(one, fault)
 
     def _end(self, one: _Stream) -> Iterator[Answer]:
         """The stream's end for now: a checkpoint."""
-        session = one.session
-        if session is None:
+        sessions = one.sessions
+        if sessions is None:
             return
-        with closing(session):
-            yield from session.end()
-            outcome, self._tail = session.outcome, session.stderr_tail
-        if not isinstance(outcome, Result):
+        with closing(sessions):
+            yield from sessions.end()
+            self._tail = sessions.stderr_tail
+        if sessions.fault is not None:
             yield from self._look(one)
             return
-        one.session = None
-        rows, lines = session.sent, one.lines
-        one.lines = []
-        fault = yield from self._judge(one, outcome, rows, lines)
-        if fault is not None:
-            yield from self._fail(one, fault)
-            return
+        one.sessions = None
+        lines = dict(one.lines)
+        one.lines.clear()
+        for part, rows, result in sessions.results:
+            fault = yield from self._judge(one, result, rows, lines.get(part, []))
+            if fault is not None:
+                yield from self._fail(one, fault)
+                return
         one.settled = one.fed
         if one.keys is not None and (number := one.keys.checkpoint()):
             self._kept[one.keys.scope] = number
@@ -308,16 +310,18 @@ class Writer:
             f"{id_}: of {rows} rows the destination received {result.received}, took"
             f" {result.success}, left out {result.skipped}, failed {result.failed}",
         )
-        if result.success + result.skipped > rows or result.received > rows:
+        told = result.success + result.skipped + result.failed
+        if told > rows or result.received > rows:
             return DestinationError(
-                f"{id_}: the destination counts {result.received} rows received and"
-                f" {result.success} taken of {rows} that it was sent",
+                f"{id_}: the destination counts {result.received} rows received,"
+                f" {result.success} taken, {result.skipped} left out and {result.failed} failed"
+                f" of {rows} that it was sent",
                 code="destination.miscounted",
                 hint="its counters cannot be trusted, so nothing counts as written",
                 stream=str(id_),
             )
         if failed and self._policy == "isolate":
-            finder = FailedRows(one.encoder, id_, lambda: self._session(one))
+            finder = FailedRows(one.encoder, id_, lambda: self._sessions(one))
             fault = yield from finder.find(lines)
             if fault is not None:
                 return fault
@@ -364,9 +368,10 @@ class Writer:
         )
 
     def _over(self, one: _Stream) -> None:
-        one.over, one.lines = True, []
-        if one.session is not None:
-            self._tail = one.session.stderr_tail or self._tail
+        one.over = True
+        one.lines.clear()
+        if one.sessions is not None:
+            self._tail = one.sessions.stderr_tail or self._tail
         one.close()
 
     def _ack(self, seq: int) -> Ack:
