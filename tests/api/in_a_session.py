@@ -3,6 +3,7 @@ what it saw. Usage: in_a_session.py classic|connect FOLDER STUB"""
 
 import json
 import os
+import socket
 import sys
 import threading
 from typing import Any
@@ -17,7 +18,17 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    builder = builder.master("local[2]") if kind == "classic" else builder.remote("local[2]")
+    if kind == "classic":
+        builder = builder.master("local[2]")
+    else:
+        from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        # Else it is port 15002 of all addresses, and PySpark's client knows no other.
+        DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
+        builder = builder.remote("local[2]").config("spark.connect.grpc.binding.port", port)
+        builder = builder.config("spark.connect.grpc.binding.address", "127.0.0.1")
     spark = builder.getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     import penstock
