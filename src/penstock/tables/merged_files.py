@@ -4,8 +4,8 @@ is left of files that lose rows; or many small parts as few files. No Spark.
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
 refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark
-is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``delta_files``
-commits.
+is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows; ``delta_files`` and
+``parquet_merge`` make the files part of their table.
 """
 
 from bisect import bisect_left
@@ -61,13 +61,27 @@ def merge(
     files. Raises ``NeedsSpark`` and ``OSError``; no new file is left then."""
     with NewestRows(load) as rows:
         outcome = rows.outcome([(folder / file.name, file.bounds) for file in old])
+    return write(load, outcome, folder, old, folder, stem, columns)
+
+
+def write(
+    load: TableLoad,
+    outcome: Outcome,
+    old_folder: Path,
+    old: Sequence[TableFile],
+    folder: Path,
+    stem: str,
+    columns: Sequence[str],
+) -> Merged:
+    """Writes what ``outcome`` says into new files in ``folder``; the files ``old`` are in
+    ``old_folder``. Arguments and errors as those of :func:`merge`."""
     removed = {index: old[index] for index in outcome.lost}
     if sum(file.size for file in removed.values()) > MOST_BYTES:
         raise NeedsSpark("the files that change are large")
     output = _Output(folder, stem, load, columns)
     try:
         for index, file in removed.items():
-            for rows in _left(folder / file.name, outcome.lost[index], output.schema):
+            for rows in _left(old_folder / file.name, outcome.lost[index], output.schema):
                 output.add(rows)
         for rows in _taken(load, outcome):
             output.add(_as(rows, output.schema))
@@ -94,6 +108,19 @@ def gather(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> 
         output.discard()
         raise
     return output.files
+
+
+def without_rows(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> Path:
+    """Writes a file that has the table's columns and no row. Arguments and errors as those of
+    :func:`merge`."""
+    output = _Output(folder, stem, load, columns)
+    try:
+        output.begin_file()
+        output.close()
+    except BaseException:
+        output.discard()
+        raise
+    return output.files[0]
 
 
 def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
@@ -184,6 +211,15 @@ class _Output:
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
 
+    def begin_file(self) -> tuple[IO[bytes], pq.ParquetWriter]:
+        """The file that is written; a new one where none is."""
+        if self._file is None or self._writer is None:
+            path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
+            self._file = private(path, "xb", permissions=0o666)
+            self.files.append(path)
+            self._writer = table_file(self._file, self.schema)
+        return self._file, self._writer
+
     def add(self, rows: Table) -> None:
         if not rows.num_rows:
             return
@@ -208,15 +244,11 @@ class _Output:
     def _write(self) -> None:
         if not self._pending:
             return
-        if self._file is None or self._writer is None:
-            path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
-            self._file = private(path, "xb", permissions=0o666)
-            self.files.append(path)
-            self._writer = table_file(self._file, self.schema)
+        file, writer = self.begin_file()
         group = pa.concat_tables(self._pending)
-        self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+        writer.write_table(group, row_group_size=max(1, group.num_rows))
         self._pending, self._bytes = [], 0
-        if self._file.tell() >= FILE_BYTES:
+        if file.tell() >= FILE_BYTES:
             self._end_file()
 
     def _end_file(self) -> None:

@@ -44,11 +44,13 @@ class NeedsSpark(Exception):
 class Outcome(msgspec.Struct, frozen=True):
     """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
-    updated and deleted."""
+    updated and deleted. ``late``: a key that the table has came several times, one of them as a
+    delete without a cursor, whose rank the table's row may change (``load_frame.newest``)."""
 
     taken: tuple[Array, ...]
     lost: dict[int, Array]
     written: int
+    late: bool
 
 
 def comparable(load: TableLoad) -> bool:
@@ -130,10 +132,10 @@ class NewestRows:
         )
         same = " AND ".join(f"r.{k} IS NOT DISTINCT FROM m.{k}" for k in self._key_names())
         self._duckdb.execute(
-            f"CREATE TABLE winner AS SELECT * EXCLUDE (seq) FROM part_rows r "
+            f"CREATE TABLE winner AS SELECT * EXCLUDE (seq), false AS late FROM part_rows r "
             f"WHERE NOT EXISTS (FROM many m WHERE {same}) UNION ALL SELECT * EXCLUDE (seq, ordered)"
-            f" FROM (SELECT *, {cursor} AS ordered FROM part_rows r "
-            f"WHERE EXISTS (FROM many m WHERE {same})) "
+            f" FROM (SELECT *, bool_or(bare) OVER (PARTITION BY {keys}) AS late, "
+            f"{cursor} AS ordered FROM part_rows r WHERE EXISTS (FROM many m WHERE {same})) "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)}) = 1"
         )
         self._duckdb.execute("DROP TABLE part_rows; DROP TABLE many")
@@ -265,6 +267,9 @@ class NewestRows:
             f"SELECT count(*) AS n FROM winner s JOIN met m USING (part, part_row) "
             f"WHERE m.newer AND NOT ({stays})"
         )
+        late = ask(
+            "SELECT EXISTS (FROM winner JOIN met USING (part, part_row) WHERE late) AS found"
+        )
         return Outcome(
             taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
             lost={
@@ -272,6 +277,7 @@ class NewestRows:
                 for index in pc.unique(lost["file"]).to_pylist()
             },
             written=taken.num_rows + int(deleted["n"][0].as_py()),
+            late=bool(late["found"][0].as_py()),
         )
 
 

@@ -4,13 +4,15 @@
 pandas: all files of a table have the same columns. A plain append stages its files and renames them
 into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
 per key or changes columns writes a complete new folder and exchanges the two in one step. Parts
-that have the table's shape already are linked instead of read and written (``direct_parts``).
+that have the table's shape already are linked instead of read and written (``direct_parts``), and
+plain merges are done without Spark (``parquet_merge``); all else Spark writes.
 Appends to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
 ``parquet_folders`` reads and changes the folders, ``load_frame`` builds the rows,
 ``schema_evolution`` the columns.
 """
 
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 BATCH_LOADS = 2000  # at most so many loads of equal columns in one Spark job
 BATCH_BYTES = 64 << 20  # of source records in one such job; a larger load has a job of its own
 PARALLEL_JOBS = 4
+FEW_LOADS = 8  # of small parts, that are written one after the other; more share Spark's jobs
 _WRITTEN = "written"
 _REWRITES = (
     "a Parquet table cannot change single rows: append_dedup reads the table and writes it anew, "
@@ -61,12 +64,14 @@ _REWRITES = (
 )
 
 Outcome = LoadResult | PenstockError
+_filling = threading.Lock()  # so that the memory of one merge is taken at a time
 
 
 class _LoadPlan(msgspec.Struct, frozen=True):
     """How one load changes its table. ``marker``: the table's, as it was read before the job;
     ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one;
-    ``direct``: the load's parts become files of the table as they are; ``notes``: for the
+    ``direct``: the load's parts become files of the table as they are; ``plain``: the table has the
+    load's columns before and after, so that Arrow may write its files; ``notes``: for the
     report."""
 
     index: int
@@ -76,6 +81,7 @@ class _LoadPlan(msgspec.Struct, frozen=True):
     target: tuple[Field, ...]
     rewrites: bool
     direct: bool
+    plain: bool
     notes: tuple[str, ...]
 
 
@@ -164,7 +170,9 @@ class _Wave:
     def run(self, wave: Sequence[tuple[int, TableLoad]]) -> None:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
         jobs = [self._alone(plan) for plan in plans if plan.rewrites]
-        appends = [plan for plan in plans if not plan.rewrites and not self._appended(plan)]
+        appends = [plan for plan in plans if not plan.rewrites and not self._linked(plan)]
+        if len(appends) <= FEW_LOADS:
+            appends = [plan for plan in appends if not self._gathered(plan)]
         jobs += [self._together(batch) for batch in _batches(appends)]
         with ThreadPoolExecutor(PARALLEL_JOBS, "penstock-load") as pool:
             for done in [pool.submit(job) for job in jobs]:
@@ -200,8 +208,11 @@ class _Wave:
         # all readers match columns by name: their order may be another one
         same = set(columns.fields) == set(load_frame.load_fields(load))
         direct = alone and same and direct_parts.fits(load)
+        plain = same and (alone or old is None or set(old) == set(columns.fields))
         notes = load_frame.cast_notes(load, columns.fields)
-        return _LoadPlan(index, load, folder, marker, columns.fields, rewrites, direct, notes)
+        return _LoadPlan(
+            index, load, folder, marker, columns.fields, rewrites, direct, plain, notes
+        )
 
     def _table_rows(self, folder: Path, marker: Marker) -> "DataFrame | None":
         files = finished_files(folder, marker)
@@ -222,15 +233,15 @@ class _Wave:
         return job
 
     def _rewrite(self, plan: _LoadPlan) -> int:
-        from pyspark.sql import Observation
-
-        staged = self.staging / f"table-{plan.index}"
-        observation = Observation()
+        staged, load = self.staging / f"table-{plan.index}", plan.load.load
         staged.mkdir()
-        if not (plan.direct and direct_parts.linked(plan.load, staged)):
-            self._new_content(plan, observation).write.mode("overwrite").parquet(str(staged))
+        if plan.direct and direct_parts.linked(plan.load, staged):
+            written: int | None = load.rows
+        else:
+            written = self._filled(plan, staged)
+        if written is None:
+            written = self._written_by_spark(plan, staged)
         name_rewritten(staged)
-        load = plan.load.load
         applied = plan.marker.applied if plan.marker else {}
         tokens = plan.marker.tokens if plan.marker else {}
         write_marker(staged, Marker(plan.target, applied, tokens=tokens).with_load(load))
@@ -240,9 +251,27 @@ class _Wave:
                 raise _conflict(plan)
             put_folder(staged, plan.folder)
         shutil.rmtree(staged, ignore_errors=True)
+        return written
+
+    def _filled(self, plan: _LoadPlan, staged: Path) -> int | None:
+        """Writes the table's new files into ``staged`` without Spark, one table at a time; None:
+        Spark has to write them."""
+        if not plan.plain:
+            return None
+        from penstock.tables.parquet_merge import fill
+
+        marker = None if plan.load.load.replaces else plan.marker
+        with _filling:
+            return fill(plan.load, marker, plan.folder, [f.name for f in plan.target], staged)
+
+    def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> int:
+        from pyspark.sql import Observation
+
+        observation = Observation()
+        self._new_content(plan, observation).write.mode("overwrite").parquet(str(staged))
         if plan.load.mode is DestinationSyncMode.append_dedup:
             return int(observation.get.get(_WRITTEN) or 0)
-        return load.rows
+        return plan.load.load.rows
 
     def _new_content(self, plan: _LoadPlan, observation: "Observation") -> "DataFrame":
         from pyspark.sql import functions as F
@@ -275,13 +304,27 @@ class _Wave:
 
     # -- loads that only add files
 
-    def _appended(self, plan: _LoadPlan) -> bool:
+    def _linked(self, plan: _LoadPlan) -> bool:
         """Appends a load's parts as they are, where the plan says so and the file system can;
-        False: Spark has to write them. The parts were made durable when they were sealed."""
-        if not plan.direct:
+        False: they have to be written. The parts were made durable when they were sealed."""
+        return plan.direct and self._appended(
+            plan, lambda: direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+        )
+
+    def _gathered(self, plan: _LoadPlan) -> bool:
+        """Appends a load's small parts as few files, where Arrow can write them; False: Spark has
+        to."""
+        if not plan.plain:
             return False
+        from penstock.tables.parquet_merge import gathered
+
+        columns, stem = [f.name for f in plan.target], f"few-{plan.index}-"
+        return self._appended(plan, lambda: gathered(plan.load, columns, self.staging, stem))
+
+    def _appended(self, plan: _LoadPlan, files_of: Callable[[], list[Path] | None]) -> bool:
+        """Appends the files that ``files_of`` gives, and keeps the outcome; False: it gave none."""
         try:
-            files = direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+            files = files_of()
             if files is None:
                 return False
             self._publish(plan, files)

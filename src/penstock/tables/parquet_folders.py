@@ -25,6 +25,7 @@ import msgspec
 
 from penstock.errors import DestinationError
 from penstock.files import replace
+from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import Load
 from penstock.model.types import Field
 from penstock.tables.contract import LastLoad, TableName
@@ -41,12 +42,14 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 class Marker(msgspec.Struct, frozen=True):
     """The marker file, version 1. ``applied``: load key -> highest number; ``tokens``: load key ->
-    token of the load with that number, where it has one."""
+    token of the load with that number, where it has one. ``keyed``: the primary key of which the
+    table has one row each, since its last load has seen to it; empty: not known."""
 
     columns: tuple[Field, ...]
     applied: dict[str, int] = {}
     version: int = 1
     tokens: dict[str, str] = {}
+    keyed: tuple[FieldPath, ...] = ()
 
     def last_load(self, key: str) -> LastLoad | None:
         """The last load of ``key`` in this table; None: there is none."""
@@ -55,10 +58,13 @@ class Marker(msgspec.Struct, frozen=True):
 
     def with_load(self, load: Load) -> "Marker":
         """This marker once ``load`` is applied."""
+        dedups = load.disposition.mode is DestinationSyncMode.append_dedup
+        keyed = load.disposition.primary_key if dedups else ()
         tokens = {k: token for k, token in self.tokens.items() if k != load.key}
         if load.token:
             tokens[load.key] = load.token
-        return Marker(self.columns, {**self.applied, load.key: load.number}, tokens=tokens)
+        applied = {**self.applied, load.key: load.number}
+        return Marker(self.columns, applied, tokens=tokens, keyed=keyed)
 
 
 def read_marker(folder: Path) -> Marker | None:
