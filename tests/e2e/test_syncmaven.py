@@ -199,7 +199,8 @@ def test_a_destination_on_the_real_node_cdk_takes_what_faker_gives(
         "config": {"count": 200, "seed": 1, "parallelism": 1, "always_updated": False},
         "streams": [{"name": "users"}],
     }
-    ran = here.run(destination={**section, "checkpoint_every": 90}, **asked)
+    several = {**section, "checkpoint_every": 90, "parallelism": 2}
+    ran = here.run(destination=several, **asked)
     assert ran.status == "succeeded", ran.error
     assert ran.counts("users") == ("complete", 200, 200, 0)
     lines = [json.loads(line) for line in out.read_text().splitlines()]

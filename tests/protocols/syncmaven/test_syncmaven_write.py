@@ -374,13 +374,15 @@ def sent_ids(lines: list[dict[str, Any]]) -> list[int]:
 
 def test_rows_of_a_key_go_to_one_process_in_their_order(tmp_path: Path) -> None:
     """Part 5."""
-    batches = [rows(*range(1, 41), email=f"{n}@x.io") for n in range(3)]
+    ids = [*range(1, 41)]
+    orders = (ids, ids[::-1], ids[7:] + ids[:7])
+    batches = [rows(*some, email=f"{n}@x.io") for n, some in enumerate(orders)]
     sink = str(tmp_path / "{pid}.jsonl")
     wrote = write(host(sink=sink), *batches, mark(1), options={"parallelism": 3})
     assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0)
     processes = sinks(tmp_path)
     assert len(processes) == 3
-    assert sorted(i for lines in processes for i in sent_ids(lines)) == sorted([*range(1, 41)] * 3)
+    assert sorted(i for lines in processes for i in sent_ids(lines)) == sorted(ids * 3)
     for lines in processes:
         assert [lines[0]["type"], lines[-1]["type"]] == ["start-stream", "end-stream"]
         came = [m["payload"]["row"] for m in lines if m["type"] == "row"]
@@ -472,7 +474,7 @@ def test_keys_are_divided_whatever_columns_they_have(tmp_path: Path) -> None:
     ]
     batch = pa.record_batch(columns, ["at", "sum", "a"]).slice(3, 50)
     sink = str(tmp_path / "{pid}.jsonl")
-    feed = [Rows(USERS, 0, batch), Rows(USERS, 0, batch.slice(10, 30)), mark(1)]
+    feed = [Rows(USERS, 0, batch), Rows(USERS, 0, batch.slice(11, 30)), mark(1)]
     wrote = write(host(sink=sink), *feed, streams=(keyed,), options={"parallelism": 2})
     assert wrote.acks == [1, END], wrote.errors
     sums = [{m["payload"]["row"]["sum"] for m in p if m["type"] == "row"} for p in sinks(tmp_path)]
