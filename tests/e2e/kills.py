@@ -319,7 +319,8 @@ Points: `mid-push` (a part is fed), `after-order` (the push task is told what to
 _SYNCMAVEN_HEAD = """## Syncmaven destinations
 
 Two streams into a destination that was written from the protocol's page; every second cell speaks
-the page's words, the others those of the code. SIGKILL hits as above, between two rows (`row`),
+the page's words, the others those of the code. Half of the cells, those marked *, divide each
+stream among two processes (`parallelism`). SIGKILL hits as above, between two rows (`row`),
 before the destination gives a stream's result (`asked`), and after it (`told`). A cell says how
 many rows were sent twice. It passes only if every row that a state covers is in a stream of which
 the destination gave a result, right after the kill and at the end, none of these came again, and

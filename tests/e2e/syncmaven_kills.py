@@ -62,7 +62,8 @@ def syncmaven_cell(name: str) -> SyncmavenCell:
 
 def run_syncmaven_cell(it: SyncmavenCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the
-    destination was sent twice. ``cold``: each run starts a Spark of its own."""
+    destination was sent twice, with a * where a stream has several processes. ``cold``: each run
+    starts a Spark of its own."""
     stop = folder / "stop"
     stop.mkdir(parents=True)
     place = _place(it, folder, stop)
@@ -90,7 +91,7 @@ def run_syncmaven_cell(it: SyncmavenCell, folder: Path, *, cold: bool = False) -
     assert not place.left_after(LEFT_SECONDS)
     assert place.saved() == dict.fromkeys(STREAMS, RECORDS)
     _assert_has_all(folder, dict.fromkeys(STREAMS, RECORDS))
-    return f"{_assert_twice_is_told(folder, acked, last)} twice"
+    return f"{_assert_twice_is_told(folder, acked, last)} twice{' *' * (it.processes > 1)}"
 
 
 def _place(it: SyncmavenCell, folder: Path, stop: Path) -> Place:

@@ -260,6 +260,26 @@ def test_without_the_policy_a_rejected_row_counts_as_sent_until_it_changes(
     assert crm.ids() == [2]
 
 
+def test_no_row_is_removed_that_the_destination_never_took(users: MakeUsers) -> None:
+    """Issue 12, part 5: removed rows are sent only if we sent them before. A row of that key may be
+    there all the same, from others."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob", u3="Cid")
+    isolate = {"on_failed_rows": "isolate"}
+    crm.send("mirror", told={"fail": [2]}, destination=isolate)
+    crm.here.have(u1="Ann", u2="Bob", u3="Cyd")
+    crm.send("mirror", told={"fail": [3]}, destination=isolate)
+    assert crm.ids() == [3]
+    crm.here.have(u1="Ann")
+    crm.send("mirror", destination=isolate)
+    assert crm.ids() == [3], "2 was never taken, of 3 an earlier row was"
+    crm.here.have(u1="Ann", u2="Bob")
+    crm.send("mirror", destination=isolate)
+    crm.here.have(u1="Ann")
+    crm.send("mirror", destination=isolate)
+    assert crm.ids() == [2], "it was taken since"
+
+
 def test_a_row_that_failed_the_run_is_sent_again_by_the_next_one(users: MakeUsers) -> None:
     """L1: ``on_failed_rows: fail`` acknowledges nothing of the checkpoint; no policy is needed."""
     crm = Crm(users())

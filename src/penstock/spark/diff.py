@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SENT = "penstock_sent"
 """Column of a set: whether the row was ever sent, now or before."""
 
-KEY_TEXTS, ATTEMPT = "key", "attempt"
+KEY_TEXTS, ATTEMPT, AGAIN = "key", "attempt", "again"
 """Columns of the files of rejected keys."""
 
 _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -40,11 +40,13 @@ class ColumnOf(msgspec.Struct, frozen=True):
 
 class SetOf(msgspec.Struct, frozen=True):
     """A set of changes as it is read: its files that count, and its columns. ``rejected``: files of
-    the keys of its rows that count as not sent (``engine.log.rejected_keys``)."""
+    the keys of its rows that were rejected (``engine.log.rejected_keys``). ``tries_again``: of
+    these, rows that are to be tried again count as not sent."""
 
     files: tuple[str, ...]
     columns: tuple[ColumnOf, ...]
     rejected: tuple[str, ...] = ()
+    tries_again: bool = False
 
 
 def columns_of(rows: "DataFrame") -> tuple[ColumnOf, ...]:
@@ -80,14 +82,63 @@ def snapshot(
         changes = read.select(*chosen, KIND, SENT)
         if one.rejected:
             refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
-            changes = changes.join(refused, keys, "left_anti")
+            if one.tries_again:
+                changes = changes.join(refused.filter(AGAIN), keys, "left_anti")
         if current is not None:
             current = current.join(changes.select(*keys), keys, "left_anti").select(
                 *(f"c{index}" for index in range(len(wanted))), KIND, SENT
             )
             changes = current.unionByName(changes)
         current = changes.filter(F.col(KIND) != Change.removed.value)
-    return None if current is None else current.drop(KIND)
+    if current is None:
+        return None
+    return _only_taken(spark, sets, wanted, key, current.drop(KIND))
+
+
+def _only_taken(
+    spark: "SparkSession",
+    sets: Sequence[SetOf],
+    wanted: Sequence[ColumnOf],
+    key: Sequence[int],
+    rows: "DataFrame",
+) -> "DataFrame":
+    """The rows of a snapshot, of which those with a rejected key are as sent as the last one that
+    was not rejected: where the destination took no row of a key, it is sent no removal of it, which
+    a row of others may meet."""
+    from pyspark.sql import functions as F
+
+    keys = [f"c{index}" for index in key]
+    types = [(index, wanted[index].type) for index in key]
+    every = [path for one in sets for path in one.rejected]
+    if not every:
+        return rows
+    rejected = F.broadcast(_keys(spark, every, types).select(*keys).distinct())
+    taken: DataFrame | None = None
+    for number, one in enumerate(sets):
+        if not one.files:
+            continue
+        places = {column: f"c{index}" for index, column in enumerate(one.columns)}
+        sent = F.col(SENT) & (F.col(KIND) != Change.removed.value)
+        found = (
+            _rows(spark, one)
+            .filter(~F.col(KIND).isin(*REJECTED))
+            .select(
+                *(F.col(places[wanted[index]]).alias(f"c{index}") for index in key),
+                sent.alias(_WAS_SENT),
+                F.lit(number).alias(_TIMES),
+            )
+            .join(rejected, keys, "left_semi")
+        )
+        if one.rejected:
+            found = found.join(_keys(spark, one.rejected, types), keys, "left_anti")
+        taken = found if taken is None else taken.unionByName(found)
+    if taken is None:
+        return rows
+    last = taken.groupBy(*keys).agg(F.max_by(_WAS_SENT, _TIMES).alias(_WAS_SENT))
+    known = rejected.join(last, keys, "left").fillna(False, [_WAS_SENT])
+    return rows.join(known, keys, "left").select(
+        *(c for c in rows.columns if c != SENT), F.coalesce(_WAS_SENT, SENT).alias(SENT)
+    )
 
 
 def tried_again(
@@ -107,9 +158,9 @@ def tried_again(
         here = read.select(*(F.col(places[wanted[index]]).alias(f"c{index}") for index in key))
         if found is not None:
             found = found.join(here, keys, "left_anti")
-        if one.rejected:
+        if one.rejected and one.tries_again:
             refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
-            refused = refused.join(here, keys, "left_semi")
+            refused = refused.filter(AGAIN).join(here, keys, "left_semi")
             found = refused if found is None else found.unionByName(refused)
     if found is None:
         found = _keys(spark, (), [(i, wanted[i].type) for i in key])
@@ -133,13 +184,14 @@ def _keys(
     read in its type is NULL, which joins nothing."""
     from pyspark.sql import functions as F
 
-    read = spark.read.schema(f"{KEY_TEXTS} array<string>, {ATTEMPT} int").json(list(files))
+    columns_of_files = f"{KEY_TEXTS} array<string>, {ATTEMPT} int, {AGAIN} boolean"
+    read = spark.read.schema(columns_of_files).json(list(files))
     typed: list[Column] = []
     for at, (index, type_) in enumerate(columns):
         text = F.col(KEY_TEXTS)[at]
         value = F.unbase64(text) if type_ == "binary" else text.try_cast(type_)
         typed.append(value.alias(f"c{index}"))
-    return read.select(*typed, KEY_TEXTS, ATTEMPT)
+    return read.select(*typed, KEY_TEXTS, ATTEMPT, F.coalesce(AGAIN, F.lit(True)).alias(AGAIN))
 
 
 def write_table(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:

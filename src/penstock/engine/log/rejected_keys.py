@@ -1,9 +1,10 @@
-"""Keeps the primary keys of a compared model's rejected rows, so that later runs send them again.
+"""Keeps the primary keys of a compared model's rejected rows, so that later runs send them again,
+and remove none that the destination never took.
 
 A model's snapshot (``engine.sync.model_diff``) is sets of changes by epoch. Beside the set of an
 epoch lie the keys that were rejected of it, and the keys that it tried again::
 
-    snapshots/STREAM/00000007/rejected/000001.jsonl    {"key": ["5"], "attempt": 1}
+    snapshots/STREAM/00000007/rejected/000001.jsonl    {"key": ["5"], "attempt": 1, "again": true}
     snapshots/STREAM/00000007/tried_again.jsonl        the same, of the attempts before
 
 A key is a list of texts, in the order of the primary key. A file of ``rejected`` is written whole
@@ -23,20 +24,22 @@ from penstock.engine.log.rejects import RejectLine
 from penstock.files import replace
 from penstock.model.catalog import StreamId
 
-MOST_KEYS = 100_000  # of one epoch's rows; rows that are rejected after these are not tried again
+MOST_KEYS = 100_000  # of one epoch's rows; rows that are rejected after these count as sent
 REJECTED, TRIED_AGAIN = "rejected", "tried_again.jsonl"
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
-    """``attempt``: in how many runs in a row the row of this key was rejected."""
+    """``attempt``: in how many runs in a row the row of this key was rejected. ``again``: the next
+    one tries it again."""
 
     key: tuple[str, ...]
     attempt: int
+    again: bool = True
 
 
 class TriedAgain(msgspec.Struct, frozen=True):
     """How a stream's rejected rows are tried again. ``key``: the properties of its primary key.
-    ``most``: after so many attempts more a row counts as sent."""
+    ``most``: after so many attempts more a row is left as it is."""
 
     key: tuple[str, ...]
     most: int
@@ -59,7 +62,7 @@ def write_tried_again(epoch: Path, keys: Iterable[RejectedKey]) -> None:
 
 class RejectedKeys:
     """Records the rejects of one run. ``home``: the folder of the snapshots. ``streams``: those of
-    which rejected rows are tried again."""
+    which rejected rows are recorded."""
 
     def __init__(self, home: Path, streams: Mapping[StreamId, TriedAgain]) -> None:
         self._home, self._streams = home, streams
@@ -68,7 +71,7 @@ class RejectedKeys:
 
     def record(self, lines: Iterable[RejectLine], epochs: Sequence[int]) -> Iterator[RejectLine]:
         """Yields the lines with the attempt that each is, and records, once all were taken, the
-        keys of rows that are to be tried again. ``epochs``: those that the rows may be of. Raises
+        keys of their rows. ``epochs``: those that the rows may be of. Raises
         ``LogError``."""
         found: dict[Path, list[RejectedKey]] = {}
         for line in lines:
@@ -80,9 +83,9 @@ class RejectedKeys:
                 continue
             folders = [self._home / folder_of(stream) / f"{epoch:08d}" for epoch in epochs]
             attempt = 1 + max((self._attempts(f).get(key, 0) for f in folders), default=0)
-            if attempt <= again.most:
-                for folder in folders:
-                    found.setdefault(folder, []).append(RejectedKey(key, attempt))
+            rejected = RejectedKey(key, attempt, again=attempt <= again.most)
+            for folder in folders:
+                found.setdefault(folder, []).append(rejected)
             yield msgspec.structs.replace(line, attempt=attempt)
         for folder, keys in found.items():
             self._write(folder, keys)

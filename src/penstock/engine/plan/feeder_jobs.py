@@ -1,5 +1,5 @@
 """Builds a push task's job: its streams as the destination sees them, and the message itself; and
-says of which streams rejected rows are tried again.
+says of which streams rejected rows are recorded.
 
 Neighbours: ``engine.plan.endpoints`` has the destination; ``engine.deliver.feeder_runner`` runs the
 job.
@@ -15,18 +15,19 @@ from penstock.engine.log.rejected_keys import RejectedKeys, TriedAgain
 from penstock.engine.plan.endpoints import Destination
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Change, StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.contract import Acks, WriteStream
 from penstock.store.contract import Store
 
 
 def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
-    """Returns what records the rejects that later runs try again; None: no stream asks for it."""
+    """Returns what records the rejects that later runs try again, or may not remove; None: there is
+    no such stream."""
     streams = {
         s.id: TriedAgain(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
         for s in prepared.plan.streams
-        if s.retry_rejected
+        if s.retry_rejected or Change.removed in s.configured.sends
     }
     return RejectedKeys(log_root / "snapshots", streams) if streams else None
 

@@ -182,9 +182,8 @@ class ModelDiff:
             folder.with_suffix(".json").read_bytes(), type=tuple[ColumnOf, ...]
         )
         # What a table holds are the rows of sets that were read without theirs.
-        refused = self._tries_again and folder.name == CHANGES
-        rejected = rejected_files(folder.parent) if refused else ()
-        return SetOf(files_of(folder)[:count], columns, rejected)
+        rejected = rejected_files(folder.parent) if folder.name == CHANGES else ()
+        return SetOf(files_of(folder)[:count], columns, rejected, self._tries_again)
 
     def _try_again(
         self,
@@ -196,7 +195,7 @@ class ModelDiff:
         files: Sequence[str],
     ) -> None:
         """Keeps which rejected rows this epoch tries again, and notes how many it sends."""
-        if not any(one.rejected for one in read):
+        if not self._tries_again or not any(one.rejected for one in read):
             return
         found = tried_again(self._spark, read, wanted, places).cache()
         try:
