@@ -2,18 +2,20 @@
 everything.
 
 The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
-discover, plan), so that a wrong configuration fails in a second. Neighbours: ``cli`` calls the
-functions; ``engine.plan.prepare`` does what comes before the first record, ``engine.sync.sync``
-what comes after it.
+discover, plan), so that a wrong configuration fails in a second. Spark starts beside that, where
+it can be told which Spark a run needs, and is given up where the run is refused. Neighbours:
+``cli`` calls the functions; ``engine.plan.prepare`` does what comes before the first record,
+``engine.sync.sync`` what comes after it.
 """
 
+import os
 import secrets
 import shutil
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +27,7 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
+from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.accounting import Accounting
 from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
 from penstock.engine.channel.mailbox import Mailbox
@@ -50,6 +53,7 @@ from penstock.engine.plan.prepare import (
     other_keys,
     prepare,
     remember,
+    table_of,
 )
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.state_names import meant_by
@@ -61,13 +65,15 @@ from penstock.engine.specs.lane import KeysAt, NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
-from penstock.engine.timeline import PREPARE, START, refuse_unwritable
+from penstock.engine.timeline import PREPARE, START, STARTING, refuse_unwritable
 from penstock.engine.wiring import Assembly, SaveConfig
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
+from penstock.spark.early_session import EarlySession
+from penstock.spark.session import choose_master, may_open_early
 from penstock.store.contract import Lease, Reset, Store
 from penstock.store.lock_holder import iso_time, this_holder
 from penstock.store.memory import MemoryStore
@@ -82,6 +88,7 @@ if TYPE_CHECKING:
     from penstock.spark.model import Model
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+_RUN_LOG = "log.jsonl"
 _MAILBOX = "mailbox"  # the key's name among the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -245,6 +252,7 @@ class Run:
         self._succeeded = False
         self._spark: SparkSession | None = None
         self._own_spark = False
+        self._early: EarlySession | None = None
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         """Prepares and runs the sync, and returns its report. ``stack`` closes what was opened.
@@ -257,6 +265,7 @@ class Run:
         log.belong_to(lease.state_id)
         self._leftover_configs(lease, log)
         self._refuse_other_source(log)
+        self._start_early(stack, pulse)
         prepared = self._prepare(stack, lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
@@ -499,15 +508,60 @@ class Run:
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
-        run_log = RunLog(self._folder / "log.jsonl", self._observer, _masker(prepared))
+        run_log = RunLog(self._folder / _RUN_LOG, self._observer, _masker(prepared))
         stack.callback(run_log.close)
         return run_log
+
+    def _start_early(self, stack: ExitStack, pulse: Pulse) -> None:
+        """Starts Spark beside the preparation, where the run will need the Spark of one lane on
+        this machine: in nearly all runs. What is wrong here is told by the preparation."""
+        pipeline = self._pipeline
+        if self._dry or self._served is not None or self._held is not None:
+            return
+        if pipeline.lanes not in (None, 1) or pipeline.resources is not None:
+            return
+        try:
+            if source_reference(pipeline).kind is RefKind.query:
+                return  # its session is opened with the source's needs
+            to_table = parse_ref(pipeline.destination.use).kind is RefKind.table
+            needs = table_of(pipeline).needs() if to_table else SessionNeeds()
+        except PenstockError:
+            return
+        if not may_open_early(pipeline.spark.master, 1):
+            return
+        self._early = EarlySession(
+            lambda check: self._opened(needs, 1, check), pulse.check, self._spark_for(needs, 1)
+        )
+        stack.callback(self._give_early_up)
+
+    def _give_early_up(self) -> None:
+        """Ends a Spark that nobody took, and leaves nothing of it in the run's folder."""
+        early, self._early = self._early, None
+        if early is not None and early.give_up() and not (self._folder / _RUN_LOG).exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spark_for(self, needs: SessionNeeds, lanes: int) -> object:
+        master = choose_master(self._pipeline.spark.master, os.cpu_count() or 1, lanes)
+        return needs, master
+
+    def _opened(self, needs: SessionNeeds, lanes: int, check: Callable[[], None]) -> "SparkSession":
+        from penstock.spark.session import open_session
+        from penstock.spark.warm import wanted
+
+        return open_session(
+            needs,
+            master=self._pipeline.spark.master,
+            conf=self._pipeline.spark.conf,
+            lanes=lanes,
+            scratch_dir=self._folder,
+            stays_with=self._home.lasting if wanted(self._daemon) else None,
+            check=check,
+        )
 
     def _open_session(
         self, stack: ExitStack, needs: SessionNeeds, lanes: int, pulse: Pulse
     ) -> "SparkSession":
-        from penstock.spark.session import close_session, how_started, is_ours, open_session
-        from penstock.spark.warm import wanted
+        from penstock.spark.session import close_session, how_started, is_ours
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
@@ -515,15 +569,14 @@ class Run:
             needs = self._held.needs.also(needs)
             stack = self._held.open_until
         stack.callback(self._keep_classes, needs)  # after the session's end
-        spark = open_session(
-            needs,
-            master=self._pipeline.spark.master,
-            conf=self._pipeline.spark.conf,
-            lanes=lanes,
-            scratch_dir=self._folder,
-            stays_with=self._home.lasting if wanted(self._daemon) else None,
-            check=pulse.check,
-        )
+        if self._early is not None and self._early.for_ == self._spark_for(needs, lanes):
+            early, self._early = self._early, None
+            stack.callback(early.give_up)
+            spark = early.take()
+            self.timeline.add(STARTING, early.began, early.ended, track="Spark")
+        else:
+            self._give_early_up()
+            spark = self._opened(needs, lanes, pulse.check)
         stack.callback(close_session, spark)
         self._spark, self._own_spark = spark, is_ours()
         self._accounting.start = how_started()

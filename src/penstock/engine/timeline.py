@@ -21,6 +21,7 @@ from penstock.files import replace, write_new
 from penstock.model.report import TimeSpent
 
 PREPARE, START, STAGE, LANE, LOAD = "prepare", "start Spark", "stage", "lane", "load"
+STARTING = "Spark starts"  # beside the preparation; what is waited for of it is START
 _DRIVER = "driver"
 
 

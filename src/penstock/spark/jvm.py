@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import IO, Any, NamedTuple, Protocol
 
 from pyspark import SparkContext
@@ -49,7 +50,10 @@ class Process(Protocol):
 
 
 class Jvm:
-    """Watches and ends a running JVM. ``log``: the file of all that Java prints."""
+    """Watches and ends a running JVM. ``log``: the file of all that Java prints. ``lent``: other
+    runs use it too."""
+
+    lent = False
 
     def __init__(self, process: Process, log: Path) -> None:
         self.process = process
@@ -227,15 +231,18 @@ def end_of(file: IO[bytes]) -> str:
 
 
 def connect(to: Address) -> None:
-    """Connects PySpark to a gateway, by the environment variables in which it expects port and
-    secret of a gateway that it did not start."""
+    """Connects PySpark to a gateway. PySpark expects port and secret of one that it did not start
+    in environment variables, which a process that another thread starts would get too: so its
+    function is given an environment of its own."""
+    given = {"PYSPARK_GATEWAY_PORT": str(to.port), "PYSPARK_GATEWAY_SECRET": to.secret}
+    of_its_own = {"os": SimpleNamespace(environ={**os.environ, **given})}
+    launch = FunctionType(
+        launch_gateway.__code__,
+        {**launch_gateway.__globals__, **of_its_own},
+        argdefs=launch_gateway.__defaults__,
+    )
     with _connecting:
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(to.port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = to.secret
-        try:
-            SparkContext._ensure_initialized(gateway=launch_gateway())
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        SparkContext._ensure_initialized(gateway=launch())
 
 
 def let_go() -> Any:

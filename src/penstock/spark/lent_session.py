@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 ATTACH_SECONDS = 60.0  # a new JVM makes its Spark context in it
+PATIENCE_SECONDS = 2.0  # so long a run that is stopped lets a JVM live that ran before it
 _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
              "spark.memory.storageFraction")  # fmt: skip
 _OF_ALL_SESSIONS = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.hive.",
@@ -131,8 +132,9 @@ def _opened(
 ) -> "tuple[SparkSession, WarmJvm] | None":
     stopped: list[PenstockError] = []
     spark: SparkSession | None = None
+    patient = check if jvm.process.first else _after(PATIENCE_SECONDS, check)
     try:
-        with jvm.killed_when(_within(ATTACH_SECONDS, check), stopped):
+        with jvm.killed_when(_within(ATTACH_SECONDS, patient), stopped):
             spark = jvm.attach()
             if fits := all(map(spark.conf.isModifiable, conf)):
                 for name, value in conf.items():
@@ -145,6 +147,16 @@ def _opened(
     jvm.end(lambda: None)
     check()  # raises where the user stopped the run, so that no other JVM is started
     return None
+
+
+def _after(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
+    begins = time.monotonic() + seconds
+
+    def checked() -> None:
+        if time.monotonic() > begins:
+            check()
+
+    return checked
 
 
 def _within(seconds: float, check: Callable[[], None]) -> Callable[[], None]:

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import platformdirs
 
@@ -48,6 +48,7 @@ START_SECONDS = 120.0
 RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
 _LOOPBACK = "127.0.0.1"
+_KILLED_SECONDS = 10.0
 SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the run's folder
 _BLOCKS, _IVY = "blocks", "ivy"  # in the scratch folder, removed at the end
 _JOINED = {  # settings that add up: ours first
@@ -118,6 +119,7 @@ class _Open:
 
 _lock = threading.RLock()
 _current: _Open | None = None
+_opening = False  # a session of ours, which is not the user's while it is half open
 
 
 def choose_master(
@@ -135,7 +137,7 @@ def _users() -> "SparkSession | None":
     """Returns the session that the user's program has open; None: it has none."""
     if _current is not None:
         return _current.spark if _current.packages is None else None
-    return users_session()
+    return None if _opening else users_session()
 
 
 def programs_session() -> "SparkSession | None":
@@ -168,7 +170,7 @@ def open_session(
     was started is ended. Raises ``ConfigError``, and ``DestinationError`` where Maven does not
     provide a jar.
     """
-    global _current
+    global _current, _opening
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
     with _lock:
         if _current is not None:
@@ -182,14 +184,47 @@ def open_session(
             spark = beside(users, needs, _merge(session_conf(), conf or {}))
             _current = _Open(spark, None, chosen, None, scratch)
             return spark
-        if chosen.startswith("sc://"):
-            spark, jvm = _connect(chosen, conf or {}), None
-        else:
-            with _own_interrupt():
-                spark, jvm = _start(needs, chosen, conf or {}, scratch, cache, stays_with, check)
-        _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
+        _opening = True
+        try:
+            if chosen.startswith("sc://"):
+                spark, jvm = _connect(chosen, conf or {}), None
+            else:
+                with _own_interrupt():
+                    spark, jvm = _start(
+                        needs, chosen, conf or {}, scratch, cache, stays_with, check
+                    )
+            _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
+        finally:
+            _opening = False
         atexit.register(_close_now)
         return spark
+
+
+def may_open_early(master: str | None, lanes: int) -> bool:
+    """Whether a session of these would be one on a Spark of this machine that nobody has open in
+    this process."""
+    with _lock:
+        free = _current is None and users_session() is None
+        return free and choose_master(master, os.cpu_count() or 1, lanes).startswith("local")
+
+
+def let_be_active(spark: "SparkSession") -> None:
+    """Makes a session that another thread opened the active one of this thread: what Java asks for
+    the active session would else be given the newest of the whole JVM, which runs may share."""
+    jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+    java: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage]
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+
+
+def discard_session(spark: "SparkSession") -> None:
+    """Gives back a session in which nothing was done; a JVM of this run's own is killed."""
+    with _lock:
+        if _current is None or _current.spark is not spark:
+            return
+        if _current.users == 1 and _current.jvm is not None and not _current.jvm.lent:
+            _current.jvm.process.kill()
+            _current.jvm.process.wait(_KILLED_SECONDS)
+        close_session(spark)
 
 
 def close_session(spark: "SparkSession", seconds: float = 20.0) -> None:

@@ -35,6 +35,7 @@ class WarmJvm(Jvm):
     """Uses a lent JVM (``jvm.Jvm``). ``log``: the run's file, which gets what Java printed when the
     run ends."""
 
+    lent = True
     process: Lease
 
     def __init__(self, lease: Lease, log: Path) -> None:
