@@ -326,8 +326,9 @@ class Writer:
             if fault is not None:
                 return fault
         elif failed and self._policy == "fail":
+            known = "" if result.failed == failed else ", or are missing in its counters"
             return DestinationError(
-                f"{id_}: the destination says that {failed} of {rows} rows failed",
+                f"{id_}: {failed} of {rows} rows failed at the destination{known}",
                 code="destination.rows_failed",
                 hint="its log may say which; `on_failed_rows: isolate` finds them and keeps them"
                 " as rejects, `accept` leaves them out",
