@@ -41,7 +41,8 @@ class Committing(Protocol):
     """Commits that are running."""
 
     def poll(self) -> list[LoadResult | PenstockError] | None:
-        """Returns the results in the order of the loads; None while the commits run."""
+        """Returns the results in the order of the loads; None, after a short wait for them, while
+        the commits run."""
         ...
 
 
@@ -291,7 +292,7 @@ class TableDelivery:
             return set()
         committing = self._loader.begin([load for _, load in work])
         while (results := committing.poll()) is None:
-            meanwhile.pause()
+            meanwhile.look()
         reach("after-commit")
         committed: list[tuple[int, Load]] = []
         adopted = self._renumbered(work, results)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
-JOIN_SECONDS = 0.05  # of a poll: most loads are short
+JOIN_SECONDS = 0.2  # of a poll, which returns as soon as the load has ended
 
 
 class TableLoader:

@@ -21,6 +21,8 @@ from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
 from penstock.transforms.chain import PlannedChain
 
+SHORTEST_POLL = 0.02  # seconds
+
 
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as planned. ``schema``: of the rows; its version is the store's once
@@ -117,7 +119,9 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     an earlier run sealed and did not commit is given up, no state is saved before an incomplete
     generation is complete, and the source's end completes no version. ``open``: the source reveals
     its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors keep
-    keys of their own in the store. ``max_rejected``: of streams that have no limit of their own."""
+    keys of their own in the store. ``max_rejected``: of streams that have no limit of their own.
+    ``poll_seconds``: the longest pause between two looks at the lanes; ``scan_seconds``: between
+    two at what they sealed."""
 
     streams: tuple[PlannedStream, ...]
     open: bool = False
@@ -131,6 +135,11 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float = 300.0
     poll_seconds: float = 0.2
     scan_seconds: float = 2.0
+
+    def poll_after(self, seconds: float) -> float:
+        """Returns the pause between two looks at the lanes when they have run for so long: a short
+        sync must not wait for one, and a long one must not look often."""
+        return min(self.poll_seconds, max(SHORTEST_POLL, seconds / 20))
 
 
 class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):

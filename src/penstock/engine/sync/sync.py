@@ -104,7 +104,7 @@ class Sync:
         starts = self._epochs.begin(wanted, range(self._plan.lanes))
         self._running = {lane: self._start(start) for lane, start in starts.items()}
         again: dict[int, tuple[float, LaneStart, LaneResult]] = {}
-        loaded_at = scanned_at = self._time.now()
+        began = loaded_at = scanned_at = self._time.now()
         while self._running or again:
             self.look()
             for lane, it in list(self._running.items()):
@@ -128,7 +128,7 @@ class Sync:
                     self._backlog.drain_some()
                     loaded_at = self._time.now()
             if self._running or again:
-                self._time.sleep(self._plan.poll_seconds)
+                self._time.sleep(self._plan.poll_after(self._time.now() - began))
 
     def _begin_again(self, start: LaneStart, result: LaneResult) -> None:
         streams = self._unfinished(start, result)

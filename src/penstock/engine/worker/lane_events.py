@@ -46,7 +46,7 @@ from penstock.model.events import (
 )
 from penstock.protocols.contract import failed
 
-ASK_SECONDS = 0.05
+ASK_SECONDS = 0.02
 
 
 class LaneEvents:
