@@ -1,11 +1,6 @@
 """How long a sync waits between two looks at its lanes: a short one does not feel it, and a long
 one spends nothing on it."""
 
-import threading
-import time
-from typing import Any
-
-from penstock.engine.deliver.table_loader import _InThread
 from penstock.engine.specs.plan import SHORTEST_POLL, SyncPlan
 
 
@@ -25,21 +20,3 @@ def test_looks_of_a_sync_add_a_twentieth_of_its_reading_at_most() -> None:
 
 def test_a_pipeline_s_own_pause_is_the_longest() -> None:
     assert SyncPlan(streams=(), poll_seconds=0.01).poll_after(1000.0) == 0.01
-
-
-def test_the_end_of_a_load_is_seen_at_once() -> None:
-    """Not at the end of a poll: the wait for the load is the pause."""
-    over = threading.Event()
-    done: list[float] = []
-
-    def work() -> list[Any]:
-        over.wait(5)
-        done.append(time.monotonic())
-        return []
-
-    loading = _InThread(work)
-    assert loading.poll() is None
-    threading.Timer(0.02, over.set).start()
-    while (found := loading.poll()) is None:
-        assert not done, "the load had ended, and the poll went on"
-    assert found == []
