@@ -67,6 +67,7 @@ class Bench:
         self.tables = MemoryTables(lambda path: pq.read_table(path).to_pylist())
         self.protocol = "singer"
         patch.setattr(prepare, "open_table", lambda *_: self.tables)
+        patch.setattr(runs.Run, "_start_early", lambda *_: None)
         patch.setattr(runs.Run, "_open_session", lambda *_: object())
         patch.setattr(runs, "_jvm_peak", lambda: 0)
         patch.setattr(wiring, "on_spark", lambda *_: _in_this_process)

@@ -31,6 +31,7 @@ destination: {{ use: 'parquet:{lake}' }}
 
 
 def run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> Report:
+    monkeypatch.setattr(run.Run, "_start_early", lambda *_: None)
     monkeypatch.setattr(run.Run, "_open_session", lambda *_: None)
     monkeypatch.setattr(NoLoader, "begin", broken)
     text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret=SECRET)

@@ -165,6 +165,7 @@ def test_a_run_keeps_the_names_that_it_gave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_: bool
 ) -> None:
     """Also of streams that show only while they are read. No Spark: nothing is loaded."""
+    monkeypatch.setattr(run.Run, "_start_early", lambda *_: None)
     monkeypatch.setattr(run.Run, "_open_session", lambda *_: None)
     (tmp_path / "tap.py").write_text(TAP)
     use, name = f"airbyte:{sys.executable} {STUB}", "s0"
