@@ -103,7 +103,7 @@ def test_a_pipeline_file_parses(block: Block) -> None:
         whole += "\nsource: { use: airbyte:source-faker }\n"
     if "destination" not in found:
         whole += "\ndestination: { use: parquet:./lake }\n"
-    parse_pipeline(whole, dict.fromkeys(names, "1"))
+    parse_pipeline(whole, {n: "https://a.example" if n.endswith("_URL") else "1" for n in names})
 
 
 @pytest.mark.parametrize("block", list(blocks("python")), ids=named)

@@ -17,6 +17,8 @@ DEFS = pipeline_json_schema()["$defs"]
 FORMS = {
     "cursor_field": "name or path",
     "columns": "list of names or paths",
+    "on_success": "URL or command",
+    "on_failure": "URL or command",
     "primary_key": "name, names or paths",
     "max_rejected": "count or percentage",
     "streams": "list of streams",
@@ -90,6 +92,7 @@ TABLES = {
     "SchemaEvolution": "destination.schema_evolution.",
     "StateSettings": "state.",
     "LogSettings": "log.",
+    "HookSettings": "hooks.",
     "SparkSettings": "spark.",
     "Timeouts": "timeouts.",
     "LoadBounds": "load.",
@@ -107,6 +110,7 @@ def test_every_key_is_in_the_page_with_type_default_and_meaning(section: str) ->
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_every_example_parses(text: str) -> None:
     variables = {"PGHOST": "db", "PGPORT": "5432", "PGPASSWORD": "secret"}
+    variables["ALERT_URL"] = "https://hooks.example.com/x"
     assert parse_pipeline(text, variables).warnings == ()
 
 

@@ -108,8 +108,8 @@ def test_full_file() -> None:
     assert pipeline.warnings == (
         "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
         "limits, folder, container, install, assume_manifest, namespace, prefix, acks, "
-        "activate_version, checkpoint_every, on_failed_rows, nulls, rows_per_second, attempts, "
-        "backoff, stream, options, and 7 more",
+        "activate_version, checkpoint_every, on_failed_rows, nulls, parallelism, rows_per_second, "
+        "attempts, backoff, stream, and 8 more",
     )
     assert pipeline.source.config["note"] == "${not a variable} ${A:-b}"
     source = pipeline.source

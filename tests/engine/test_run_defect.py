@@ -70,7 +70,7 @@ def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
     def full(self: run.Run, report: Report) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run.Run, "_write_report", full)
+    monkeypatch.setattr(run.Run, "write_report", full)
     with pytest.raises(OSError, match="No space"):
         run_once(tmp_path, monkeypatch, NoLoader.begin)
     store = open_store(Home(tmp_path).state_url())

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec.inspect as mi
 
@@ -206,6 +207,31 @@ def _names(reader: NodeReader, node: Node, path: str) -> Any:
     return found
 
 
+def _hook(reader: NodeReader, node: Node, path: str) -> Any:
+    """Reads a URL, or a command as a list of words. A word that comes from a variable would stand
+    in the process list (L10)."""
+    if isinstance(node, Sequence):
+        found = _names(reader, node, path)
+        for index, word in enumerate(node.items):
+            if is_variable(word):
+                return reader.problem(
+                    word,
+                    f"{path}[{index}]: other users see the words of a command; let the program "
+                    f"read {quoted(word)} itself",
+                )
+        return found
+    what = "a URL (https://...), or a command as a list of words ([./notify.sh, shop])"
+    text = name(reader, node, path)
+    if text is BAD:
+        return BAD
+    try:
+        url = urlsplit(text)
+        good = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        good = False
+    return text if good else reader.wrong(node, path, what)
+
+
 def _columns(reader: NodeReader, node: Node, path: str) -> Any:
     """Reads a list of columns: each a name, in which dots may lead into an object, or a path."""
 
@@ -307,6 +333,7 @@ LITERALS: dict[str, Literal] = {
     "namespace": _namespace,
     "prefix": _prefix,
     "names": _names,
+    "hook": _hook,
     "columns": _columns,
     "hosts": _texts("a host such as db.internal, or *.domain", _host),
     "variable_names": lambda reader, node, path: reader.items(

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.config.sections import (
     ContainerSettings,
+    HookSettings,
     Install,
     Limits,
     LoadBounds,
@@ -35,6 +36,7 @@ __all__ = [
     "Destination",
     "Enrichment",
     "EnrichmentCache",
+    "HookSettings",
     "Install",
     "Limits",
     "LoadBounds",
@@ -431,6 +433,7 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int, key("A longer record is a reject.", literal="positive_size")
     ] = 256 * 1024**2
     timeouts: Annotated[Timeouts, key("How long to wait for a connector.")] = Timeouts()
+    hooks: Annotated[HookSettings, key("Whom a run tells how it ended.")] = HookSettings()
     load: Annotated[LoadBounds, key("When a long sync loads before its end.")] = LoadBounds()
     resources: Annotated[
         Resources | None, key("Rapidbyte's resources; its connectors see them.")

@@ -54,6 +54,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
     "namespace": {"type": "string"},
     "prefix": {"type": "string"},
     "names": _NAMES,
+    "hook": {"anyOf": [{"type": "string"}, _NAMES]},
     "columns": {"type": "array", "minItems": 1, "items": _PATH},
     "hosts": _TEXTS,
     "variable_names": _TEXTS,

@@ -277,6 +277,25 @@ class LogSettings(Section, frozen=True, kw_only=True):
     ] = None
 
 
+class HookSettings(Section, frozen=True, kw_only=True):
+    """Whom a run tells how it ended."""
+
+    on_success: Annotated[
+        str | tuple[str, ...] | None,
+        key(
+            "Gets the report as JSON when all is well: a URL by POST, a command (a list of words, "
+            "no shell) on stdin.",
+            literal="hook",
+            examples=["https://hooks.example.com/done", ["./notify.sh", "shop"]],
+        ),
+    ] = None
+    on_failure: Annotated[
+        str | tuple[str, ...] | None,
+        key("The same at any other end: partial, failed, cancelled, not begun.", literal="hook"),
+    ] = None
+    timeout: Annotated[float, key("How long a hook may take.", literal="positive_duration")] = 30.0
+
+
 class SparkSettings(Section, frozen=True, kw_only=True):
     """The Spark session."""
 

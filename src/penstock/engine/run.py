@@ -34,6 +34,7 @@ from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
+from penstock.engine.hooks import Hooks
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
 from penstock.engine.plan.earlier_modes import overwritten
@@ -160,25 +161,38 @@ def run_pipeline(
     ``held``: keeps the session open after the run, for the next one of this process.
     ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
     of what its reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.timeline``); one that cannot be written is refused before the run."""
+    (``engine.timeline``); one that cannot be written is refused before the run. The pipeline's
+    hooks are told how it ended, unless nothing is kept (``engine.hooks``)."""
     if profile is not None:
         refuse_unwritable(profile)
-    with ExitStack() as stack:
-        store = open_store(home.state_url(pipeline.state))
-        stack.callback(store.close)
-        dry = dry_run or limit is not None
-        run = Run(
-            pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh, daemon=daemon,
-            held=held,
-            cancel=cancel, model=model,
-        )  # fmt: skip
-        report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
-        if profile is not None:
-            try:
-                run.timeline.write(profile, run.id)
-            except OSError as e:
-                observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
-        return report
+    dry = dry_run or limit is not None
+    hooks = None if dry else Hooks(pipeline, observer)
+    if hooks is not None:
+        hooks.refuse_missing()
+    try:
+        with ExitStack() as stack:
+            store = open_store(home.state_url(pipeline.state))
+            stack.callback(store.close)
+            run = Run(
+                pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh,
+                daemon=daemon, held=held, cancel=cancel, model=model,
+            )  # fmt: skip
+            report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
+            if profile is not None:
+                try:
+                    run.timeline.write(profile, run.id)
+                except OSError as e:
+                    observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
+    except Exception as e:
+        if hooks is not None:
+            masker = Masker(pipeline.secret_values)
+            hooks.failed(e if isinstance(e, PenstockError) else _defect(e, masker))
+        raise
+    if hooks is not None and (problem := hooks.ended(report)) is not None:
+        report.notes.append(problem)
+        observer.note(problem)
+        run.write_report(report)
+    return report
 
 
 def serve_input(
@@ -296,7 +310,7 @@ class Run:
         report = self._reported(stack, prepared, lease, log, pulse, run_log)
         self._succeeded = report.exit_code == 0
         try:
-            self._write_report(report)
+            self.write_report(report)
         finally:
             with suppress(LeaseLost):  # already an error in the report
                 self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
@@ -719,7 +733,8 @@ class Run:
             known = "", made
         return bytes.fromhex(known[1]["key"])
 
-    def _write_report(self, report: Report) -> None:
+    def write_report(self, report: Report) -> None:
+        """Into the run's folder."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         body = msgspec.json.format(msgspec.json.encode(report), indent=2)
         replace(self._folder / "report.json", body)
