@@ -38,6 +38,7 @@ VERBS = {
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
     "spark": Verb("spark", "spark", "status | stop: the Sparks that stay for the next run"),
     "doctor": Verb("doctor", "doctor", "Check this machine; --fix repairs."),
+    "completion": Verb("completion", "completion", "bash | zsh | fish: a script for your shell"),
     "schema": Verb("doctor", "schema", "JSON Schema of the pipeline file"),
 }
 
