@@ -121,13 +121,13 @@ def check(
         answers, code = list[dict[str, Any]](), 0
         for id_, pipeline in project.pipelines.items():
             try:
-                answer = _checked(_check_pipeline(surface, pipeline, yes=yes))
-                code = max(code, _check_code(answer))
+                answer = checked(pipeline_checked(surface, pipeline, yes=yes))
+                code = max(code, check_code(answer))
             except PenstockError as e:
                 answer = {"status": "failed", "message": e.message, "error": e.as_report()}
                 code = max(code, e.exit_code)
             answers.append({"sync": id_, **answer})
-        shown = [f"{a['sync']}: {_check_text(a)}" for a in answers]
+        shown = [f"{a['sync']}: {check_text(a)}" for a in answers]
         surface.output.answer({"project": project.name, "syncs": answers}, lambda: shown)
         return code
     if destination is None and is_connector(target) and not is_file(target):
@@ -135,13 +135,13 @@ def check(
         result = _check_connector(surface, target, role, install, config, destination_config, yes)
     else:
         pipeline = arguments.pipeline(words, reading, options, surface.output)
-        result = _check_pipeline(surface, pipeline, yes=yes)
-    answer = _checked(result)
-    surface.output.answer(answer, lambda: [_check_text(answer)])
-    return _check_code(answer)
+        result = pipeline_checked(surface, pipeline, yes=yes)
+    answer = checked(result)
+    surface.output.answer(answer, lambda: [check_text(answer)])
+    return check_code(answer)
 
 
-def _check_pipeline(surface: Surface, pipeline: Pipeline, *, yes: bool) -> CheckResult:
+def pipeline_checked(surface: Surface, pipeline: Pipeline, *, yes: bool) -> CheckResult:
     from penstock.engine.inspect.plan_check import check_pipeline, consents
 
     settle(surface, consents(pipeline, surface.home), yes=yes)
@@ -149,16 +149,16 @@ def _check_pipeline(surface: Surface, pipeline: Pipeline, *, yes: bool) -> Check
         return check_pipeline(pipeline, surface.home, observer=observer)
 
 
-def _checked(result: CheckResult) -> dict[str, Any]:
+def checked(result: CheckResult) -> dict[str, Any]:
     status = "succeeded" if result.succeeded else "failed"
     return {"status": status, "message": result.message, "end": result.end}
 
 
-def _check_text(answer: dict[str, Any]) -> str:
+def check_text(answer: dict[str, Any]) -> str:
     return ": ".join(text for text in (answer["status"], answer["message"]) if text)
 
 
-def _check_code(answer: dict[str, Any]) -> int:
+def check_code(answer: dict[str, Any]) -> int:
     if answer["status"] == "succeeded":
         return 0
     return (SourceError if answer["end"] == End.source else DestinationError).exit_code

@@ -1,0 +1,301 @@
+"""Writes the text of a new pipeline file from the configurations that two connectors publish.
+
+Every required property stands in it, secrets and what nobody knows yet as ``${VARIABLE}``; optional
+ones with their defaults, which connectors expect to be given (source-faker fails without), or as
+comments where they have none. Not here: asking the connectors and the user (``cli.new``),
+what a file may say (``config.pipeline``).
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+from penstock.codec.schema_walk import parts
+
+_WIDTH = 92
+_DEPTH = 6
+_PLAIN = re.compile(r"[A-Za-z_./][\w./@:-]*")
+_YAML_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+_SCALARS = ("string", "integer", "number", "boolean")
+
+
+class FileEnd(NamedTuple):
+    """One end of the pipeline. ``schema``: of its configuration, JSON Schema; None for a table.
+    ``secret_word``: the annotation that marks secrets in it. ``given``: values that are known, by
+    property; secrets among them become variables all the same, where they stand at the top."""
+
+    use: str
+    schema: dict[str, Any] | None = None
+    secret_word: str = ""
+    documentation_url: str | None = None
+    given: Mapping[str, Any] = MappingProxyType({})
+
+
+class FileVariable(NamedTuple):
+    """A variable that the file asks for. ``property``: the path of the property that it is for."""
+
+    name: str
+    property: str
+    secret: bool
+
+
+class Question(NamedTuple):
+    """A required property of one value that is neither secret nor known."""
+
+    name: str
+    kind: str
+    help: str
+    choices: tuple[Any, ...]
+
+
+def questions(end: FileEnd) -> Iterator[Question]:
+    """Yields what can be asked of the user before the file is written."""
+    for name, each in _properties(end.schema, end.schema):
+        about = _About(end.schema, each, end.secret_word)
+        if not about.required or about.secret or about.kind not in _SCALARS:
+            continue
+        if name not in end.given and about.fixed is None and "default" not in about.node:
+            yield Question(name, about.kind, about.help, about.choices)
+
+
+def pipeline_text(
+    name: str, source: FileEnd, destination: FileEnd
+) -> tuple[str, list[FileVariable]]:
+    """Returns the file's text, which parses once its variables are set, and these variables in
+    the order of the text."""
+    variables: list[FileVariable] = []
+    lines = [
+        "# A pipeline of Penstock. `penstock plan` says what it would do, `penstock run` does it.",
+        f"pipeline: {_value(name)}",
+        "",
+        "source:",
+        *_end(source, "source", variables),
+        "  # Which streams, and how. Absent: every stream, incremental where it can.",
+        "  # `penstock plan` lists them. For example:",
+        "  # streams:",
+        "  #   - { name: users, mode: upsert, primary_key: id }",
+        "",
+        "destination:",
+        *_end(destination, "destination", variables),
+    ]
+    if any(variable.secret for variable in variables):
+        lines[1:1] = ["# Secrets are variables: of the environment, or of a file (--env-file)."]
+    return "\n".join(lines) + "\n", variables
+
+
+def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str]:
+    yield f"  use: {_value(end.use)}"
+    if end.schema is None:
+        return
+    if end.documentation_url:
+        yield from _comment(f"Documentation: {end.documentation_url}", "  ")
+    writer = _Writer(end, role, variables)
+    body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
+    known = {name for name, _ in _properties(end.schema, end.schema)}
+    body += [f"    {_key(k)}: {_json(v)}" for k, v in end.given.items() if k not in known]
+    if all(line.lstrip().startswith("#") for line in body):
+        yield "  config: {}" if not body else "  # config:"
+        yield from body
+    else:
+        yield "  config:"
+        yield from body
+
+
+class _About:
+    """What the schema says of one property."""
+
+    def __init__(self, root: Any, property_: "_Property", secret_word: str) -> None:
+        nodes = parts(root, [property_.schema], ("allOf",))
+        self.node: dict[str, Any] = {}
+        for node in reversed(nodes):
+            self.node.update(node)
+        self.required = property_.required
+        self.secret = any(
+            node.get(secret_word) is True or node.get("writeOnly") is True for node in nodes
+        )
+        self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
+        self.kind = _kind(self.node)
+
+    @property
+    def fixed(self) -> Any:
+        """The only value that it can have; None: there are several."""
+        if "const" in self.node:
+            return self.node["const"]
+        return self.choices[0] if len(self.choices) == 1 else None
+
+    @property
+    def help(self) -> str:
+        """Its title and its description, without tags."""
+        title, text = (str(self.node.get(key) or "") for key in ("title", "description"))
+        text = " ".join(re.sub(r"<[^<>]*>", "", text).split())
+        return f"{title}: {text}" if title and text else title or text
+
+
+class _Property(NamedTuple):
+    schema: Any
+    required: bool
+
+
+class _Writer:
+    """Writes the configuration of one end."""
+
+    def __init__(self, end: FileEnd, role: str, variables: list[FileVariable]) -> None:
+        self._end, self._variables = end, variables
+        short = re.sub(r".*[:/]", "", end.use.partition("@")[0])
+        self._prefix = _upper(short) or role.upper()
+
+    def body(
+        self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int
+    ) -> Iterator[str]:
+        """Yields the lines of an object: what is required, then the rest as comments."""
+        for name, each in _properties(self._end.schema, schema):
+            about = _About(self._end.schema, each, self._end.secret_word)
+            here = f"{path}.{name}"
+            known = about.fixed is not None or ("default" in about.node and not about.secret)
+            if name in given or each.required or known:
+                yield from _comment(_facts(about), indent)
+                yield from self._entry(name, about, given.get(name), indent, here, depth)
+            else:
+                yield from _comment(_facts(about), indent)
+                shown = next((_json(e) for e in about.node.get("examples") or ()), "")
+                if about.secret:
+                    shown = f'"{self._variable(here, secret=True, note=False)}"'
+                yield f"{indent}# {_key(name)}: {shown}".rstrip()
+
+    def _entry(
+        self, name: str, about: _About, given: Any, indent: str, path: str, depth: int
+    ) -> Iterator[str]:
+        head = f"{indent}{_key(name)}:"
+        if given is not None and not about.secret:
+            yield f"{head} {_json(given)}"
+        elif about.fixed is not None:
+            yield f"{head} {_json(about.fixed)}"
+        elif not about.secret and "default" in about.node:
+            yield f"{head} {_json(about.node['default'])}"
+        elif (variants := _variants(self._end.schema, about.node)) and depth < _DEPTH:
+            titles = [str(v.get("title") or f"variant {n}") for n, v in enumerate(variants, 1)]
+            if len(variants) > 1:
+                yield from _comment(f"This is {titles[0]}; or: {', '.join(titles[1:])}.", indent)
+            inner = [*self.body(variants[0], {}, indent + "  ", path, depth + 1)]
+            yield f"{head}" if _has_values(inner) else f"{head} {{}}"
+            yield from inner
+        elif about.kind == "array":
+            item = _About(
+                self._end.schema, _Property(about.node.get("items"), True), self._end.secret_word
+            )
+            inner = [*self.body(item.node, {}, indent + "    ", path, depth + 1)]
+            if item.kind == "object" and _has_values(inner) and depth < _DEPTH:
+                yield head
+                yield f"{indent}  -"
+                yield from inner
+            else:
+                yield f"{head} [{self._placeholder(path, item, about.secret)}]"
+        else:
+            yield f"{head} {self._placeholder(path, about, about.secret)}"
+
+    def _placeholder(self, path: str, about: _About, secret: bool) -> str:
+        """A variable: as text where the value is one, so that ``007`` stays what it is."""
+        reference = self._variable(path, secret=secret or about.secret)
+        return reference if about.kind in ("integer", "number", "boolean") else f'"{reference}"'
+
+    def _variable(self, path: str, *, secret: bool, note: bool = True) -> str:
+        name = f"{self._prefix}_{_upper(path.partition('.')[2])}"
+        if note and all(known.name != name for known in self._variables):
+            self._variables.append(FileVariable(name, path, secret))
+        return f"${{{name}}}"
+
+
+def _properties(root: Any, schema: Any) -> list[tuple[str, _Property]]:
+    """The properties of an object: those that are required first, each in the connector's order
+    (``order``, which Airbyte's connectors give), then in the document's."""
+    found: dict[str, Any] = {}
+    required: set[str] = set()
+    for node in parts(root, [schema], ("allOf",)):
+        inner = node.get("properties")
+        if isinstance(inner, dict):
+            for name, each in cast(dict[str, Any], inner).items():
+                found.setdefault(name, each)
+        required |= {str(name) for name in cast(list[Any], node.get("required") or [])}
+    listed = [(n, _Property(s, n in required)) for n, s in found.items() if isinstance(s, dict)]
+    return sorted(listed, key=lambda each: (not each[1].required, _order(each[1].schema)))
+
+
+def _order(schema: dict[str, Any]) -> float:
+    order = schema.get("order")
+    return order if isinstance(order, (int, float)) else float("inf")
+
+
+def _kind(node: dict[str, Any]) -> str:
+    kinds = node.get("type")
+    listed = cast(list[Any], kinds) if isinstance(kinds, list) else [kinds]
+    named = [str(kind) for kind in listed if kind not in (None, "null")]
+    if named:
+        return named[0]
+    return "object" if "properties" in node else "array" if "items" in node else "string"
+
+
+def _variants(root: Any, node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The forms that an object may have: itself, or each of its alternatives with its own
+    properties. None where it is no object, or one of which nothing is known."""
+    for word in ("oneOf", "anyOf"):
+        branches = node.get(word)
+        if isinstance(branches, list):
+            own = {key: value for key, value in node.items() if key != word}
+            listed = cast(list[Any], branches)
+            merged = [{**own, "allOf": [branch]} for branch in listed]
+            named = [m for m in merged if _properties(root, m)]
+            for m in named:
+                nodes = parts(root, m["allOf"], ("allOf",))
+                title = next((n["title"] for n in nodes if "title" in n), None)
+                m.pop("title", None)
+                m.update({"title": title} if title else {})
+            return named
+    return [node] if _properties(root, node) else []
+
+
+def _facts(about: _About) -> str:
+    text = about.help
+    if len(about.choices) > 1:
+        text += f" One of {', '.join(_json(choice) for choice in about.choices)}."
+    return text.strip()
+
+
+def _comment(text: str, indent: str) -> Iterator[str]:
+    width = max(_WIDTH - len(indent), 40)
+    for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False):
+        yield f"{indent}# {line}"
+
+
+def _has_values(lines: list[str]) -> bool:
+    return any(not line.lstrip().startswith("#") for line in lines)
+
+
+def _upper(text: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "_", text.upper()).strip("_")
+
+
+def _key(name: str) -> str:
+    return name if _is_plain(name) and ":" not in name else _quoted(name)
+
+
+def _value(text: str) -> str:
+    """A text as YAML: plain where it is one word, as a connector's reference is, else quoted."""
+    return text if _is_plain(text) and text[-1] != ":" else _quoted(text)
+
+
+def _json(value: Any) -> str:
+    """Any value as JSON, which is YAML; a text that is one word stands without quotes."""
+    plain = isinstance(value, str) and _is_plain(value) and ":" not in value
+    return value if plain else _quoted(value)
+
+
+def _is_plain(text: str) -> bool:
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _YAML_WORDS
+
+
+def _quoted(value: Any) -> str:
+    """As JSON, in which ``${`` stays text."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${")

@@ -1,0 +1,249 @@
+"""Defines the verb ``new``: asks for a source and a destination, writes a commented pipeline file,
+checks it.
+
+Never overwrites a file, and never writes a secret: secrets become variables. Neighbours:
+``api.new_file`` writes the text, ``inspect_connector`` is ``check`` alone.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.api.asking import asked, reference, source_reference, wanted_of
+from penstock.api.new_file import FileEnd, FileVariable, Question, pipeline_text, questions
+from penstock.api.roles import End as Role
+from penstock.api.roles import class_of
+from penstock.cli import arguments
+from penstock.cli.app import Surface, verb
+from penstock.cli.consent import Yes, settle
+from penstock.cli.inspect_connector import check_code, check_text, checked, pipeline_checked
+from penstock.config.load import load_pipeline
+from penstock.config.sections import Install
+from penstock.config.selectors import parse_config
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.catalog import ConnectorSpec
+from penstock.terminal.progress import watching
+
+if TYPE_CHECKING:
+    from penstock.connectors.reference import ConnectorRef
+
+_DESTINATION = "parquet:./lake"
+
+
+@verb(
+    "penstock new",
+    "penstock new airbyte:source-faker parquet:./lake",
+    "penstock new singer:tap-github delta:./lake --file github.yaml --name github",
+)
+def new(
+    surface: Surface,
+    source: Annotated[
+        str | None, typer.Argument(metavar="SOURCE", help="Where from.", show_default=False)
+    ] = None,
+    destination: arguments.Destination = None,
+    file: Annotated[
+        str | None, arguments.option("--file", "FILE", "Default: the pipeline's name, .yaml.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        arguments.option("--name", "NAME", "The pipeline's name. Default: the source's."),
+    ] = None,
+    config: arguments.Config = None,
+    destination_config: arguments.DestinationConfig = None,
+    building: arguments.Building = arguments.BUILDING,
+    yes: Yes = False,
+) -> int:
+    """Write a commented pipeline file for a source and a destination, and check it."""
+    user = _User(surface)
+    source = source or user.must("Source", "airbyte:source-faker, singer:tap-github, ...")
+    source_ref = source_reference(source)
+    destination = destination or user.may("Destination", _DESTINATION)
+    into = reference(destination)
+    name = name or user.may("Name of the pipeline", _short(source_ref))
+    path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
+    if path.exists():
+        raise _there_already(path)
+    install = building.install()
+    ends = [
+        _end(surface, source_ref, Role.source, config, install, yes),
+        _end(surface, into, Role.destination, destination_config, install, yes),
+    ]
+    ends = [end._replace(given={**end.given, **user.answers(end)}) for end in ends]
+    text, variables = pipeline_text(name, *ends)
+    try:
+        with path.open("x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        raise _there_already(path) from None
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}", code="config.file") from None
+    missing = [v.name for v in variables if v.name not in os.environ]
+    answer: dict[str, Any] = {
+        "file": str(path),
+        "pipeline": name,
+        "variables": [{**v._asdict(), "set": v.name not in missing} for v in variables],
+        "check": None,
+    }
+    code = 0
+    if not missing:
+        pipeline = load_pipeline(path, env=os.environ)
+        surface.output.hide(pipeline.secret_values)
+        try:
+            result = checked(pipeline_checked(surface, pipeline, yes=yes))
+            code = check_code(result)
+        except PenstockError as e:  # the file is there all the same
+            result = {"status": "failed", "message": e.message, "error": e.as_report()}
+            code = e.exit_code
+        answer["check"] = result
+    surface.output.answer(answer, lambda: _text(path, variables, missing, answer["check"]))
+    return code
+
+
+def _text(
+    path: Path, variables: list[FileVariable], missing: list[str], check: dict[str, Any] | None
+) -> list[str]:
+    lines = [f"wrote {path}"]
+    if missing:
+        lines.append("set these variables, in the environment or in a file for --env-file:")
+        width = max(len(v.name) for v in variables)
+        lines += [
+            f"  {v.name:<{width}}  {v.property}{' (secret)' if v.secret else ''}"
+            for v in variables
+            if v.name in missing
+        ]
+        lines.append(f"then: penstock check {path}")
+    if check is not None:
+        lines.append(f"check: {check_text(check)}")
+        if check["status"] == "succeeded":
+            lines.append(f"next: penstock plan {path}, penstock run {path}")
+    return lines
+
+
+def _end(
+    surface: Surface,
+    ref: "ConnectorRef",
+    role: Role,
+    config: str | None,
+    install: Install,
+    yes: bool,
+) -> FileEnd:
+    """Asks a connector for its specification. A package stands in the file with the version that
+    was asked."""
+    given = {} if config is None else parse_config(config)
+    if ref.format is not None:
+        if given:
+            raise ConfigError(
+                f"{ref.text} is a table, and this verb writes no options of one",
+                code="usage",
+                hint="write them into the file: destination.config",
+            )
+        return FileEnd(ref.text)
+    with watching(surface.output) as observer:
+        connector, _ = asked(class_of(role), ref, surface.home, observer, install)
+        settle(surface, wanted_of(connector), yes=yes)
+        spec = connector.spec()
+    _refuse_secrets(spec, given, connector.protocol.secret_word)
+    version = connector.describe()["version"]
+    pinned = ref.name is not None and ref.version is None and ref.url is None and version
+    return FileEnd(
+        f"{ref.text}@{version}" if pinned else ref.text,
+        spec.config_schema,
+        connector.protocol.secret_word,
+        spec.documentation_url,
+        given,
+    )
+
+
+def _refuse_secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str) -> None:
+    """Raises ``ConfigError`` where an object in ``given`` holds a secret, which would then stand in
+    the file."""
+    from penstock.protocols.json_schema.config_check import secret_values
+
+    for name, value in given.items():
+        if isinstance(value, (dict, list)) and secret_values(
+            spec.config_schema, {name: value}, secret_word
+        ):
+            raise ConfigError(
+                f"config.{name} holds a secret, which would stand in the file",
+                code="config.secret",
+                hint=f"leave {name} out: the file then has a variable in the secret's place",
+            )
+
+
+def _short(ref: "ConnectorRef") -> str:
+    """``faker`` of ``airbyte:source-faker``."""
+    word = ref.name or Path(ref.command[0] if ref.command else ref.target or "pipeline").stem
+    short = re.sub(r"^(.*[-_.])?(source|tap)[-_.]", "", word.rpartition("/")[2])
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
+
+
+def _there_already(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is there already, and is left as it is",
+        code="config.exists",
+        hint="name another file: --file FILE",
+    )
+
+
+class _User:
+    """Who answers questions, where stdin and stderr are a terminal; else nobody."""
+
+    def __init__(self, surface: Surface) -> None:
+        self._output = surface.output
+        self._there = (
+            surface.output.interactive and not surface.output.as_json and sys.stdin.isatty()
+        )
+
+    def must(self, what: str, hint: str) -> str:
+        """An answer. Raises ``ConfigError`` where there is none."""
+        for _ in range(3 if self._there else 0):
+            if said := self._ask(f"{what} ({hint}): "):
+                return said
+        raise ConfigError(
+            f"no {what.lower()} is named", code="usage", hint="penstock new SOURCE DESTINATION"
+        )
+
+    def may(self, what: str, default: str) -> str:
+        """An answer, or what stands in its place."""
+        return (self._ask(f"{what} [{default}]: ") if self._there else "") or default
+
+    def answers(self, end: FileEnd) -> dict[str, Any]:
+        """What the user says of required properties that are no secrets; an empty line leaves a
+        variable in the file."""
+        if not self._there or end.schema is None:
+            return {}
+        said = {q.name: self._value(q) for q in questions(end)}
+        return {name: value for name, value in said.items() if value is not None}
+
+    def _value(self, question: Question) -> Any:
+        choices = f" ({', '.join(map(str, question.choices))})" if question.choices else ""
+        if question.help:
+            self._output.say(f"  {question.help}")
+        for _ in range(3):
+            said = self._ask(f"{question.name}{choices}, empty: later, by a variable: ")
+            if not said:
+                return None
+            if question.kind == "string":
+                value: Any = said
+            else:
+                try:
+                    value = msgspec.json.decode(said)
+                except msgspec.DecodeError:
+                    self._output.say(f"  that is no {question.kind}")
+                    continue
+            if not question.choices or value in question.choices:
+                return value
+            self._output.say("  that is none of them")
+        return None
+
+    def _ask(self, prompt: str) -> str:
+        self._output.say(prompt.rstrip())
+        try:
+            return sys.stdin.readline().strip()
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"no answer: {e}", code="usage") from None
