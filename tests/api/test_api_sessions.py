@@ -40,3 +40,28 @@ def test_through_a_connect_server(tmp_path: Path) -> None:
     said = told("connect", tmp_path)
     assert said["kind"].startswith("pyspark.sql.connect")
     check(said)
+
+
+WITHOUT = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.argv[1]
+from pyspark.sql import SparkSession
+import penstock
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+try:
+    penstock.read(f"airbyte:{sys.executable} {sys.argv[3]}", "s0", home=sys.argv[2],
+                  config={"streams": 1, "records": 3}, progress=False)
+except penstock.PenstockError as error:
+    print(error.code, error.exit_code, error.hint, sep="|")
+"""
+
+
+@pytest.mark.spark
+def test_workers_whose_python_has_no_penstock_are_told_as_that(tmp_path: Path) -> None:
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    command = [sys.executable, "-c", WITHOUT, bare, str(tmp_path), str(STUB)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-4000:]
+    code, exit_code, hint = done.stdout.splitlines()[-1].split("|")
+    assert (code, exit_code) == ("spark.no_penstock", "2")
+    assert "PYSPARK_PYTHON" in hint and sys.executable in hint

@@ -77,7 +77,8 @@ class Running:
 class Place:
     """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument; ``to``: a
     destination that is no table. Runs have the Spark that stays for these tests, or in ``cache``
-    one of the test's own; ``cold``: each run starts one, which ends with it."""
+    one of the test's own; ``cold``: each run starts one, which ends with it. ``script``: what is
+    run, ``one_run.py`` or ``one_api.py``."""
 
     folder: Path
     destination: str
@@ -88,6 +89,7 @@ class Place:
     to: str | None = None
     cache: Path | None = None
     cold: bool = False
+    script: str = "one_run.py"
 
     made: ClassVar[list["Place"]] = []
 
@@ -128,7 +130,7 @@ class Place:
         stays |= {TAG: self.tag, **(environ or {})}
         with told_path.open("w") as log, out_path.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, str(HERE / "one_run.py"), json.dumps(told)],
+                [sys.executable, str(HERE / self.script), json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,

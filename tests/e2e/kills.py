@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from api_kills import ApiCell, api_cells, run_api_cell
 from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
@@ -227,7 +228,7 @@ def _newest(records: int) -> dict[int, int]:
 
 # -- the whole matrix by one command
 
-AnyCell = Cell | PushCell | SyncmavenCell | WasmCell
+AnyCell = Cell | ApiCell | PushCell | SyncmavenCell | WasmCell
 
 
 def main() -> int:
@@ -258,7 +259,7 @@ def main() -> int:
     with ThreadPoolExecutor(asked.jobs) as pool:
         possible: list[AnyCell] = [it for it in cells() if it.possible]
         if not asked.warm:
-            possible += [*push_cells(), *syncmaven_cells(), *wasm_cells()]
+            possible += [*push_cells(), *syncmaven_cells(), *wasm_cells(), *api_cells()]
         chosen = [it for it in possible if asked.only in it.name]
         list(pool.map(attempt, chosen))
     if asked.markdown:
@@ -276,6 +277,8 @@ def _run(it: AnyCell, folder: Path, *, warm: bool) -> str:
             finally:
                 if warm:
                     stop(folder_of_all(folder / "cache" / "penstock"))
+        case ApiCell():
+            return run_api_cell(it, folder, cold=True)
         case PushCell():
             return run_push_cell(it, folder, cold=True)
         case SyncmavenCell():
@@ -327,6 +330,15 @@ the destination gave a result, right after the kill and at the end, none of thes
 the report told at least as many rows as sent again.
 """
 
+_API_HEAD = """## The Python interface
+
+`penstock.read(incremental=True)` and `penstock.write` in a program of their own; the same call
+again completes it. A read passes only if the program was given every row exactly once, and a third
+call gives none. A write passes only if the table had the rows before or whole writes right after
+the kill, and each row once after the second call; of a connector, if nothing was lost; how many
+rows came again is told.
+"""
+
 _WASM_HEAD = """## WebAssembly at both ends
 
 A C source into a C destination that tells a peer each frame; the peer is its database. A component
@@ -373,6 +385,10 @@ def _page(results: dict[str, str]) -> str:
             row = [results.get(cell_name, "-") for cell_name in named]
             lines.append(f"| {target} | {' | '.join(row)} |")
         lines.append("")
+    lines.append(_API_HEAD)
+    lines += ["| killed | how it came back |", "|---|---|"]
+    lines += [f"| {it.name} | {results.get(it.name, '-')} |" for it in api_cells()]
+    lines.append("")
     passed = sum(1 for r in results.values() if r != "FAILED")
     lines.append(f"{passed} of {len(results)} cells passed.")
     return "\n".join(lines)

@@ -26,6 +26,7 @@ VERBS = {
     "run": Verb("run", "run", "One sync: from a source to a destination"),
     "plan": Verb("run", "plan", "What `run` would do; nothing is read or written"),
     "new": Verb("new", "new", "Write a commented pipeline file, and check it"),
+    "import": Verb("import_", "import_", "Pipeline files from meltano.yml or a PyAirbyte program"),
     "check": Verb("inspect_connector", "check", "Are the credentials good?"),
     "spec": Verb("inspect_connector", "spec", "A connector's configuration and abilities"),
     "discover": Verb("inspect_connector", "discover", "A source's streams"),

@@ -8,6 +8,7 @@ Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` sub
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.channel.child_process import packed, supervise
 from penstock.engine.channel.job_file import put_job, remove_job
 from penstock.engine.log.log import storage
-from penstock.errors import Defect, PenstockError
+from penstock.errors import ConfigError, Defect, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,7 @@ Submit = Callable[[str, bytes], bytes]
 """(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
 
 
+_NO_PENSTOCK = "No module named 'penstock'"
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 
 
@@ -95,6 +97,13 @@ class Submitted:
         if cause is None or isinstance(cause, PenstockError):
             return cause
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        if any(_NO_PENSTOCK in line for line in lines):
+            return ConfigError(
+                "Spark's workers run a Python that has no Penstock",
+                code="spark.no_penstock",
+                hint="set PYSPARK_PYTHON to a Python that has it, on every worker, before Spark "
+                f"starts; this program's is {sys.executable}",
+            )
         raised = [line for line in lines if line.startswith("penstock.errors.")]
         reason = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
         if raised:

@@ -1,0 +1,59 @@
+"""Writes the pipeline file of what another tool's project says, with notes on what is not in it.
+
+Neighbours: ``meltano_project`` and ``pyairbyte_script`` read projects; ``new_file`` writes files
+from connectors' specifications.
+"""
+
+from typing import Any, NamedTuple
+
+import yaml
+
+
+class ImportedFile(NamedTuple):
+    """One pipeline file: its name in words, its text, and what could not be carried over."""
+
+    pipeline: str
+    text: str
+    notes: list[str]
+
+
+class Reference(str):
+    """A text with variables in it, that stands in quotes: its value is a text."""
+
+
+class Typed(str):
+    """A variable whose value may be a number or a truth value."""
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Values that stand in two places are written twice."""
+        return True
+
+
+def _quoted(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style='"')
+
+
+def _plain(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value))
+
+
+def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    """A text of the project's own, in which ``${`` is no variable."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value.replace("${", "$${"))
+
+
+_Dumper.add_representer(Reference, _quoted)
+_Dumper.add_representer(Typed, _plain)
+_Dumper.add_representer(str, _text_of)
+
+
+def pipeline_file(
+    name: str, first: str, notes: list[str], document: dict[str, Any]
+) -> ImportedFile:
+    """Writes a pipeline's text. ``first``: its first comment; a comment a note follows."""
+    said = [first, *(f"Not carried over: {note}." for note in notes)]
+    lines = [f"# {' '.join(line.split())}" for line in said]
+    body = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=96, allow_unicode=True)
+    return ImportedFile(name, "\n".join(lines) + "\n" + body, notes)
