@@ -19,6 +19,10 @@ import pytest
 from connector_sites import Push, TapSite
 from pipelines import NAME, Site
 
+from penstock.config.load import load_pipeline
+from penstock.engine.run import run_pipeline
+from penstock.engine.specs.observer import NullObserver
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -215,3 +219,46 @@ def test_a_tap_into_target_postgres(
     assert here.bookmarks() == {"s0": 100, "s1": 100}
     here.run({"key_space": 40, "records": 120}, destination=told, defaults=defaults)
     assert connection.execute(query).fetchone() == (40, 40, 120, 81)
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+
+
+def test_the_examples_with_postgres_run(
+    real: Callable[..., Site],
+    port: int,
+    postgres_cluster: str,
+    database: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection, schema = database
+    connection.execute("CREATE TABLE orders (id int PRIMARY KEY, note text, changed timestamptz)")
+    fill = "INSERT INTO orders SELECT n, 'old', timestamptz '2026-01-01Z' + n * interval '1 h' "
+    connection.execute(fill + "FROM generate_series(1, 30) AS n")
+    here = real()
+    monkeypatch.chdir(here.folder)
+    variables = {
+        "SHOP_HOST": "127.0.0.1", "SHOP_PORT": str(port), "SHOP_USER": "penstock",
+        "SHOP_PASSWORD": "none", "SHOP_DATABASE": "postgres", "SHOP_SCHEMA": schema,
+        "WAREHOUSE_URL": f"postgresql+psycopg://penstock@/postgres?host={postgres_cluster}",
+        "WAREHOUSE_SCHEMA": f"{schema}_copy",
+    }  # fmt: skip
+
+    def run(name: str) -> None:
+        pipeline = load_pipeline(EXAMPLES / f"{name}.yaml", env=variables)
+        report = run_pipeline(pipeline, here.home, observer=NullObserver())
+        assert report.status == "succeeded", report.error
+
+    run("singer-to-parquet")
+    assert len(here.rows(here.tables()[0], "id")) == 30
+    run("postgres-to-postgres")
+    connection.execute("UPDATE orders SET note = 'new', changed = '2026-03-01Z' WHERE id < 4")
+    run("postgres-to-postgres")
+    (copied,) = connection.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %s",
+        [f"{schema}_copy"],
+    ).fetchall()
+    count = (
+        f"SELECT count(*), count(*) FILTER (WHERE note = 'new') FROM {schema}_copy.\"{copied[0]}\""
+    )
+    assert connection.execute(count).fetchone() == (30, 3)
