@@ -58,9 +58,10 @@ def api_cells() -> Iterator[ApiCell]:
     for shape in ("read", "write-append", "write-overwrite", "write-upsert"):
         for point in DRIVER_POINTS:
             yield ApiCell(shape, point, "program")
+    for target in ("destination", "pusher", "push-worker"):  # a write has one session: it has ended
+        yield ApiCell("write-push", "mid-push", target)  # when its rows are settled
     for point in PUSH_POINTS:
-        for target in ("destination", "pusher", "push-worker", "program"):
-            yield ApiCell("write-push", point, target)
+        yield ApiCell("write-push", point, "program")
 
 
 def api_cell(name: str) -> ApiCell:

@@ -9,7 +9,7 @@ CELLS = (
     "read/after-seal/program",
     "read/after-commit/program",
     "write-overwrite/after-commit/program",
-    "write-push/before-settle/pusher",
+    "write-push/mid-push/pusher",
 )
 
 
