@@ -36,6 +36,8 @@ class Accounting:
         self.streams: dict[StreamId, StreamReport] = {}
         self.time, self.timeline = TimeSpent(), Timeline()
         self._lane_began: dict[int, float] = {}  # by epoch
+        self.planned: dict[StreamId, PlannedStream] = {}  # as last planned
+        self.lived: dict[StreamId, tuple[float, float]] = {}  # readings of time.monotonic
         self.notes: list[str] = []
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
@@ -69,6 +71,7 @@ class Accounting:
     def place(self, stream: PlannedStream, destination: DestinationEndpoint) -> None:
         """Records the table or target of a stream."""
         line = self.stream(stream.id)
+        self.planned[stream.id] = stream
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
         if isinstance(destination, Destination):
@@ -76,10 +79,22 @@ class Accounting:
         else:
             line.table = destination.location(stream.table)
 
+    def places(self) -> dict[StreamId, str]:
+        """Returns the table or target of each stream that has one."""
+        found = ((stream, line.table or line.target) for stream, line in self.streams.items())
+        return {stream: place for stream, place in found if place is not None}
+
+    def _lives(self, stream: StreamId, since: float | None = None) -> None:
+        """Notes that something of a stream was done, from ``since`` (None: now) until now."""
+        now = time.monotonic()
+        begin, _ = self.lived.get(stream, (now if since is None else since, now))
+        self.lived[stream] = begin, now
+
     # -- engine.specs.observer.SyncObserver
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._loads.append(load)
+        self._lives(load.stream)
         line = self.stream(load.stream)
         line.committed += load.covered
         line.written += result.written
@@ -108,12 +123,14 @@ class Accounting:
         self._started[start.epoch] = start
         self._lane_began[start.epoch] = time.monotonic()
         for stream in start.streams:
+            self._lives(stream.id)
             self.stream(stream.id).lane = start.lane
             self.stream(stream.id).attempts += 1
 
     def met(self, stream: StreamId) -> None:
         """Adds a stream that the source sent first while it was read."""
         self.expect([stream])
+        self._lives(stream)
         self.stream(stream).attempts = 1
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
@@ -136,6 +153,7 @@ class Accounting:
             return
         self._ended.add(start.epoch)
         for stream, read in result.read:
+            self._lives(stream, began)
             self.stream(stream).read += read
         for error in result.errors:
             named = next((s.id for s in start.streams if str(s.id) == error.get("stream")), None)

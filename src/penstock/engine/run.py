@@ -66,6 +66,7 @@ from penstock.engine.specs.lane import KeysAt, NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
+from penstock.engine.telemetry import Telemetry
 from penstock.engine.timeline import PREPARE, START, STARTING, refuse_unwritable
 from penstock.engine.wiring import Assembly, SaveConfig
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
@@ -162,20 +163,24 @@ def run_pipeline(
     ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
     of what its reference names. ``profile``: a file for the run's timeline as trace events
     (``engine.timeline``); one that cannot be written is refused before the run. The pipeline's
-    hooks are told how it ended, unless nothing is kept (``engine.hooks``)."""
+    hooks are told how it ended, unless nothing is kept (``engine.hooks``), and so are OpenTelemetry
+    and OpenLineage where the environment asks for it (``engine.telemetry``)."""
     if profile is not None:
         refuse_unwritable(profile)
     dry = dry_run or limit is not None
     hooks = None if dry else Hooks(pipeline, observer)
+    telemetry = None if dry else Telemetry(pipeline, observer)
     if hooks is not None:
         hooks.refuse_missing()
+    run_id = new_run_id()
     try:
         with ExitStack() as stack:
             store = open_store(home.state_url(pipeline.state))
             stack.callback(store.close)
             run = Run(
                 pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh,
-                daemon=daemon, held=held, cancel=cancel, model=model,
+                daemon=daemon, held=held, cancel=cancel, model=model, run_id=run_id,
+                telemetry=telemetry,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
             if profile is not None:
@@ -184,13 +189,20 @@ def run_pipeline(
                 except OSError as e:
                     observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
     except Exception as e:
+        masker = Masker(pipeline.secret_values)
+        error = e if isinstance(e, PenstockError) else _defect(e, masker)
+        if telemetry is not None:
+            telemetry.failed(run_id, error)
         if hooks is not None:
-            masker = Masker(pipeline.secret_values)
-            hooks.failed(e if isinstance(e, PenstockError) else _defect(e, masker))
+            hooks.failed(error)
         raise
+    problems = [] if telemetry is None else run.tell(telemetry, report)
     if hooks is not None and (problem := hooks.ended(report)) is not None:
-        report.notes.append(problem)
-        observer.note(problem)
+        problems.append(problem)
+    if problems:
+        for problem in problems:
+            report.notes.append(problem)
+            observer.note(problem)
         run.write_report(report)
     return report
 
@@ -252,13 +264,16 @@ class Run:
         held: "HeldSession | None" = None,
         cancel: threading.Event | None = None,
         model: "Model | None" = None,
+        run_id: str | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._refresh, self._daemon, self._held = refresh, daemon, held
         self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
-        self.id = new_run_id()
+        self.id = run_id or new_run_id()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
@@ -453,6 +468,8 @@ class Run:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
             self._accounting.place(stream, prepared.destination)
+        if self._telemetry is not None:
+            self._telemetry.planned(self.id, self._accounting.planned, self._accounting.places())
         self.timeline.add(PREPARE, self.timeline.began)
         try:
             outcome = sync.run()
@@ -732,6 +749,11 @@ class Run:
             self._store.set_config_override(lease, _MAILBOX, "", made)
             known = "", made
         return bytes.fromhex(known[1]["key"])
+
+    def tell(self, telemetry: Telemetry, report: Report) -> list[str]:
+        """Tells of the run that has ended. Returns what went wrong."""
+        done = self._accounting
+        return telemetry.ended(report, self.timeline, done.planned, done.lived)
 
     def write_report(self, report: Report) -> None:
         """Into the run's folder."""

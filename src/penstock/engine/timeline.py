@@ -57,6 +57,11 @@ class Timeline:
         with self._lock:
             self._spans.append(span)
 
+    def spans(self) -> tuple[Span, ...]:
+        """Returns the spans so far."""
+        with self._lock:
+            return tuple(self._spans)
+
     def seconds(self, *names: str) -> float:
         """The seconds in which any of these went on."""
         return _covered((s.begin, s.end) for s in self._spans if s.name in names)

@@ -1,0 +1,33 @@
+"""What is told of a run that has ended to programs that watch runs. Data only.
+
+Neighbours: ``engine.telemetry`` makes it, ``engine.otel`` and ``engine.lineage`` send it.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.timeline import Span
+from penstock.model.catalog import StreamId
+from penstock.model.report import Report, RunStatus
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has ended. ``began``, ``ended``: seconds since 1970; ``clock``: what is added to a
+    reading of ``time.monotonic`` to have such seconds. ``error``: its message, without secrets.
+    ``planned``, ``lived`` (two readings of ``time.monotonic``): by stream, as far as it came.
+    ``report`` None: the run failed before it began."""
+
+    run: str
+    pipeline: str
+    status: RunStatus
+    exit_code: int
+    began: float
+    ended: float
+    clock: float
+    error: str | None
+    spans: tuple[Span, ...] = ()
+    planned: Mapping[StreamId, PlannedStream] = {}
+    lived: Mapping[StreamId, tuple[float, float]] = {}
+    report: Report | None = None

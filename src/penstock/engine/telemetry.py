@@ -1,0 +1,249 @@
+"""Tells OpenTelemetry and OpenLineage of a run, where their environment variables ask for it.
+
+A run pays nothing without them: their libraries are imported where they are asked for. Telling
+changes nothing of a run: it happens in threads of its own, its time is bounded, and what goes wrong
+is one sentence for the report. Neighbours: ``engine.otel`` and ``engine.lineage`` send;
+``engine.run`` says when.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from penstock.config.pipeline import Pipeline
+from penstock.engine.run_end import RunEnd
+from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.timeline import Timeline
+from penstock.errors import Cancelled, ConfigError, PenstockError
+from penstock.model.catalog import StreamId
+from penstock.model.report import Report
+from penstock.runtimes.masking import Masker
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from penstock.engine.lineage import Lineage
+
+FLUSH_SECONDS = 10.0  # of the end of a run, for both together
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+class Telemetry:
+    """What is told of one run of a pipeline. Raises ``ConfigError`` (``config.telemetry``) where it
+    is asked for and cannot be had."""
+
+    def __init__(self, pipeline: Pipeline, observer: RunObserver) -> None:
+        self._pipeline, self._observer = pipeline, observer
+        self._began, self._clock = time.time(), time.time() - time.monotonic()
+        self._signals = [s for s in ("TRACES", "METRICS") if _wanted(s)]
+        self._parent: Context | None = None
+        self._lineage = _lineage_wanted()
+        self._made: Lineage | None = None
+        self._started = False
+        self._otel, self._events = _Sender("OpenTelemetry"), _Sender("OpenLineage")
+        if self._signals:
+            _refuse_missing(
+                _ENDPOINT, "otel", "opentelemetry.exporter.otlp.proto.http", "OTEL_SDK_DISABLED"
+            )
+            from opentelemetry import context
+
+            self._parent = context.get_current()
+        if self._lineage:
+            _refuse_missing(
+                "OPENLINEAGE_URL", "openlineage", "openlineage.client", "OPENLINEAGE_DISABLED"
+            )
+
+    def planned(
+        self, run: str, planned: Mapping[StreamId, PlannedStream], into: Mapping[StreamId, str]
+    ) -> None:
+        """Tells what the run is about to read. ``into``: the location of each stream's rows."""
+        if self._lineage:
+            self._started = True
+            planned, into = dict(planned), dict(into)
+            self._events.send(lambda: self._events_of().start(run, self._began, planned, into))
+
+    def ended(
+        self,
+        report: Report,
+        timeline: Timeline,
+        planned: Mapping[StreamId, PlannedStream],
+        lived: Mapping[StreamId, tuple[float, float]],
+    ) -> list[str]:
+        """Tells of a run that has a report. Returns what went wrong."""
+        if not (self._signals or self._lineage):
+            return []
+        error = report.error
+        return self._tell(
+            RunEnd(
+                run=report.run,
+                pipeline=report.pipeline,
+                status=report.status,
+                exit_code=report.exit_code,
+                began=self._began,
+                ended=time.time(),
+                clock=self._clock,
+                error=None if error is None else self._masked(str(error.get("message", ""))),
+                spans=timeline.spans(),
+                planned=planned,
+                lived=lived,
+                report=report,
+            )
+        )
+
+    def failed(self, run: str, error: PenstockError) -> None:
+        """Tells of a run that failed before it began."""
+        if not (self._signals or self._lineage):
+            return
+        end = RunEnd(
+            run=run,
+            pipeline=self._pipeline.pipeline,
+            status="cancelled" if isinstance(error, Cancelled) else "failed",
+            exit_code=error.exit_code,
+            began=self._began,
+            ended=time.time(),
+            clock=self._clock,
+            error=self._masked(error.message),
+        )
+        for problem in self._tell(end):
+            self._observer.note(problem)
+
+    def _tell(self, end: RunEnd) -> list[str]:
+        deadline = time.monotonic() + FLUSH_SECONDS
+        parent = self._parent
+        if parent is not None:
+            if "TRACES" in self._signals:
+                self._otel.send(lambda: _trace(end, parent))
+            if "METRICS" in self._signals:
+                self._otel.send(lambda: _metrics(end))
+        if self._lineage:
+            if not self._started:
+                self.planned(end.run, {}, {})
+            self._events.send(lambda: self._events_of().end(end))
+            self._events.send(lambda: self._events_of().close())
+        problems = [*self._otel.finish(deadline), *self._events.finish(deadline)]
+        return [self._masked(problem) for problem in problems]
+
+    def _events_of(self) -> "Lineage":
+        """In the sender's thread only: half a second of imports."""
+        from penstock.engine.lineage import Lineage
+
+        if self._made is None:
+            self._made = Lineage(self._pipeline)
+        return self._made
+
+    def _masked(self, text: str) -> str:
+        return Masker(self._pipeline.secret_values).mask(text)
+
+
+class _Sender:
+    """Sends one thing after the other, in a thread that does not keep the process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[Callable[[], str | None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._problems: list[str] = []
+        self._given_up = False
+
+    def send(self, call: Callable[[], str | None]) -> None:
+        if self._thread is None:
+            # what a library logs goes to the user's handlers, and without any not to stderr
+            logging.getLogger(self._name.lower()).addHandler(logging.NullHandler())
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put(call)
+
+    def finish(self, deadline: float) -> list[str]:
+        """Waits until everything is sent, at most until ``deadline``. Returns what went wrong: the
+        first of it."""
+        if self._thread is None:
+            return []
+        self._queue.put(None)
+        self._thread.join(max(deadline - time.monotonic(), 0.0))
+        problems = [*self._problems]
+        if self._thread.is_alive():
+            self._given_up = True
+            problems.append("it did not answer in time")
+        said = f"{self._name} was not told of all of this run, which changes nothing of it: "
+        return [said + problem for problem in problems[:1]]
+
+    def _work(self) -> None:
+        while (call := self._queue.get()) is not None and not self._given_up:
+            try:
+                problem = call()
+            except Exception as e:  # of a library that this run does not depend on
+                problem = _reason(e)
+            if problem is not None:
+                self._problems.append(problem)
+
+
+def _trace(end: RunEnd, parent: "Context") -> str | None:
+    from penstock.engine.otel import send_trace
+
+    return send_trace(end, parent)
+
+
+def _metrics(end: RunEnd) -> str | None:
+    from penstock.engine.otel import send_metrics
+
+    return send_metrics(end)
+
+
+def _reason(error: Exception) -> str:
+    """Without the message, in which the address stands, which may be a secret."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(status, int):
+        return f"the server answered {status}"
+    what = "the server cannot be reached" if isinstance(error, OSError) else "its library failed"
+    return f"{what} ({type(error).__name__})"
+
+
+def _wanted(signal: str) -> bool:
+    """Whether ``OTEL_EXPORTER_OTLP_*`` ask for a signal. Raises ``ConfigError``
+    (``config.telemetry``) for a protocol other than HTTP."""
+    env = os.environ
+    if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    if not (env.get(_ENDPOINT) or env.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")):
+        return False
+    if "otlp" not in (env.get(f"OTEL_{signal}_EXPORTER") or "otlp").split(","):
+        return False
+    names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+    name = next((n for n in names if env.get(n)), None)
+    if name is not None and env[name] != "http/protobuf":
+        raise ConfigError(
+            f"{name} is {env[name]}, and Penstock sends OpenTelemetry by HTTP only",
+            code="config.telemetry",
+            hint=f"set {name}=http/protobuf and the collector's address for it, as"
+            " http://HOST:4318, or OTEL_SDK_DISABLED=true",
+        )
+    return True
+
+
+def _lineage_wanted() -> bool:
+    if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    return any(
+        (name in ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG") and value)
+        or name.startswith("OPENLINEAGE__TRANSPORT")
+        for name, value in os.environ.items()
+    )
+
+
+def _refuse_missing(asked: str, extra: str, module: str, off: str) -> None:
+    try:
+        found = find_spec(module) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise ConfigError(
+            f"the environment asks for telemetry ({asked}), and its library is not installed",
+            code="config.telemetry",
+            hint=f"pip install 'penstock[{extra}]', or set {off}=true",
+        )
