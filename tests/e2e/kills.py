@@ -335,8 +335,8 @@ _API_HEAD = """## The Python interface
 `penstock.read(incremental=True)` and `penstock.write` in a program of their own; the same call
 again completes it. A read passes only if the program was given every row exactly once, and a third
 call gives none. A write passes only if the table had the rows before or whole writes right after
-the kill, and each row once after the second call; of a connector, if nothing was lost; how many
-rows came again is told.
+the kill, and each row once after the second call (`append`: twice, as the first write is finished
+too); of a connector, if nothing was lost; how many rows came again is told.
 """
 
 _WASM_HEAD = """## WebAssembly at both ends
