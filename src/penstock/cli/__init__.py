@@ -31,7 +31,9 @@ VERBS = {
     "spec": Verb("inspect_connector", "spec", "A connector's configuration and abilities"),
     "discover": Verb("inspect_connector", "discover", "A source's streams"),
     "preview": Verb("inspect_connector", "preview", "Some rows; no state is saved"),
-    "state": Verb("state", "state", "show | set | reset | adopt | export | import | history"),
+    "state": Verb(
+        "state", "state", "show | set | rewind | reset | adopt | export | import | history"
+    ),
     "runs": Verb("runs", "runs", "Past runs, or one run's report and log"),
     "rejects": Verb("runs", "rejects", "Rows that were rejected, with the reason"),
     "serve": Verb("serve", "serve", "Be a Singer target or an Airbyte destination"),

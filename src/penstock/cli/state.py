@@ -140,6 +140,31 @@ def set_(
         _show(surface, states.update(known, raw, _selector(stream), force=force))
 
 
+@verb(
+    "penstock state rewind shop --stream orders --to 2024-01-01",
+    "penstock state rewind shop --stream users --to 1000 --field id",
+    app=state,
+)
+def rewind(
+    surface: Surface,
+    words: Words,
+    stream: Annotated[
+        str, arguments.option("--stream", "S", "Whose: NAME, NAMESPACE.NAME or JSON.")
+    ],
+    to: Annotated[str, arguments.option("--to", "VALUE", "Where the next run begins.")],
+    field: Annotated[
+        str | None,
+        arguments.option("--field", "F", "The cursor's name in the state, if it is not clear."),
+    ] = None,
+    reading: arguments.Reading = arguments.READING,
+) -> None:
+    """Move the cursor in a stream's saved state: the next run reads from there again."""
+    from penstock.engine.inspect.rewinds import rewind as rewound
+
+    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+        _show(surface, rewound(known, parse_stream(stream), to, field))
+
+
 @verb("penstock state import shop state.json", app=state, name="import")
 def import_(
     surface: Surface,

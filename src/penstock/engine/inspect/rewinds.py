@@ -1,0 +1,136 @@
+"""Moves one stream's saved cursor to another value (``penstock state rewind``): a backfill.
+
+A state is the source's own, so what is changed is one scalar in it, which keeps its type and its
+form, and everything else stays. Not here: how a change is saved (``states``), and ranges with an
+end, which only a connector's configuration can say.
+"""
+
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, cast
+
+import msgspec
+
+from penstock.config.pipeline import StreamOptions
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import Known
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+
+_SINGER = "replication_key_value"
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
+
+Path = tuple[str, ...]
+
+
+def rewind(
+    known: Known, stream: StreamOptions, to: str, field: str | None = None
+) -> dict[str, Any]:
+    """Sets the cursor in the saved state of one stream to ``to``. ``field``: its name in the state,
+    ``a.b`` for one inside of another; None: it is the only one, or the only time. A day in place of
+    a time is its first moment. Returns the state as ``show`` does. Raises ``StateError``
+    (``state.cursor``) where no or several values could be meant, or ``to`` is of another type."""
+    shown = states.show(known, stream)["streams"]
+    entry = shown[0]
+    wanted = StreamId.of(entry["namespace"], entry["name"])
+    old = entry["state"]
+    path = _cursor(_leaves(old), field, wanted)
+    value = _in_form_of(_at(old, path), to, wanted, path)
+    raw = deepcopy(states.export(known))
+    places = [*_places(raw, wanted, old, here=False)]
+    if not places:
+        raise _no_cursor(wanted, "its state is shared with other streams", [])
+    for place in places:
+        cast(dict[str, Any], _at(place, path[:-1]))[path[-1]] = value
+    return states.update(known, raw)
+
+
+def _leaves(state: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yields the scalars of a state with their paths; what lists hold is no cursor of a stream."""
+    if isinstance(state, dict):
+        for key, value in cast(dict[str, Any], state).items():
+            yield from _leaves(value, (*path, key))
+    elif path and isinstance(state, (str, int, float)) and not isinstance(state, bool):
+        yield path, state
+
+
+def _cursor(leaves: Iterator[tuple[Path, Any]], field: str | None, stream: StreamId) -> Path:
+    found = dict(leaves)
+    names = [".".join(path) for path in found]
+    if field is not None:
+        meant = [p for p in found if ".".join(p) == field or p[-1] == field]
+        why = f"it has no value {field}" if not meant else f"{field} stands in several places"
+    else:
+        meant = [p for p in found if p[-1] == _SINGER] or [*found]
+        if len(meant) > 1:
+            meant = [p for p in found if isinstance(found[p], str) and _TIME.fullmatch(found[p])]
+        why = "it is not clear which value is the cursor"
+    if len(meant) != 1:
+        raise _no_cursor(stream, why, names)
+    return meant[0]
+
+
+def _no_cursor(stream: StreamId, why: str, names: list[str]) -> StateError:
+    listed = f"name one of {', '.join(names)} with --field, or " if names else ""
+    return StateError(
+        f"the saved state of {stream}: {why}",
+        code="state.cursor",
+        stream=str(stream),
+        hint=f"{listed}change it with `penstock state export` and `state set`; nothing was changed",
+    )
+
+
+def _in_form_of(old: Any, to: str, stream: StreamId, path: Path) -> Any:
+    if isinstance(old, str):
+        if _DAY.fullmatch(to) and _TIME.fullmatch(old) and not _DAY.fullmatch(old):
+            clock, zone = old[10:], _ZONE.search(old)
+            length = len(clock) - (len(zone[0]) if zone else 0)
+            return to + re.sub(r"\d", "0", clock[:length]) + (zone[0] if zone else "")
+        if _TIME.fullmatch(old) and not _TIME.fullmatch(to):
+            raise _other_type(stream, path, old, to, "a time")
+        return to
+    try:
+        value = msgspec.json.decode(to)
+    except msgspec.DecodeError:
+        value = None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _other_type(stream, path, old, to, "a number")
+    return value
+
+
+def _other_type(stream: StreamId, path: Path, old: Any, to: str, kind: str) -> StateError:
+    return StateError(
+        f"the saved state of {stream}: {'.'.join(path)} is {kind} ({old}), and {to} is none",
+        code="state.cursor",
+        stream=str(stream),
+        hint="give a value in the form of the saved one; nothing was changed",
+    )
+
+
+def _at(node: Any, path: Path) -> Any:
+    for step in path:
+        node = node[step]
+    return node
+
+
+def _places(node: Any, stream: StreamId, state: Any, *, here: bool) -> Iterator[dict[str, Any]]:
+    """Yields the objects in an exported state that are the stream's: under its descriptor
+    (Airbyte), or under its name (Singer)."""
+    if isinstance(node, list):
+        for each in cast(list[Any], node):
+            yield from _places(each, stream, state, here=here)
+    if not isinstance(node, dict):
+        return
+    known = cast(dict[str, Any], node)
+    if here and known == state:
+        yield known
+        return
+    descriptor = known.get("stream_descriptor")
+    if isinstance(descriptor, dict):
+        about = cast(dict[str, Any], descriptor)
+        here = StreamId.of(about.get("namespace"), str(about.get("name"))) == stream
+    for key, value in known.items():
+        yield from _places(value, stream, state, here=here or key in (str(stream), stream.name))

@@ -1,0 +1,113 @@
+"""``penstock state rewind``: one value of a stream's saved state, in its form; the rest stays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_harness import RUN, Cli, stream_state
+
+from penstock.config.home import Home
+from penstock.protocols import load
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
+
+
+def save(cli: Cli, states: Any, protocol: str = "airbyte") -> None:
+    store = open_store(Home(cli.home).state_url())
+    lease = store.acquire("shop", this_holder(RUN), 60)
+    store.remember_source(lease, protocol, f"{protocol}:./source")
+    store.replace_states(lease, load(protocol).state.parse(states))
+    store.release(lease)
+    store.close()
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "home", tmp_path)
+
+
+def exported(cli: Cli) -> Any:
+    return cli("state", "export", "shop", "--json").json
+
+
+AIRBYTE = [
+    stream_state("orders", {"updated_at": "2026-11-21T00:51:39.123+00:00", "seed": 7}),
+    stream_state("orders", {"updated_at": "2026-11-21T00:51:39.123+00:00", "seed": 7}, "other"),
+    stream_state("parts", {"at": {"id": 12345678901234567890, "page": 3}}),
+]
+GLOBAL = {
+    "type": "GLOBAL",
+    "global": {
+        "shared_state": {"lsn": 5},
+        "stream_states": [
+            {"stream_descriptor": {"name": "a"}, "stream_state": {"id": 9}},
+            {"stream_descriptor": {"name": "b"}, "stream_state": {"id": 9}},
+        ],
+    },
+}
+
+
+def test_a_day_is_its_first_moment_in_the_form_of_the_saved_time(cli: Cli) -> None:
+    save(cli, AIRBYTE)
+    done = cli(
+        "state", "rewind", "shop", "--stream", "other.orders", "--to", "2024-01-01", "--json"
+    )
+    assert done.code == 0, done.out
+    other, moved, parts = (s["stream"]["stream_state"] for s in exported(cli))
+    assert moved == {"updated_at": "2024-01-01T00:00:00.000+00:00", "seed": 7}
+    assert (other, parts) == (
+        AIRBYTE[0]["stream"]["stream_state"], AIRBYTE[2]["stream"]["stream_state"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["id", "at.id"])
+def test_a_number_stays_a_number(cli: Cli, field: str) -> None:
+    save(cli, AIRBYTE)
+    done = cli("state", "rewind", "shop", "--stream", "parts", "--to", "100", "--field", field)
+    assert done.code == 0, done.err
+    assert exported(cli)[2]["stream"]["stream_state"] == {"at": {"id": 100, "page": 3}}
+
+
+def test_of_a_global_state_only_the_streams_own_part_moves(cli: Cli) -> None:
+    save(cli, [GLOBAL])
+    assert cli("state", "rewind", "shop", "--stream", "b", "--to", "1").code == 0
+    (whole,) = exported(cli)
+    parts = {
+        s["stream_descriptor"]["name"]: s["stream_state"] for s in whole["global"]["stream_states"]
+    }
+    assert (parts, whole["global"]["shared_state"]) == (
+        {"a": {"id": 9}, "b": {"id": 1}},
+        {"lsn": 5},
+    )
+
+
+def test_a_singer_bookmark(cli: Cli) -> None:
+    mark = {"replication_key": "id", "replication_key_value": "2026-01-01", "version": 3}
+    save(cli, {"bookmarks": {"users": mark, "x": dict(mark)}, "currently_syncing": None}, "singer")
+    assert cli("state", "rewind", "shop", "--stream", "users", "--to", "2025-05-05").code == 0
+    bookmarks = exported(cli)["bookmarks"]
+    assert bookmarks["users"] == {**mark, "replication_key_value": "2025-05-05"}
+    assert bookmarks["x"] == mark
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--stream", "parts", "--to", "1"], "at.id, at.page"),
+        (["--stream", "parts", "--to", "many", "--field", "id"], "is a number"),
+        (["--stream", "parts", "--to", "true", "--field", "id"], "is a number"),
+        (["--stream", "other.orders", "--to", "soon"], "is a time"),
+        (["--stream", "orders", "--to", "2024-01-01"], "names 2 streams"),
+        (["--stream", "parts", "--to", "1", "--field", "no"], "it has no value no"),
+        (["--stream", "nobody", "--to", "1"], "nobody"),
+        (["--to", "1"], "--stream"),
+    ],
+)
+def test_what_is_not_clear_is_refused_and_changes_nothing(
+    cli: Cli, words: list[str], said: str
+) -> None:
+    save(cli, AIRBYTE)
+    done = cli("state", "rewind", "shop", *words, "--json")
+    assert done.code in (2, 6) and said in json.dumps(done.json), done.out
+    assert exported(cli) == AIRBYTE
