@@ -197,12 +197,13 @@ def run_pipeline(
             hooks.failed(error)
         raise
     problems = [] if telemetry is None else run.tell(telemetry, report)
+    report.notes += problems
     if hooks is not None and (problem := hooks.ended(report)) is not None:
         problems.append(problem)
+        report.notes.append(problem)
+    for problem in problems:
+        observer.note(problem)
     if problems:
-        for problem in problems:
-            report.notes.append(problem)
-            observer.note(problem)
         run.write_report(report)
     return report
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FLUSH_SECONDS = 10.0  # of the end of a run, for both together
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_NOWHERE = logging.NullHandler()  # one, of which a logger keeps one
 
 
 class Telemetry:
@@ -154,7 +155,7 @@ class _Sender:
     def send(self, call: Callable[[], str | None]) -> None:
         if self._thread is None:
             # what a library logs goes to the user's handlers, and without any not to stderr
-            logging.getLogger(self._name.lower()).addHandler(logging.NullHandler())
+            logging.getLogger(self._name.lower()).addHandler(_NOWHERE)
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._queue.put(call)
