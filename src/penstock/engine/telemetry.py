@@ -20,7 +20,7 @@ from penstock.engine.run_end import RunEnd
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.engine.timeline import Timeline
-from penstock.errors import Cancelled, ConfigError, PenstockError
+from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
@@ -36,29 +36,62 @@ _NOWHERE = logging.NullHandler()  # one, of which a logger keeps one
 
 
 class Telemetry:
-    """What is told of one run of a pipeline. Raises ``ConfigError`` (``config.telemetry``) where it
-    is asked for and cannot be had."""
+    """What is told of one run of a pipeline. What is asked for and cannot be had is a note of the
+    run: such variables are often set for all programs of a machine."""
 
     def __init__(self, pipeline: Pipeline, observer: RunObserver) -> None:
         self._pipeline, self._observer = pipeline, observer
         self._began, self._clock = time.time(), time.time() - time.monotonic()
-        self._signals = [s for s in ("TRACES", "METRICS") if _wanted(s)]
-        self._parent: Context | None = None
+        self._problems: list[str] = []
+        self._signals = [s for s in ("TRACES", "METRICS") if self._wanted(s)]
         self._lineage = _lineage_wanted()
+        self._parent: Context | None = None
         self._made: Lineage | None = None
         self._started = False
         self._otel, self._events = _Sender("OpenTelemetry"), _Sender("OpenLineage")
+        if self._signals and self._lacks(
+            _ENDPOINT, "otel", "opentelemetry.exporter.otlp.proto.http", "OTEL_SDK_DISABLED"
+        ):
+            self._signals = []
+        if self._lineage and self._lacks(
+            "OPENLINEAGE_URL", "openlineage", "openlineage.client", "OPENLINEAGE_DISABLED"
+        ):
+            self._lineage = False
         if self._signals:
-            _refuse_missing(
-                _ENDPOINT, "otel", "opentelemetry.exporter.otlp.proto.http", "OTEL_SDK_DISABLED"
-            )
             from opentelemetry import context
 
             self._parent = context.get_current()
-        if self._lineage:
-            _refuse_missing(
-                "OPENLINEAGE_URL", "openlineage", "openlineage.client", "OPENLINEAGE_DISABLED"
-            )
+
+    def _wanted(self, signal: str) -> bool:
+        """Whether ``OTEL_EXPORTER_OTLP_*`` ask for a signal, by the protocol that is sent."""
+        if not _asked_for(signal):
+            return False
+        names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+        name = next((n for n in names if os.environ.get(n)), None)
+        if name is None or os.environ[name] == "http/protobuf":
+            return True
+        self._left_out(
+            f"OpenTelemetry is not told of this run: {name} is {os.environ[name]}, and Penstock "
+            f"sends HTTP only (set {name}=http/protobuf and the collector's address for it, as "
+            "http://HOST:4318, or OTEL_SDK_DISABLED=true)"
+        )
+        return False
+
+    def _lacks(self, asked: str, extra: str, module: str, off: str) -> bool:
+        try:
+            if find_spec(module) is not None:
+                return False
+        except ModuleNotFoundError:
+            pass
+        self._left_out(
+            f"the environment asks for telemetry ({asked}), and its library is not installed: "
+            f"pip install 'penstock[{extra}]', or set {off}=true"
+        )
+        return True
+
+    def _left_out(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def planned(
         self, run: str, planned: Mapping[StreamId, PlannedStream], into: Mapping[StreamId, str]
@@ -78,7 +111,7 @@ class Telemetry:
     ) -> list[str]:
         """Tells of a run that has a report. Returns what went wrong."""
         if not (self._signals or self._lineage):
-            return []
+            return self._problems
         error = report.error
         return self._tell(
             RunEnd(
@@ -99,8 +132,6 @@ class Telemetry:
 
     def failed(self, run: str, error: PenstockError) -> None:
         """Tells of a run that failed before it began."""
-        if not (self._signals or self._lineage):
-            return
         end = RunEnd(
             run=run,
             pipeline=self._pipeline.pipeline,
@@ -111,7 +142,8 @@ class Telemetry:
             clock=self._clock,
             error=self._masked(error.message),
         )
-        for problem in self._tell(end):
+        told = self._tell(end) if self._signals or self._lineage else self._problems
+        for problem in told:
             self._observer.note(problem)
 
     def _tell(self, end: RunEnd) -> list[str]:
@@ -128,7 +160,7 @@ class Telemetry:
             self._events.send(lambda: self._events_of().end(end))
             self._events.send(lambda: self._events_of().close())
         problems = [*self._otel.finish(deadline), *self._events.finish(deadline)]
-        return [self._masked(problem) for problem in problems]
+        return [*self._problems, *(self._masked(problem) for problem in problems)]
 
     def _events_of(self) -> "Lineage":
         """In the sender's thread only: half a second of imports."""
@@ -205,26 +237,13 @@ def _reason(error: Exception) -> str:
     return f"{what} ({type(error).__name__})"
 
 
-def _wanted(signal: str) -> bool:
-    """Whether ``OTEL_EXPORTER_OTLP_*`` ask for a signal. Raises ``ConfigError``
-    (``config.telemetry``) for a protocol other than HTTP."""
+def _asked_for(signal: str) -> bool:
     env = os.environ
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if not (env.get(_ENDPOINT) or env.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")):
         return False
-    if "otlp" not in (env.get(f"OTEL_{signal}_EXPORTER") or "otlp").split(","):
-        return False
-    names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
-    name = next((n for n in names if env.get(n)), None)
-    if name is not None and env[name] != "http/protobuf":
-        raise ConfigError(
-            f"{name} is {env[name]}, and Penstock sends OpenTelemetry by HTTP only",
-            code="config.telemetry",
-            hint=f"set {name}=http/protobuf and the collector's address for it, as"
-            " http://HOST:4318, or OTEL_SDK_DISABLED=true",
-        )
-    return True
+    return "otlp" in (env.get(f"OTEL_{signal}_EXPORTER") or "otlp").split(",")
 
 
 def _lineage_wanted() -> bool:
@@ -235,16 +254,3 @@ def _lineage_wanted() -> bool:
         or name.startswith("OPENLINEAGE__TRANSPORT")
         for name, value in os.environ.items()
     )
-
-
-def _refuse_missing(asked: str, extra: str, module: str, off: str) -> None:
-    try:
-        found = find_spec(module) is not None
-    except ModuleNotFoundError:
-        found = False
-    if not found:
-        raise ConfigError(
-            f"the environment asks for telemetry ({asked}), and its library is not installed",
-            code="config.telemetry",
-            hint=f"pip install 'penstock[{extra}]', or set {off}=true",
-        )
