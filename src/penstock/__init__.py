@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.api.reading import Read, read
     from penstock.api.spark_source import register
-    from penstock.api.verbs import check, discover, plan, rejects, run, runs, state
+    from penstock.api.verbs import check, discover, plan, rejects, run, run_all, runs, state
     from penstock.api.writing import write
     from penstock.errors import PenstockError
     from penstock.model.report import Report
@@ -29,6 +29,7 @@ _HOMES = {
     "register": "penstock.api.spark_source",
     "rejects": _VERBS,
     "run": _VERBS,
+    "run_all": _VERBS,
     "runs": _VERBS,
     "state": _VERBS,
     "write": "penstock.api.writing",
@@ -46,6 +47,7 @@ __all__ = [
     "register",
     "rejects",
     "run",
+    "run_all",
     "runs",
     "state",
     "write",

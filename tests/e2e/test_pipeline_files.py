@@ -12,6 +12,7 @@ import pytest
 from connector_sites import STUBS
 from pipelines import MASTER
 
+import penstock
 from penstock.cli.app import dispatch
 
 if TYPE_CHECKING:
@@ -107,3 +108,25 @@ def test_words_that_name_no_pipelines_are_refused_before_any_runs(
     assert code == 2
     assert says in told["error"]["message"]
     assert sorted(p.name for p in folder.path.parent.iterdir()) == ["pipelines"]
+
+
+def test_from_python_one_fails_without_the_others(
+    folder: Folder, shared_spark: "SparkSession", tmp_path: Path
+) -> None:
+    del shared_spark
+    folder.write("a", records=30)
+    folder.write("b", records=30, exit_code=3, die_after=10)
+    folder.write("c", records=50)
+    told = penstock.run_all(folder.path, select=["a", "b"], home=tmp_path / "home", progress=False)
+    assert [(each.pipeline, each.exit_code) for each in told] == [("a", 0), ("b", 4)]
+    assert told[0].report is not None and told[0].report.streams[0].committed == 30
+    assert told[1].error is not None and told[1].error["code"].startswith("source.")
+    (again,) = penstock.run_all(folder.path / "c.yaml", home=tmp_path / "home", progress=False)
+    assert (again.status, folder.rows("c")) == ("succeeded", 50)
+
+
+@pytest.mark.parametrize("places", [[], ["parquet:./lake"], ["singer:tap-x", "parquet:./lake"]])
+def test_what_does_not_name_several_is_refused_from_python(places: list[str]) -> None:
+    with pytest.raises(penstock.PenstockError) as refused:
+        penstock.run_all(*places)
+    assert refused.value.code == "usage"

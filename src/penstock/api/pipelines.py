@@ -1,9 +1,11 @@
-"""Reads what names a pipeline: a file, two connectors, or the name of one that ran.
+"""Reads what names a pipeline (a file, two connectors, the name of one that ran) or several (files,
+a folder of them, a project).
 
 Not here: parsing (``config``), connectors. Callers hide the secrets of what was read in whatever
 they print (L10).
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import msgspec
 from penstock.config.command_line import Options, pipeline_from_arguments, with_options
 from penstock.config.load import EnvFiles, load_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.config.pipeline_files import FILE_ENDINGS, STDIN
+from penstock.config.pipeline_files import FILE_ENDINGS, STDIN, files_of, read_files
+from penstock.config.project import Project, Wanted, no_project, project_protocol
 from penstock.config.protocol_spec import specs
 from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
+from penstock.protocols import project_reader
 
 _COMPONENT = ".wasm"
 
@@ -96,3 +100,63 @@ def pipeline_or_name(
     return pipeline_of(
         first, second, Options(), env_file=env_file, lenient=lenient, profile=profile
     )
+
+
+def are_several(words: Sequence[str]) -> bool:
+    """Whether the words name several pipelines: files, or a folder. Raises ``ConfigError`` for
+    three words and more that are not all files."""
+    if len(words) == 1:
+        return Path(words[0]).is_dir()
+    files = [is_file(word) for word in words]
+    if len(words) > 2 and not all(files):
+        raise ConfigError(
+            f"{words[files.index(False)]} is no pipeline file, and more than two words are given",
+            code="usage",
+            hint="give pipeline files, or a source and a destination",
+        )
+    return all(files)
+
+
+def project_of(
+    words: Sequence[str],
+    select: Sequence[str],
+    options: Options,
+    *,
+    env_file: EnvFiles = None,
+    lenient: bool = False,
+    profile: str | None = None,
+) -> Project:
+    """Loads several pipelines, each overridden by ``options``: of files, of a folder with files, or
+    of a project's folder. ``select``: only these. Raises ``ConfigError``."""
+    place = Path(words[0])
+    listed = [env_file] if isinstance(env_file, (str, Path)) else env_file or ()
+    wanted = Wanted(
+        folder=place,
+        environ=os.environ,
+        env_files=tuple(str(file) for file in listed),
+        select=list(select),
+        name=options.name,
+    )
+    protocol = project_protocol(place) if place.is_dir() else None
+    if protocol is not None:
+        if profile is not None:
+            raise ConfigError(
+                "--with is of pipeline files, and a project has none",
+                code="usage",
+                hint="a project's environments are its files .env and .env.local",
+            )
+        found = project_reader(protocol)(wanted)
+    else:
+        files = files_of(place) if place.is_dir() else words
+        if not files:
+            raise no_project(place)
+        if options.name is not None:
+            raise ConfigError(
+                "--name is of one pipeline, and several are named",
+                code="usage",
+                hint="each file names its own pipeline: `pipeline: NAME`",
+            )
+        found = read_files(files, wanted, lenient=lenient, profile=profile)
+    own = msgspec.structs.replace(options, name=None)
+    made = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
+    return msgspec.structs.replace(found, pipelines=made)

@@ -1,4 +1,4 @@
-"""Defines ``penstock.run``, ``plan``, ``check``, ``discover``, ``state``, ``runs``, ``rejects``.
+"""Defines ``penstock.run``, ``run_all``, ``plan``, ``check``, ``discover``, ``state`` and others.
 
 Each takes what the verb of the command line takes, as Python values, and returns a struct
 (``answers``). What fails raises an error of the tree in ``penstock.errors``; an error that ended a
@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -26,7 +26,14 @@ from penstock.api.answers import (
     RejectedRow,
     SavedState,
 )
-from penstock.api.pipelines import is_connector, is_file, pipeline_of, pipeline_or_name
+from penstock.api.pipelines import (
+    are_several,
+    is_connector,
+    is_file,
+    pipeline_of,
+    pipeline_or_name,
+    project_of,
+)
 from penstock.api.roles import End, end_of
 from penstock.api.showing import shown
 from penstock.config.command_line import Options
@@ -35,8 +42,12 @@ from penstock.config.load import EnvFiles
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_stream
+from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.report import Report
+
+if TYPE_CHECKING:
+    from penstock.engine.run_all import Settled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -149,6 +160,46 @@ def run(
             cancel=cancel,
         )
     return succeeded(report)
+
+
+@explained
+def run_all(
+    *places: Place,
+    select: str | Sequence[str] = (),
+    full_refresh: bool = False,
+    daemon: bool = True,
+    **given: Unpack[Given],
+) -> "list[Settled]":
+    """Runs several pipelines one after the other on one Spark session: of files, of a folder with
+    pipeline files, or of a Syncmaven project. One that fails leaves the others alone. Returns what
+    became of each, in order: ``pipeline``, ``status``, ``exit_code``, ``report`` and ``error``.
+    ``select``: only these. Raises ``ConfigError`` for a fault in any file, before the first run."""
+    from penstock.engine.run_all import run_all as run_each
+
+    words = [str(place) for place in places]
+    if not words or not (are_several(words) or all(map(is_file, words))):
+        raise ConfigError(
+            "run_all takes pipeline files, a folder of them, or a project's folder",
+            code="usage",
+            hint="penstock.run(source, destination) runs one pipeline",
+        )
+    changes, how = split(given)
+    chosen = [select] if isinstance(select, str) else list(select)
+    found = project_of(words, chosen, options_of(changes), **_reading(how))
+    home = home_of(how)
+    for pipeline in found.pipelines.values():
+        agree(pipeline, home, yes=how.get("yes", False))
+
+    @contextmanager
+    def observe(id_: str) -> Generator[RunObserver]:
+        with shown(how.get("progress"), found.pipelines[id_].secret_values) as observer:
+            yield observer
+
+    with stoppable() as cancel:
+        return run_each(
+            found.pipelines, home, observe=observe, full_refresh=full_refresh, daemon=daemon,
+            cancel=cancel,
+        )  # fmt: skip
 
 
 @explained

@@ -4,25 +4,20 @@ Not here: what names a pipeline (``api.pipelines``). Secrets of what was read ar
 :class:`~penstock.terminal.output.Output`, so that it masks them (L10).
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from penstock.api import pipelines
-from penstock.api.pipelines import is_file, pipeline_of
-from penstock.config.command_line import Options, with_options
+from penstock.api.pipelines import are_several, pipeline_of, project_of
+from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
-from penstock.config.pipeline_files import files_of, read_files
-from penstock.config.project import Project, Wanted, no_project, project_protocol
+from penstock.config.project import Project
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_config
 from penstock.errors import ConfigError
-from penstock.protocols import project_reader
 
 if TYPE_CHECKING:
     from penstock.terminal.output import Output
@@ -152,7 +147,7 @@ def project(
     """Reads the project that the words of a command name, with the command's options on each of its
     pipelines: several pipeline files, or a folder with a project or with pipeline files. None:
     they name one pipeline. Raises ``ConfigError``."""
-    if not _several(words):
+    if not are_several(words):
         if select is not None:
             named = " and ".join(words)
             raise ConfigError(
@@ -161,58 +156,19 @@ def project(
                 hint="give a folder; of one pipeline's streams --streams chooses",
             )
         return None
-    place = Path(words[0])
-    wanted = Wanted(
-        folder=place,
-        environ=os.environ,
-        env_files=tuple(reading.env_file or ()),
-        select=[word.strip() for word in (select or "").split(",") if word.strip()],
-        name=options.name,
+    found = project_of(
+        words,
+        [word.strip() for word in (select or "").split(",") if word.strip()],
+        options,
+        env_file=tuple(reading.env_file or ()),
+        lenient=reading.lenient,
+        profile=reading.with_profile,
     )
-    protocol = project_protocol(place) if place.is_dir() else None
-    if protocol is not None:
-        if reading.with_profile is not None:
-            raise ConfigError(
-                "--with is of pipeline files, and a project has none",
-                code="usage",
-                hint="a project's environments are its files .env and .env.local",
-            )
-        found = project_reader(protocol)(wanted)
-    else:
-        files = files_of(place) if place.is_dir() else words
-        if not files:
-            raise no_project(place)
-        if options.name is not None:
-            raise ConfigError(
-                "--name is of one pipeline, and several are named",
-                code="usage",
-                hint="each file names its own pipeline: `pipeline: NAME`",
-            )
-        found = read_files(files, wanted, lenient=reading.lenient, profile=reading.with_profile)
-    own = msgspec.structs.replace(options, name=None)
-    made = {id_: with_options(p, own) for id_, p in found.pipelines.items()}
-    for each in made.values():
-        output.hide(each.secret_values)
-        for warning in each.warnings:
-            output.say(f"warning: {warning}")
+    for each in found.pipelines.values():
+        _heard(each, output)
     for note in found.notes:
         output.say(f"note: {note}")
-    return msgspec.structs.replace(found, pipelines=made)
-
-
-def _several(words: Sequence[str]) -> bool:
-    """Whether the words name several pipelines. Raises ``ConfigError`` for three words and more
-    that are not all files."""
-    if len(words) == 1:
-        return Path(words[0]).is_dir()
-    files = [is_file(word) for word in words]
-    if len(words) > 2 and not all(files):
-        raise ConfigError(
-            f"{words[files.index(False)]} is no pipeline file, and more than two words are given",
-            code="usage",
-            hint="give pipeline files, or a source and a destination",
-        )
-    return all(files)
+    return found
 
 
 def connector_config(given: str | None) -> dict[str, Any]:
