@@ -420,7 +420,7 @@ class _Session:
         return [mock.patch.multiple(module, **values) for module, values in here] + [
             mock.patch.object(run.Run, "_start_early", lambda *a: None),
             mock.patch.object(run.Run, "_open_session", lambda *a: object()),
-            mock.patch.object(run.Run, "_write_report", lambda *a: None),
+            mock.patch.object(run.Run, "write_report", lambda *a: None),
         ]
 
 
