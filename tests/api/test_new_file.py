@@ -176,3 +176,8 @@ def test_any_name_is_a_text(name: str) -> None:
     pipeline = parse_pipeline(text, {})
     assert pipeline.pipeline == name
     assert pipeline.source.config == {name: name}, json.dumps(text)
+
+
+def test_a_connector_that_publishes_nothing_is_told_as_that() -> None:
+    text, variables = pipeline_text("x", FileEnd("singer:tap-old", {}, "secret"), LAKE)
+    assert "does not say what its configuration is" in text and variables == []

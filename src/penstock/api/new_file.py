@@ -96,6 +96,8 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
     body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
     known = {name for name, _ in _properties(end.schema, end.schema)}
     body += [f"    {_key(k)}: {_json(v)}" for k, v in end.given.items() if k not in known]
+    if not known:
+        yield "  # This connector does not say what its configuration is: see its documentation."
     if all(line.lstrip().startswith("#") for line in body):
         yield "  config: {}" if not body else "  # config:"
         yield from body
