@@ -336,7 +336,8 @@ _API_HEAD = """## The Python interface
 again completes it. A read passes only if the program was given every row exactly once, and a third
 call gives none. A write passes only if the table had the rows before or whole writes right after
 the kill, and each row once after the second call (`append`: twice, as the first write is finished
-too); of a connector, if nothing was lost; how many rows came again is told.
+too); of a connector, if nothing was lost, no row was heard more often than it was sent, and the
+second report counts what it sent again (the second call sends its own 400 rows in any case).
 """
 
 _WASM_HEAD = """## WebAssembly at both ends
