@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from penstock.api.imported_file import ImportedFile
 from penstock.api.meltano_project import meltano_pipelines
@@ -154,12 +155,11 @@ def test_config_select_and_metadata(project: Path) -> None:
         "auth": {"mode": "oauth"},
     }
     streams: dict[str, Any] = {s.name: s for s in source.streams or ()}
-    assert [*streams] == ["projects", "commits", "issues", "users"]
+    assert [*streams] == ["projects", "commits", "issues"]  # `users` is not selected
     assert streams["commits"].columns == ("id", "author.name")
     assert streams["commits"].sync_mode == "full_refresh"
     assert streams["commits"].primary_key == (("id",),)
     assert source.defaults.sync_mode == "incremental"  # by `*`
-    assert streams["users"].cursor_field == ("updated_at",)
     # A column cannot be left out, so its stream is: nothing comes that Meltano kept back.
     assert [*source.exclude] == ["issues", "merge_requests"]
     assert "glpat-very-secret" not in each.text and "also-secret" not in each.text  # L10
@@ -203,6 +203,7 @@ def test_a_plugin_inherits(project: Path) -> None:
         ("tap-gitlab-to-target-postgres", "private_token is a secret that stood in the project"),
         ("tap-gitlab-to-target-postgres", "Meltano leaves out author_email"),
         ("tap-gitlab-to-target-postgres", "metadata of users: forced"),
+        ("tap-gitlab-to-target-postgres", "metadata of users, which is not selected"),
         ("tap-gitlab-to-target-postgres", "set GITLAB_PAGE_SIZE yourself"),
         ("tap-gitlab-to-target-postgres", "reads password from TARGET_POSTGRES_PASSWORD"),
         ("tap-postgres-to-target-postgres", "pip's options --no-deps"),
@@ -215,6 +216,38 @@ def test_what_is_not_carried_over_is_said(project: Path, pipeline: str, note: st
     each = pipelines(project)[pipeline]
     assert any(note in said for said in each.notes), each.notes
     assert any(note in line for line in each.text.splitlines() if line.startswith("# Not carried"))
+
+
+SELECTS: list[tuple[dict[str, Any], list[Any]]] = [
+    # metadata selects nothing, and keeps the columns of the pattern that does
+    ({"select": ["a.*"], "metadata": {"b": {"replication-key": "at"}}}, ["a"]),
+    (
+        {"select": ["*.id"], "metadata": {"b": {"replication-key": "at"}}},
+        [
+            {"name": "*", "columns": ["id"]},
+            {"name": "b", "columns": ["id"], "cursor_field": "at"},
+        ],
+    ),
+    # a pattern of metadata holds for the streams that are listed
+    (
+        {"select": ["pub-a.*", "x.*"], "metadata": {"pub-*": {"replication-method": "FULL_TABLE"}}},
+        [{"name": "pub-a", "sync_mode": "full_refresh"}, "x"],
+    ),
+    # what several select has the columns of all
+    ({"select": ["*.*", "a.id"]}, ["*", "a"]),
+    ({"select": ["a.id", "a.name", "a.id"]}, [{"name": "a", "columns": ["id", "name"]}]),
+]
+
+
+@pytest.mark.parametrize(("tap", "streams"), SELECTS)
+def test_nothing_is_read_that_is_not_selected(
+    tmp_path: Path, tap: dict[str, Any], streams: list[Any]
+) -> None:
+    plugins = {"extractors": [{"name": "tap-x", **tap}], "loaders": [{"name": "target-jsonl"}]}
+    (tmp_path / "meltano.yml").write_text(json.dumps({"plugins": plugins}))
+    (each,) = meltano_pipelines(tmp_path / "meltano.yml")[0]
+    parsed(each)
+    assert yaml.safe_load(each.text)["source"]["streams"] == streams
 
 
 def test_files_that_are_included_and_taps_without_a_job(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_comment_that_is_uncommented_parses(uncommented: str) -> None:
 def test_what_is_given_stands_in_the_file_and_secrets_do_not() -> None:
     given = {"host": "db", "port": 1, "more": [{"a": None}], "pin": "9876"}
     left = {k: v for k, v in SET.items() if k not in ("SOURCE_SHOP_HOST", "SOURCE_SHOP_PORT")}
-    end = SOURCE._replace(given=given)
+    end = SOURCE._replace(given=given, hidden=frozenset({"pin"}))
     config = config_of(end, {**left, "SOURCE_SHOP_PIN": "x"})
     assert (config["host"], config["port"], config["more"]) == ("db", 1, [{"a": None}])
     assert config["pin"] == "x" and "9876" not in pipeline_text("shop", end, LAKE)[0]

@@ -110,6 +110,20 @@ def test_a_secret_that_is_given_becomes_a_variable(cli: Cli, source: str, tmp_pa
     assert "hush-hush" not in (tmp_path / "s.yaml").read_text() + done.out + done.err
 
 
+def test_a_secret_of_a_tap_that_publishes_nothing_becomes_a_variable(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """A tap without ``--about``: what is a secret is known by its name alone."""
+    (tmp_path / "tap_old.py").write_text("import sys; sys.exit(2)")
+    config = json.dumps({"api_token": "hush-hush", "start": "2024-01-01"})
+    done = cli("new", f"singer:{sys.executable} tap_old.py", "parquet:./lake", "--name", "s",
+               "--config", config)  # fmt: skip
+    assert done.code == 0, done.err
+    text = (tmp_path / "s.yaml").read_text()
+    assert "hush-hush" not in text + done.out + done.err
+    assert 'api_token: "${' in text and "2024-01-01" in text
+
+
 def test_on_a_terminal_it_asks(cli: Cli, source: str, tmp_path: Path) -> None:
     """Source, destination, name, and what is required and no secret: a wrong answer is asked for
     again, an empty one takes what is offered or leaves a variable."""

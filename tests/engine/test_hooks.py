@@ -19,7 +19,7 @@ from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.config.pipeline import Pipeline
 from penstock.engine import hooks as module
 from penstock.engine.hooks import Hooks
-from penstock.engine.run import run_pipeline
+from penstock.engine.run import Run, run_pipeline
 from penstock.errors import Cancelled, ConfigError, SourceError
 from penstock.model.report import Report
 
@@ -276,6 +276,55 @@ def test_a_port_where_nobody_listens(server: Server) -> None:
         Hooks(_pipeline(on_failure=url), observer).failed(SourceError("gone"))
     (said,) = observer.heard
     assert "http://127.0.0.1 cannot be reached: " in said and SECRET not in said
+
+
+@pytest.mark.parametrize("words", [b"SSH-2.0-OpenSSH_9.2\r\n", b"", b"HTTP/1.1 abc\r\n\r\n"])
+def test_a_server_that_speaks_something_else(
+    words: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            for _ in range(3):
+                there, _address = listening.accept()
+                with there:
+                    there.recv(100)
+                    there.sendall(words)
+
+        threading.Thread(target=answer, daemon=True).start()
+        observer = Silent()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/{SECRET}"
+        Hooks(_pipeline(on_failure=url), observer).failed(SourceError("gone"))
+    (said,) = observer.heard
+    assert "in time" not in said and SECRET not in said
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_password_in_an_address_is_not_said() -> None:
+    observer = Silent()
+    url = "http://user:hush-hush@127.0.0.1/x"
+    Hooks(_pipeline(on_failure=url, timeout="2s"), observer).failed(SourceError("gone"))
+    assert "hush" not in "".join(observer.heard) and observer.heard
+
+
+def test_a_full_disk_after_a_hook_costs_no_run(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.set()
+    command = program(tmp_path, "sys.exit(1)")
+    whole, calls = Run.write_report, list[int]()
+
+    def full(self: Run, report: Report) -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        whole(self, report)
+
+    monkeypatch.setattr(Run, "write_report", full)
+    report, heard = run(bench, bench.connector(SOURCE), hooks={"on_success": command})
+    assert report.exit_code == 0 and len(calls) == 2
+    assert any("No space left" in line for line in heard)
 
 
 # ------------------------------------------------------------------------------------- the file

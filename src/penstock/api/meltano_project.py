@@ -12,6 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -370,37 +371,34 @@ def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str
 
 def _selection(tap: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """``streams``, ``exclude`` and ``defaults`` of a source, from ``select`` and ``metadata``."""
-    streams: dict[str, dict[str, Any]] = {}
+    wanted: list[tuple[str, str]] = []
     excluded: dict[str, None] = {}
-    patterns = [str(p) for p in _list(tap.get("select"))] or ["*.*"]
-    for pattern in patterns:
+    for pattern in [str(p) for p in _list(tap.get("select"))] or ["*.*"]:
         entity, column = _split(pattern.removeprefix("!"))
-        if pattern.startswith("!"):
-            if column != "*":
-                notes.append(
-                    f"the stream {entity}, of which Meltano leaves out {column}: Penstock "
-                    "can only list columns to keep, so take it out of `exclude` and list them"
-                )
-            excluded[entity] = None
+        if not pattern.startswith("!"):
+            wanted.append((entity, column))
             continue
-        entry = streams.setdefault(entity, {"name": entity})
-        columns = cast(list[str], entry.setdefault("columns", []))
-        columns.append(column)
-    for entry in streams.values():
-        columns = cast(list[str], entry.pop("columns"))
-        if "*" in columns:
-            continue
-        if any(re.search(r"[*?\[]", c) for c in columns):
-            notes.append(f"columns by a pattern, {', '.join(columns)}: all of {entry['name']} come")
-        else:
-            entry["columns"] = columns
+        if column != "*":
+            notes.append(
+                f"the stream {entity}, of which Meltano leaves out {column}: Penstock "
+                "can only list columns to keep, so take it out of `exclude` and list them"
+            )
+        excluded[entity] = None
+    streams = {entity: _stream(entity, wanted, notes) for entity, _ in wanted}
     defaults: dict[str, Any] = {}
-    for pattern, each in _mapping(tap.get("metadata")).items():
-        wanted = _metadata(str(pattern), _mapping(each), excluded, notes)
+    for key, each in _mapping(tap.get("metadata")).items():
+        pattern = str(key)
+        about = _metadata(pattern, _mapping(each), excluded, notes)
         if pattern in ("*", "*.*"):
-            defaults = wanted
-        elif wanted:
-            streams.setdefault(str(pattern), {"name": str(pattern)}).update(wanted)
+            defaults = about
+            continue
+        meant = [entry for name, entry in streams.items() if fnmatchcase(name, pattern)]
+        if not meant and any(fnmatchcase(pattern, name) for name in streams):
+            meant = [streams.setdefault(pattern, _stream(pattern, wanted, notes))]
+        for entry in meant:
+            entry.update(about)
+        if about and not meant:
+            notes.append(f"metadata of {pattern}, which is not selected")
     found: dict[str, Any] = {}
     if set(streams) != {"*"} or len(streams["*"]) > 1:
         listed = [entry if len(entry) > 1 else entry["name"] for entry in streams.values()]
@@ -410,6 +408,17 @@ def _selection(tap: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     if defaults:
         found["defaults"] = defaults
     return found
+
+
+def _stream(name: str, wanted: Sequence[tuple[str, str]], notes: list[str]) -> dict[str, Any]:
+    """A stream, or a pattern of streams, with the columns that all that selects it names."""
+    columns = [column for entity, column in wanted if fnmatchcase(name, entity)]
+    if "*" in columns:
+        return {"name": name}
+    if any(re.search(r"[*?\[]", c) for c in columns):
+        notes.append(f"columns by a pattern, {', '.join(columns)}: all of {name} come")
+        return {"name": name}
+    return {"name": name, "columns": [*dict.fromkeys(columns)]}
 
 
 def _metadata(

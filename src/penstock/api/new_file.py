@@ -25,13 +25,14 @@ _SCALARS = ("string", "integer", "number", "boolean")
 class FileEnd(NamedTuple):
     """One end of the pipeline. ``schema``: of its configuration, JSON Schema; None for a table.
     ``secret_word``: the annotation that marks secrets in it. ``given``: values that are known, by
-    property; secrets among them become variables all the same, where they stand at the top."""
+    property. ``hidden``: those of ``given`` that are secrets, which become variables."""
 
     use: str
     schema: dict[str, Any] | None = None
     secret_word: str = ""
     documentation_url: str | None = None
     given: Mapping[str, Any] = MappingProxyType({})
+    hidden: frozenset[str] = frozenset()
 
 
 class FileVariable(NamedTuple):
@@ -95,7 +96,7 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
     writer = _Writer(end, role, variables)
     body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
     known = {name for name, _ in _properties(end.schema, end.schema)}
-    body += [f"    {_key(k)}: {_json(v)}" for k, v in end.given.items() if k not in known]
+    body += [writer.other(k, v) for k, v in end.given.items() if k not in known]
     if not known:
         yield "  # This connector does not say what its configuration is: see its documentation."
     if all(line.lstrip().startswith("#") for line in body):
@@ -167,11 +168,17 @@ class _Writer:
                     shown = f'"{self._variable(here, secret=True, note=False)}"'
                 yield f"{indent}# {_key(name)}: {shown}".rstrip()
 
+    def other(self, name: str, given: Any) -> str:
+        """A value of a property that the schema does not name."""
+        if name in self._end.hidden:
+            return f'    {_key(name)}: "{self._variable(f"config.{name}", secret=True)}"'
+        return f"    {_key(name)}: {_json(given)}"
+
     def _entry(
         self, name: str, about: _About, given: Any, indent: str, path: str, depth: int
     ) -> Iterator[str]:
         head = f"{indent}{_key(name)}:"
-        if given is not None and not about.secret:
+        if given is not None and not (about.secret or path[len("config.") :] in self._end.hidden):
             yield f"{head} {_json(given)}"
         elif about.fixed is not None:
             yield f"{head} {_json(about.fixed)}"

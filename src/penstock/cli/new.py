@@ -147,7 +147,7 @@ def _end(
         connector, _ = asked(class_of(role), ref, surface.home, observer, install)
         settle(surface, wanted_of(connector), yes=yes)
         spec = connector.spec()
-    _refuse_secrets(spec, given, connector.protocol.secret_word)
+    hidden = _secrets(spec, given, connector.protocol.secret_word)
     version = connector.describe()["version"]
     pinned = ref.name is not None and ref.version is None and ref.url is None and version
     return FileEnd(
@@ -156,23 +156,24 @@ def _end(
         connector.protocol.secret_word,
         spec.documentation_url,
         given,
+        hidden,
     )
 
 
-def _refuse_secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str) -> None:
-    """Raises ``ConfigError`` where an object in ``given`` holds a secret, which would then stand in
-    the file."""
+def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str) -> frozenset[str]:
+    """Returns the names of those values that are secrets. Raises ``ConfigError`` where an object
+    holds one: it would stand in the file."""
     from penstock.protocols.json_schema.config_check import secret_values
 
-    for name, value in given.items():
-        if isinstance(value, (dict, list)) and secret_values(
-            spec.config_schema, {name: value}, secret_word
-        ):
+    found = {n for n, v in given.items() if secret_values(spec.config_schema, {n: v}, secret_word)}
+    for name in found:
+        if isinstance(given[name], (dict, list)):
             raise ConfigError(
                 f"config.{name} holds a secret, which would stand in the file",
                 code="config.secret",
                 hint=f"leave {name} out: the file then has a variable in the secret's place",
             )
+    return frozenset(found)
 
 
 def _short(ref: "ConnectorRef") -> str:

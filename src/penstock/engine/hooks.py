@@ -5,6 +5,7 @@ bounded, and what goes wrong with it is one sentence for the report. Not here: w
 (``config.sections.HookSettings``), when they are told (``engine.run``).
 """
 
+import http.client
 import shutil
 import threading
 import time
@@ -117,6 +118,8 @@ def _post(url: str, body: bytes, deadline: float) -> str | None:
             problem = f"{_shown(url)} answered {e.code}"
             if e.code not in _AGAIN:
                 return problem
+        except http.client.HTTPException as e:  # its words may hold a part of the address
+            problem = f"{_shown(url)} did not answer as HTTP has it ({type(e).__name__})"
         except (OSError, ValueError) as e:
             reason = e.reason if isinstance(e, urllib.error.URLError) else e
             problem = f"{_shown(url)} cannot be reached: {reason}"

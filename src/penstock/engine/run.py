@@ -204,7 +204,10 @@ def run_pipeline(
     for problem in problems:
         observer.note(problem)
     if problems:
-        run.write_report(report)
+        try:
+            run.write_report(report)
+        except OSError as e:  # the run is committed, and its report was written before
+            observer.log("ERROR", "penstock", f"the report lacks its last notes: {e}")
     return report
 
 
