@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -19,6 +23,7 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.transforms.contract import Applied, BatchTransform
 from penstock.transforms.open import open_transform
 
+T = TypeVar("T")
 TYPES = {
     "id": DataType(Kind.integer),
     "name": DataType(Kind.string),
@@ -472,17 +477,60 @@ def batch_of(rows: int) -> tuple[RowSchema, pa.Table]:
     return schema, pa.table({"id": pa.array(range(rows), pa.int64())})
 
 
-def test_a_query_without_an_end_is_given_up() -> None:
+class Told(Exception):
+    pass
+
+
+def told() -> None:
+    raise Told
+
+
+def answer(work: Callable[[], object], to: Connection) -> None:
+    to.send(work())
+
+
+def in_a_process(work: Callable[[], T]) -> T:
+    """What ``work`` returns, in a process that ends with it: a query that is given up runs on."""
+    process = get_context("spawn")
+    ours, theirs = process.Pipe()
+    child = process.Process(target=answer, args=(work, theirs))
+    child.start()
+    theirs.close()
+    try:
+        assert ours.poll(60)
+        return ours.recv()
+    finally:
+        child.kill()
+        child.join()
+
+
+def given_up_by_time() -> tuple[float, str | None, str, str | None]:
     schema, batch = batch_of(10)
     made = bounded(_ENDLESS, timeout_seconds=1)
     made.output(schema)
     began = time.monotonic()
     with pytest.raises(SourceError) as caught:
         made.apply(batch)
-    assert time.monotonic() - began < 20
-    assert caught.value.code == "transform.failed"
-    assert "took longer than 1 s" in caught.value.message
-    assert "limits.timeout_seconds" in (caught.value.hint or "")
+    error = caught.value
+    return time.monotonic() - began, error.code, error.message, error.hint
+
+
+def given_up_when_told() -> float:
+    schema, batch = batch_of(10)
+    made = open_transform("transform-sql", {"query": _ENDLESS}, where="transforms[0]", tick=told)
+    made.output(schema)
+    began = time.monotonic()
+    with pytest.raises(Told):
+        made.apply(batch)
+    return time.monotonic() - began
+
+
+def test_a_query_without_an_end_is_given_up() -> None:
+    seconds, code, message, hint = in_a_process(given_up_by_time)
+    assert seconds < 20
+    assert code == "transform.failed"
+    assert "took longer than 1 s" in message
+    assert "limits.timeout_seconds" in (hint or "")
 
 
 @pytest.mark.parametrize(
@@ -507,17 +555,4 @@ def test_a_query_that_grows_beyond_its_memory_fails_the_batch(query: str) -> Non
 
 def test_a_query_ends_where_its_lane_is_told_to() -> None:
     """Ctrl-C, a lost lease: whoever works is asked every second."""
-
-    class Told(Exception):
-        pass
-
-    def tick() -> None:
-        raise Told
-
-    schema, batch = batch_of(10)
-    made = open_transform("transform-sql", {"query": _ENDLESS}, where="transforms[0]", tick=tick)
-    made.output(schema)
-    began = time.monotonic()
-    with pytest.raises(Told):
-        made.apply(batch)
-    assert time.monotonic() - began < 20
+    assert in_a_process(given_up_when_told) < 20
