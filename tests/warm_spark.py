@@ -16,7 +16,7 @@ import platformdirs
 
 from penstock.spark.warm import folder_of_all, stop
 
-IDLE_SECONDS = "180"
+IDLE_SECONDS = "900"
 _OURS = "penstock"
 _KEPT = ("jars", "classes", "java")
 _lent: list[Path] = []

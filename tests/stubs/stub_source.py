@@ -80,16 +80,13 @@ emits only records whose seq is greater than the state's; full_refresh ignores t
 the streams say that they are resumable, unless ``resumes`` is given.
 """
 
-import argparse
-import base64
-import hashlib
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
+
+# What few scenarios need is imported where it is: tests start this file thousands of times.
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -232,6 +229,8 @@ def streams_of(opts):
 
 def text_of(opts, stream, seq, size):
     """``size`` letters that depend on (seed, stream, seq) only."""
+    import hashlib
+
     seed = f"{opts['seed']}/{stream}/{seq}".encode()
     return hashlib.shake_128(seed).hexdigest((size + 1) // 2)[:size]
 
@@ -278,6 +277,8 @@ def hang(how):
     if how in ("stubborn", "grandchildren"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if how == "grandchildren":
+        import subprocess
+
         code = (
             "import signal,time,subprocess,sys\n"
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -305,6 +306,8 @@ def cat(path):
                 offset += sent
                 left -= sent
         except OSError:
+            import shutil
+
             source.seek(offset)
             with os.fdopen(os.dup(1), "wb") as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)
@@ -546,6 +549,8 @@ class Reader:
         self.out.raw(value.encode())
 
     def _step_base64(self, value):
+        import base64
+
         self.out.raw(base64.b64decode(value))
 
     def _step_stderr(self, value):
@@ -667,33 +672,55 @@ def load_json(path):
         return json.load(file)
 
 
+OPTIONS = {
+    "spec": (),
+    "check": ("--config",),
+    "discover": ("--config",),
+    "read": ("--config", "--catalog", "--state"),
+}
+
+
 def arguments():
-    parser = argparse.ArgumentParser(prog="stub_source.py")
-    parser.add_argument("--with", dest="given", type=json.loads, default={})
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("spec")
-    for name in ("check", "discover", "read"):
-        command = commands.add_parser(name)
-        command.add_argument("--config", required=True)
-        if name == "read":
-            command.add_argument("--catalog", required=True)
-            command.add_argument("--state")
-    return parser.parse_args()
+    """The command, and what comes after each option; refuses all else with exit code 2."""
+    command, given = None, {}
+    words = iter(sys.argv[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        known = OPTIONS[command] if command else ("--with",)
+        if name in known:
+            value = value if equals else next(words, None)
+            if value is None:
+                refuse(f"argument {name}: expected one argument")
+            given[name] = value
+        elif command is None and word in OPTIONS:
+            command = word
+        else:
+            refuse(f"unrecognized argument: {word}")
+    needed = [n for n in OPTIONS.get(command, ()) if n != "--state" and n not in given]
+    if command is None or needed:
+        refuse(f"required: {', '.join(needed) or 'command'}")
+    return command, given
+
+
+def refuse(why):
+    print(f"stub_source.py: error: {why}", file=sys.stderr)
+    sys.exit(2)
 
 
 def main():
-    args = arguments()
-    config = load_json(getattr(args, "config", None)) or {}
-    catalog = load_json(getattr(args, "catalog", None))
-    state = load_json(getattr(args, "state", None))
-    scenario = config.get("scenario") or args.given.get("scenario") or "basic"
+    command, files = arguments()
+    given = json.loads(files.get("--with", "{}"))
+    config = load_json(files.get("--config")) or {}
+    catalog = load_json(files.get("--catalog"))
+    state = load_json(files.get("--state"))
+    scenario = config.get("scenario") or given.get("scenario") or "basic"
     if scenario not in SCENARIOS:
         sys.exit(f"unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
-    opts = {**DEFAULTS, **SCENARIOS[scenario], **args.given, **config}
+    opts = {**DEFAULTS, **SCENARIOS[scenario], **given, **config}
     out = Out()
     if opts.get("journal"):
         entry = {
-            "command": args.command,
+            "command": command,
             "pid": os.getpid(),
             "config": config,
             "catalog": catalog,
@@ -701,21 +728,21 @@ def main():
         }
         with open(opts["journal"], "a", encoding="utf-8") as journal:
             journal.write(json.dumps(entry) + "\n")
-    if args.command in opts.get("exit_3", []):
+    if command in opts.get("exit_3", []):
         print("the stub exits 3 as asked", file=sys.stderr)
         return 3
-    if args.command in opts.get("mute", []):
+    if command in opts.get("mute", []):
         return 0
     code = 0
-    if args.command == "spec":
+    if command == "spec":
         out.message("SPEC", spec=specification(opts))
-    elif args.command == "check":
+    elif command == "check":
         out.log("INFO", "checking")
         status = {"status": opts.get("check", "SUCCEEDED")}
         if status["status"] == "FAILED":
             status["message"] = "the stub's password is wrong"
         out.message("CONNECTION_STATUS", connectionStatus=status)
-    elif args.command == "discover":
+    elif command == "discover":
         out.log("INFO", "discovering")
         streams = [{k: v for k, v in s.items() if k != "records"} for s in streams_of(opts)]
         out.message("CATALOG", catalog={"streams": streams})

@@ -45,7 +45,6 @@ STEPS: those of ``stub_source.py``, but for record, state and status, and
 
 import argparse
 import contextlib
-import gzip
 import json
 import os
 import signal
@@ -350,6 +349,8 @@ class Tap(Reader):
             pq.write_table(pa.Table.from_pylist(rows), path)
             encoding = {"format": "parquet"}
         else:
+            import gzip
+
             text = "".join(json.dumps(r) + "\n" for r in rows).encode()
             with (gzip.open if how == "gzip" else open)(path, "wb") as file:
                 file.write(text)

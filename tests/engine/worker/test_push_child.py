@@ -449,7 +449,7 @@ def test_a_damaged_part_is_never_fed(setting: Setting) -> None:
 def test_a_new_configuration_is_in_the_mailbox_even_when_it_fails(setting: Setting) -> None:
     """CONTROL: kept apart from the source's, secret, and never logged."""
     new = {"api_key": "rotated-key-2"}
-    command = (str(STUB), "--with", json.dumps({"control": new}))
+    command = (sys.executable, str(STUB), "--with", json.dumps({"control": new}))
     launch = msgspec.to_builtins(
         Launch(protocol="airbyte", role="destination", command=command, cwd="/tmp")
     )
@@ -548,7 +548,7 @@ def job_for(setting: Setting, **more: Any) -> PushJob:
             Launch(
                 protocol="airbyte",
                 role="destination",
-                command=(str(STUB),),
+                command=(sys.executable, str(STUB)),
                 cwd=str(setting.folder),
             )
         ),

@@ -1,6 +1,7 @@
 """A write's whole conversation with a real process, the scriptable stub destination (L1, L11)."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -132,7 +133,7 @@ BIG: list[Feed] = [rows(A, i * 2000, 2000, **{"full name": "x" * 500}) for i in 
 
 
 def runtime(config: dict[str, Any]) -> ProcessRuntime:
-    return ProcessRuntime([str(STUB)], masker=Masker([config.get("api_key", "")]))
+    return ProcessRuntime([sys.executable, str(STUB)], masker=Masker([config.get("api_key", "")]))
 
 
 def write(
@@ -212,7 +213,7 @@ def test_spec_and_check_and_their_failures_are_a_destinations() -> None:
 
 def test_a_refused_sync_mode_and_other_problems_are_told_before_a_row_moves() -> None:
     """Bad input: a destination that refuses the sync mode."""
-    some = ProcessRuntime([str(STUB), "--with", json.dumps({"modes": ["append"]})])
+    some = ProcessRuntime([sys.executable, str(STUB), "--with", json.dumps({"modes": ["append"]})])
     spec = DESTINATION.spec(some, LIMITS, ignore)
     dedup = stream(A, mode=DestinationSyncMode.append_dedup)
     told = DESTINATION.problems(spec, (dedup, stream(B)))
@@ -220,7 +221,7 @@ def test_a_refused_sync_mode_and_other_problems_are_told_before_a_row_moves() ->
     assert "does not support destination_sync_mode append_dedup" in told[0]
     assert "primary key" in told[1]
     said: list[Event] = []
-    unsaid = ProcessRuntime([str(STUB), "--with", json.dumps({"modes": None})])
+    unsaid = ProcessRuntime([sys.executable, str(STUB), "--with", json.dumps({"modes": None})])
     spec = DESTINATION.spec(unsaid, LIMITS, said.append)
     assert DESTINATION.problems(spec, (stream(A),)) == []
     assert any(isinstance(e, Log) and e.level == "WARN" for e in said)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -37,7 +38,7 @@ LIMITS = Timeouts(start=30, heartbeat=30, stop=2)
 
 
 def runtime(**given: Any) -> ProcessRuntime:
-    return ProcessRuntime([str(STUB), "--with", json.dumps(given)])
+    return ProcessRuntime([sys.executable, str(STUB), "--with", json.dumps(given)])
 
 
 def ignore(_: Event) -> None: ...

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -38,7 +39,7 @@ LIMITS = Timeouts(start=30, heartbeat=30, stop=2)
 
 
 def runtime(**given: Any) -> ProcessRuntime:
-    return ProcessRuntime([str(STUB), "--with", json.dumps(given)])
+    return ProcessRuntime([sys.executable, str(STUB), "--with", json.dumps(given)])
 
 
 def ignore(_: Event) -> None: ...
@@ -277,7 +278,7 @@ def test_an_unchanged_config_is_told_by_nobody():
 
 def test_secrets_stay_out_of_the_error_L10():
     secret = "s3cr3t-value"
-    tap = ProcessRuntime([str(STUB)], masker=Masker([secret]))
+    tap = ProcessRuntime([sys.executable, str(STUB)], masker=Masker([secret]))
     asked = request({"scenario": "leak", "api_key": secret, "exit_code": 1})
     events = list(SOURCE.read(tap, asked))
     words = [e.message for e in only(events, Error)] + [only(events, Exited)[0].stderr_tail]
