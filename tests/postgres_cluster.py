@@ -9,12 +9,16 @@ import os
 import pwd
 import shutil
 import signal
+import socket
+import socketserver
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -101,3 +105,35 @@ def _await(server: subprocess.Popen[bytes], folder: str) -> None:
             if server.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"Postgres did not start:\n{Path(folder, 'log').read_text()}")
             time.sleep(0.05)
+
+
+@contextmanager
+def tcp_port(folder: str) -> Iterator[int]:
+    """A port on loopback that leads to the cluster's socket, for clients that insist on one."""
+    handler = type("ToCluster", (_Forward,), {"folder": folder})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join(10)
+
+
+class _Forward(socketserver.BaseRequestHandler):
+    folder: ClassVar[str]
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as there:
+            there.connect(f"{self.folder}/.s.PGSQL.5432")
+            back = threading.Thread(target=_copy, args=(there, self.request), daemon=True)
+            back.start()
+            _copy(self.request, there)
+            back.join(60)
+
+
+def _copy(here: socket.socket, there: socket.socket) -> None:
+    with suppress(OSError):
+        while block := here.recv(1 << 16):
+            there.sendall(block)
+        there.shutdown(socket.SHUT_WR)

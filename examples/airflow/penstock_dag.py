@@ -1,8 +1,10 @@
-"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python."""
+"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python.
+
+Airflow 3; Airflow 2 has ``dag`` and ``task`` in ``airflow.decorators``."""
 
 from datetime import datetime
 
-from airflow.decorators import dag, task
+from airflow.sdk import dag, task
 
 
 @dag(schedule="@hourly", start_date=datetime(2026, 1, 1), catchup=False, max_active_runs=1)

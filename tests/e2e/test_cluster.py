@@ -13,15 +13,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
+import deltalake
+import psycopg
 import pytest
-from e2e_harness import STUB, Place, assert_adds_up, end_all
+from e2e_harness import STUB, assert_adds_up, end_all
 from spark_cluster import Cluster
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 from penstock.spark.java import find_java
+from postgres_cluster import running_cluster, tcp_port
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+
+from doc_follow import Folder
 
 API = Path(__file__).parents[1] / "api"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -82,29 +89,39 @@ def line(pid: int) -> str:
 
 
 @pytest.mark.network
-def test_the_main_job_runs_on_a_cluster(
+def test_the_page_and_the_example_of_a_cluster_are_followed(
     cluster: Cluster, tmp_path: Path, connector_environments: Path
 ) -> None:
-    """The master by ``PENSTOCK_SPARK_MASTER``, as the README's user would give it."""
-    place = Place(
-        tmp_path,
-        "parquet",
-        config={"count": 1000},
-        source="airbyte:source-faker@7.2.1",
-        told={"master": None, "conf": cluster.conf},
-        cold=True,
-    )
-    place.home.mkdir(parents=True)
-    (place.home / "connectors").symlink_to(connector_environments)
-    ended = place.run(environ={"PENSTOCK_SPARK_MASTER": cluster.address})
-    assert ended.code == 0, (ended.report, ended.told[-3000:])
-    assert_adds_up(ended)
-    users = f"read_parquet('{place.lake}/users/*.parquet')"
-    query = f"SELECT count(*), count(DISTINCT id) FROM {users}"
-    assert duckdb.connect().execute(query).fetchall() == [(1000, 1000)]
-    assert ended.report is not None
-    assert {s["name"] for s in ended.report["streams"]} == {"users", "products", "purchases"}
-    assert not place.left_after(15)
+    """Their stores on a real Postgres; a tap of it, and source-faker: the main job."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "connectors").symlink_to(connector_environments)
+    reader = Folder(tmp_path)
+    with running_cluster() as folder, tcp_port(folder) as port:
+        url = f"postgresql://penstock:none@127.0.0.1:{port}/postgres"
+        with psycopg.connect(f"host={folder} user=penstock dbname=postgres") as connection:
+            connection.execute("CREATE TABLE orders AS SELECT 1 AS id")
+        reader.replaced = {
+            "delta:s3a://lake/shop": "delta:./lake",
+            "@db/penstock": f"@127.0.0.1:{port}/postgres",
+            "/shared": str(tmp_path),
+            "spark://master:7077": cluster.address,
+            "count: 1000000": "count: 1000",
+            "spark.executor.memory: 2g": "spark.executor.memory: 1g",
+        }
+        reader.environ = {
+            "SHOP_URL": url,
+            "STATE_URL": url,
+            "STATE_PASSWORD": "none",
+            "SPARK_MASTER": cluster.address,
+            "SPARK_SECRET": cluster.conf["spark.authenticate.secret"],
+            "PENSTOCK_DAEMON": "0",
+        }
+        reader.follow("cluster.md")
+        example = (EXAMPLES / "cluster" / "cluster.yaml").read_text()
+        reader.file("cluster.yaml", reader.here(example))
+        reader.shell("cluster.yaml", "penstock run cluster.yaml")
+    users = deltalake.DeltaTable(tmp_path / "lake" / "users").to_pyarrow_table()
+    assert len({*users["id"].to_pylist()}) == users.num_rows == 1000
 
 
 def test_a_speculative_copy_of_a_read_runs_no_connector(cluster: Cluster, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import msgspec
+import pyarrow as pa
 import pytest
 from container_images import ENGINE, engine_with_images
 from container_kills import CONTAINER, DESTINATION, EVERYTHING, SOURCE, run_container_cell
@@ -59,6 +61,10 @@ from penstock.store.keys import MemoryKeys
 pytestmark = [pytest.mark.network, pytest.mark.usefixtures("engine"), pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests" / "docs"))
+
+from doc_follow import Folder  # noqa: E402
+
 BINARY = "test/source-faker:7.2.1"
 SHELL, PLAIN, BARE = "test/shell:1", "test/plain:1", "test/no-shell:1"
 
@@ -933,3 +939,45 @@ def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
     assert outcome.halt is None, outcome
     assert outcome.result == {"received": 3, "skipped": 0, "success": 3, "failed": 0}
     assert b'"email": "2@x.io"' in server.heard[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_pages_are_followed(server: Echo, tmp_path: Path) -> None:
+    """Images of other names stand in for those that a registry has."""
+    names = {
+        "test/orders:1": "orders:1",
+        "test/webhook:1": "contacts:1",
+        "test/stub-source:1": "airbyte/source-postgres:3.6.0",
+        "test/stub-tap:1": "registry.corp/team/tap-orders:2",
+        "test/stub-destination:1": "airbyte/destination-snowflake:3.11.0",
+    }
+    for example in ("orders", "webhook"):
+        (tmp_path / example).mkdir()
+        built_as_the_page_says(example, tmp_path / example)
+    for ours, theirs in (*names.items(), ("test/webhook:1", "registry.corp/team/contacts:1")):
+        subprocess.run([ENGINE, "tag", ours, theirs], check=True)
+    place = tmp_path / "reader"
+    place.mkdir(mode=0o755)
+    reader = Folder(place)
+    users = {"id": [1, 2], "email": ["a@x.io", "b@x.io"]}
+    deltalake.write_deltalake(place / "lake" / "users", pa.table(users))
+    address, port = server.listener.getsockname()
+    url = f"http://{address}:{port}/"
+    reader.file("contacts.json", json.dumps({"url": url}), 0o644)
+    reader.file("postgres.json", json.dumps({"streams": 1, "records": 5}), 0o644)
+    reader.file("config.json", json.dumps({"folder": "/tmp"}), 0o644)
+    reader.file("state.json", "[]", 0o644)
+    stream = {"name": "orders", "json_schema": {}, "supported_sync_modes": ["full_refresh"]}
+    asked = {"stream": stream, "sync_mode": "full_refresh", "destination_sync_mode": "append"}
+    reader.file("catalog.json", json.dumps({"streams": [asked]}), 0o644)
+    built = "test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line"
+    reader.follow("connector-images.md", elsewhere={"FROM python": built, "docker build": built})
+    reader.follow(
+        "containers.md",
+        elsewhere={
+            "FROM python": "test_a_real_source_is_planned_and_run_as_a_container",
+            "docker build -t penstock": "by hand (CONTRIBUTING.md): the image has 1.4 GB",
+        },
+    )
+    assert b'"email": "b@x.io"' in b"".join(server.heard)

@@ -7,13 +7,9 @@ Their environments are built once for all tests here, by Penstock itself.
 
 import importlib.util
 import json
-import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from connector_sites import Push, TapSite
@@ -22,6 +18,7 @@ from pipelines import NAME, Site
 from penstock.config.load import load_pipeline
 from penstock.engine.run import run_pipeline
 from penstock.engine.specs.observer import NullObserver
+from postgres_cluster import tcp_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,37 +74,10 @@ def database(postgres_cluster: str, postgres_url: str) -> Iterator[Any]:
         yield connection, name
 
 
-class Forward(socketserver.BaseRequestHandler):
-    """One connection passed on to the cluster's socket: the tap insists on host and port."""
-
-    folder: ClassVar[str]
-
-    def handle(self) -> None:
-        with socket.socket(socket.AF_UNIX) as there:
-            there.connect(f"{self.folder}/.s.PGSQL.5432")
-            back = threading.Thread(target=_copy, args=(there, self.request), daemon=True)
-            back.start()
-            _copy(self.request, there)
-            back.join(60)
-
-
-def _copy(here: socket.socket, there: socket.socket) -> None:
-    with suppress(OSError):
-        while block := here.recv(1 << 16):
-            there.sendall(block)
-        there.shutdown(socket.SHUT_WR)
-
-
 @pytest.fixture
 def port(postgres_cluster: str) -> Iterator[int]:
-    handler = type("ToCluster", (Forward,), {"folder": postgres_cluster})
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join(10)
+    with tcp_port(postgres_cluster) as number:
+        yield number
 
 
 def test_tap_postgres_into_delta_full_incremental_and_again(

@@ -12,44 +12,21 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.main
 import yaml
+from doc_blocks import LANGUAGES, ROOT, Block, blocks
+from doc_follow import commands
 
-import penstock
 from penstock.cli import VERBS
 from penstock.config.load import parse_pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LANGUAGES = {"", "sh", "yaml", "python", "json", "dockerfile", "ini", "text"}
 STUB = ROOT / "tests" / "stubs" / "stub_source.py"
-
-
-class Block(NamedTuple):
-    page: str
-    line: int
-    language: str
-    text: str
-
-
-def blocks(*languages: str) -> Iterator[Block]:
-    for page in PAGES:
-        text = page.read_text()
-        for found in re.finditer(r"^```([a-z]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            if not languages or found[1] in languages:
-                line = text.count("\n", 0, found.start()) + 2
-                yield Block(page.name, line, found[1], found[2])
-
-
-def named(block: Block) -> str:
-    return f"{block.page}:{block.line}"
 
 
 # -- the site
@@ -87,7 +64,7 @@ def test_every_block_is_of_a_known_language() -> None:
     assert {block.language for block in blocks()} <= LANGUAGES
 
 
-@pytest.mark.parametrize("block", list(blocks("yaml")), ids=named)
+@pytest.mark.parametrize("block", list(blocks("yaml")), ids=str)
 def test_a_pipeline_file_parses(block: Block) -> None:
     """Where only a part of one is shown, what is missing is put in."""
     names = re.findall(r"\$\{(\w+)\}", block.text)
@@ -105,12 +82,12 @@ def test_a_pipeline_file_parses(block: Block) -> None:
     parse_pipeline(whole, {n: "https://a.example" if n.endswith("_URL") else "1" for n in names})
 
 
-@pytest.mark.parametrize("block", list(blocks("python")), ids=named)
+@pytest.mark.parametrize("block", list(blocks("python")), ids=str)
 def test_python_compiles(block: Block) -> None:
     ast.parse(block.text)
 
 
-@pytest.mark.parametrize("block", list(blocks("json")), ids=named)
+@pytest.mark.parametrize("block", list(blocks("json")), ids=str)
 def test_json_is_json(block: Block) -> None:
     text = block.text.replace("...", "")  # what is left out
     decode, at = json.JSONDecoder().raw_decode, 0
@@ -118,11 +95,14 @@ def test_json_is_json(block: Block) -> None:
         at = len(text) - len(rest) + decode(rest)[1]
 
 
-@pytest.mark.parametrize("block", list(blocks("sh")), ids=named)
+@pytest.mark.parametrize("block", list(blocks("sh", "console")), ids=str)
 def test_a_command_is_one_that_there_is(block: Block) -> None:
-    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+    text = block.text
+    if block.language == "console":
+        text = "\n".join(command for command, _ in commands(text))
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in re.split(r"\n|\||;|&&", block.text.replace("\\\n", " ")):
+    for command in re.split(r"\n|\||;|&&", text.replace("\\\n", " ")):
         words = shlex.split(command, comments=True) if command.count("'") % 2 == 0 else []
         if not words or words[0] not in ("penstock", "./penstock"):
             continue
@@ -143,31 +123,3 @@ def _command(verb: str) -> Any:
     assert verb in VERBS, verb
     module = importlib.import_module(f"penstock.cli.{VERBS[verb].module}")
     return typer.main.get_command(getattr(module, VERBS[verb].app))
-
-
-@pytest.mark.spark
-def test_every_way_to_read_the_tables_reads_all_rows(
-    tmp_path: Path, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    source = f"airbyte:{sys.executable} {STUB}"
-    for lake in ("parquet:lake", "delta:delta_lake"):
-        told: dict[str, Any] = {"home": tmp_path / "home", "daemon": False, "name": lake[:5]}
-        config = {"streams": 1, "records": 20}
-        assert penstock.run(source, lake, config=config, **told).status == "succeeded"
-    counts: list[Any] = []
-    for block in blocks("python"):
-        if block.page != "reading-tables.md":
-            continue
-        # Spark's Java keeps the folder that it was started in
-        text = block.text.replace("users", "s0").replace("lake/", f"{tmp_path}/lake/")
-        tree = ast.parse(text.replace(f"delta_{tmp_path}/", f"{tmp_path}/delta_"))
-        last = tree.body[-1]
-        names: dict[str, Any] = {"spark": shared_spark}
-        if isinstance(last, ast.Expr):
-            tree.body[-1] = ast.Assign([ast.Name("_", ast.Store())], last.value)
-            exec(compile(ast.fix_missing_locations(tree), named(block), "exec"), names)
-            found = names["_"]
-            found = found[0] if isinstance(found, tuple) else found
-            counts.append(found if isinstance(found, int) else len(found))
-    assert counts == [20] * 8

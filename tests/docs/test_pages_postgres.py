@@ -1,0 +1,142 @@
+"""Pages whose blocks read from Postgres, or write to it, followed with a real one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from doc_blocks import blocks
+from doc_follow import FAKER, SHOP, Folder, Heard, people
+
+import penstock
+from postgres_cluster import running_cluster, tcp_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.network, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, int]]:
+    """The folder of its socket, and its port. Two databases have three small tables."""
+    with running_cluster() as folder, tcp_port(folder) as port:
+        address = f"host={folder} user=penstock"
+        with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE shop")
+            connection.execute("CREATE USER app SUPERUSER PASSWORD 'word-44'")
+        for name in ("postgres", "shop"):
+            with psycopg.connect(f"{address} dbname={name}", autocommit=True) as connection:
+                connection.execute(
+                    "CREATE TABLE users (id int PRIMARY KEY, email text, updated_at timestamptz);"
+                    "INSERT INTO users SELECT n, n || '@x.io', timestamptz '2026-01-01' + n *"
+                    " interval '1 day' FROM generate_series(1, 5) n;"
+                    "CREATE TABLE orders AS SELECT *, 1 AS shop FROM users;"
+                    "ALTER TABLE orders ADD PRIMARY KEY (id);"
+                    "CREATE TABLE clicks AS SELECT id, updated_at AS at FROM users;"
+                    "CREATE TABLE countries AS SELECT 'AT' AS code"
+                )
+        yield folder, port
+
+
+@pytest.fixture
+def shop(equipped: Folder, server: tuple[str, int]) -> Folder:
+    _, port = server
+    url = f"postgresql://penstock:none@127.0.0.1:{port}/postgres"
+    equipped.environ |= {
+        "SHOP_URL": url,
+        "PG_URL": url,
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(port),
+        "PGPASSWORD": "word-44",
+    }
+    equipped.file("tap.json", f'{{"sqlalchemy_url": "{url}", "filter_schemas": ["public"]}}')
+    return equipped
+
+
+def test_the_readmes_taps(shop: Folder) -> None:
+    shop.file("destination.json", "{}")
+    taps = [b for b in blocks("sh", page="README.md") if "singer:meltanolabs" in b.text]
+    assert len(taps) == 2
+    shop.replaced = {"airbyte:source-faker": FAKER}
+    for block in taps:
+        shop.run(block)
+
+
+def test_models(shop: Folder) -> None:
+    people(shop)
+    shop.replaced = {
+        "airbyte:./my-destination": "airbyte:./destination",
+        "penstock run spark:shop.users": "true",  # a catalog that lasts: e2e/test_models.py
+    }
+    shop.file("people.csv", "id,email\n1,a@x.io\n")
+    shop.file("active_users.sql", "SELECT id FROM delta.`./lake/users`")
+    shop.follow("models.md")
+
+
+def test_incremental(shop: Folder) -> None:
+    page = [b for b in blocks("yaml", page="incremental.md") if "profiles" not in b.text]
+    shop.file("shop.yaml", page[0].text)
+    ranged = next(b for b in blocks("yaml", page="incremental.md") if "profiles" in b.text)
+    assert len(page) == 1
+    shop.shell("presupposed", "penstock run shop.yaml")
+    shop.replaced = {
+        "pipeline: shop\nsource:\n  use: airbyte": "pipeline: r\nsource:\n  use: airbyte"
+    }
+    shop.follow(
+        "incremental.md",
+        before={"--with y2023": lambda: shop.file("shop.yaml", ranged.text)},
+    )
+
+
+def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path) -> None:
+    shop.program("notify.sh", "true")
+    with Heard() as heard:
+        shop.environ["ALERT_URL"] = heard.url
+        shop.replaced = {
+            "airbyte:source-faker,": f"'{FAKER}',",
+            "airbyte:source-faker }": f"'{FAKER}' }}",
+            "{ count: 1000": "{ count: 100",
+            "count: 10000": "count: 100",
+            "/data/warehouse": f"{tmp_path}/warehouse",
+            "/shared/penstock": f"{tmp_path}/shared",
+            "delta:s3a://lake/tables": "delta:./big",
+            "spark://master:7077": "local[2]",
+            "@db/penstock": f"@127.0.0.1:{server[1]}/postgres",
+        }
+        shop.follow("pipeline-file.md", elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"})
+
+
+def test_python(
+    shop: Folder,
+    server: tuple[str, int],
+    shared_spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(shop.path)
+    monkeypatch.setenv("PENSTOCK_HOME", str(shop.path / "home"))
+    url = f"postgresql+psycopg://penstock@/postgres?host={server[0]}"
+    shop.file("pipelines/shop.yaml", SHOP)
+    shop.file("shop.yaml", SHOP.replace("pipeline: shop", "pipeline: other"))
+    shop.file(".env", "A=1\n")
+    shop.file("faker.json", '{"count": 20}')
+    shop.file("postgres.json", f'{{"sqlalchemy_url": "{url}"}}')
+    taken: list[Any] = []
+    frame = shared_spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")
+    home = f'.option("home", "{shop.path}/home")'
+    shop.names = {
+        "penstock": penstock,
+        "spark": shared_spark,
+        "source": FAKER,
+        "take": taken.append,
+        "frame": frame,
+    }
+    shop.replaced = {
+        '"airbyte:source-faker"': f'"{FAKER}"',
+        "config={...}": f'config={{"sqlalchemy_url": "{url}"}}',
+        '"@faker.json")': f'"@{shop.path}/faker.json"){home}',
+        '"@postgres.json")': f'"@{shop.path}/postgres.json"){home}',
+    }
+    shop.follow("python.md")
+    assert taken[0].num_rows == 1000

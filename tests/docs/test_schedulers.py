@@ -1,0 +1,96 @@
+"""The blocks of ``schedule.md`` and the example that other programs run: a real Airflow and a real
+Dagster, in an environment into which a wheel of Penstock is installed."""
+
+import subprocess
+import sys
+
+import pytest
+from doc_blocks import ROOT, blocks
+from doc_follow import SHOP, Folder
+from uv import find_uv_bin
+
+pytestmark = [pytest.mark.spark, pytest.mark.network, pytest.mark.slow]
+
+PACKAGES = ("apache-airflow-core>=3.1,<4", "dagster>=1.12,<2")
+RUNS_A_DAG = """
+import sys
+from airflow.dag_processing.dagbag import DagBag
+
+bag = DagBag(sys.argv[1])
+assert not bag.import_errors, bag.import_errors
+assert not bag.captured_warnings, bag.captured_warnings
+(dag,) = bag.dags.values()
+(task,) = dag.tasks
+print(dag.dag_id, task.python_callable())
+"""
+MATERIALIZES = """
+import sys
+import dagster
+
+names = {}
+exec(open(sys.argv[1]).read(), names)
+done = dagster.materialize([names["shop"]])
+assert done.success
+(made,) = done.asset_materializations_for_node("shop")
+print({name: value.value for name, value in made.metadata.items()})
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("schedulers")
+
+    def uv(*words: str) -> None:
+        done = subprocess.run(
+            [find_uv_bin(), *words], capture_output=True, text=True, timeout=300, cwd=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+
+    uv("build", "-q", "--wheel", "--out-dir", str(place / "wheels"), str(ROOT))
+    (wheel,) = (place / "wheels").glob("*.whl")
+    uv("venv", "-q", "--python", sys.executable, str(place / "environment"))
+    python = str(place / "environment" / "bin" / "python")
+    uv("pip", "install", "-q", "--python", python, str(wheel), *PACKAGES)
+    return python
+
+
+@pytest.fixture
+def srv(equipped: Folder) -> Folder:
+    equipped.file("srv/shop.yaml", SHOP.replace("./source", f"{equipped.path}/source"))
+    equipped.file("srv/.env", "UNUSED=1\n")
+    equipped.replaced = {"/srv/penstock": f"{equipped.path}/srv"}
+    return equipped
+
+
+def said(srv: Folder, python: str, program: str, *arguments: str) -> str:
+    environ = srv.environment() | {
+        "AIRFLOW_HOME": f"{srv.path}/airflow",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "DAGSTER_HOME": "",
+    }
+    done = subprocess.run(
+        [python, "-c", program, *arguments],
+        cwd=srv.path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_airflow(srv: Folder, python: str) -> None:
+    """It finds the DAG of the page and that of the example without a warning; their task runs."""
+    (page,) = [b.text for b in blocks("python", page="schedule.md") if "airflow" in b.text]
+    example = (ROOT / "examples" / "airflow" / "penstock_dag.py").read_text()
+    for name, text in {"page": page, "example": example}.items():
+        dags = srv.file(f"{name}/shop.py", srv.here(text)).parent
+        told = said(srv, python, RUNS_A_DAG, str(dags))
+        assert "shop {'status': 'succeeded', 'rows': 5}" in told or name == "example"
+
+
+def test_dagster(srv: Folder, python: str) -> None:
+    (page,) = [b.text for b in blocks("python", page="schedule.md") if "dagster" in b.text]
+    file = srv.file("assets.py", srv.here(page))
+    assert "{'users': 5}" in said(srv, python, MATERIALIZES, str(file))
