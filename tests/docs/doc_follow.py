@@ -30,7 +30,8 @@ destination: { use: "parquet:./shops" }
 """
 SECONDS = 240.0
 STUBS = Path(__file__).parents[1] / "stubs"
-SHOWN_ALWAYS = re.compile(r"^[^\d…✓]*$")
+SHOWN_ALWAYS = re.compile(r"^[^\d…]*$")
+OF_THE_MACHINE = "penstock doctor"  # its answer is another on each
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Folder:
         for command, shown in commands(text):
             codes = (2,) if "Error:" in "".join(shown) else (0,)
             said = squeezed(self.shell(block, command, codes))
-            for line in shown:
+            for line in [] if command == OF_THE_MACHINE else shown:
                 if SHOWN_ALWAYS.match(line):
                     assert squeezed(line) in said, (
                         f"{block}\n{command}\nshows\n{line}\nnot in\n{said}"
