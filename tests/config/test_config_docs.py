@@ -110,7 +110,7 @@ def test_every_key_is_in_the_page_with_type_default_and_meaning(section: str) ->
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_every_example_parses(text: str) -> None:
     variables = {"PGHOST": "db", "PGPORT": "5432", "PGPASSWORD": "secret"}
-    variables["ALERT_URL"] = "https://hooks.example.com/x"
+    variables |= {"ALERT_URL": "https://hooks.example.com/x", "SHOP_URL": "postgresql://a@b/c"}
     assert parse_pipeline(text, variables).warnings == ()
 
 
