@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+import forked_cli
 from penstock.model.report import PeakMemory, Report, StreamReport, TimeSpent
 
-SCRIPT = Path(sys.executable).with_name("penstock")
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 SOURCE = f"airbyte:{sys.executable} {STUB}"
 RUN = "01JD3E9ZK0V2Q8W4R5T6Y7A8B9"
@@ -56,17 +56,16 @@ class Cli:
     def __call__(
         self, *arguments: str, stdin: str = "", script: list[str] | None = None, **environ: str
     ) -> Answer:
-        done = subprocess.run(
-            [*(script or [str(SCRIPT)]), *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=120,
-            cwd=self.cwd,
-            env=self.environ | environ,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        """``script``: a command whose start is what is tested, or that is another program."""
+        given, env = stdin.encode(), self.environ | environ
+        if script is None:
+            done = forked_cli.run(arguments, stdin=given, cwd=self.cwd, env=env, timeout=120)
+        else:
+            command = [*script, *arguments]
+            done = subprocess.run(
+                command, input=given, capture_output=True, timeout=120, cwd=self.cwd, env=env
+            )
+        return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def stream_state(name: str, state: Any, namespace: str | None = None) -> dict[str, Any]:

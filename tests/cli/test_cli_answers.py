@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from cli_harness import RUN, SCRIPT, SOURCE, STATES, Cli, report
+from cli_harness import RUN, SOURCE, STATES, Cli, report
 
+from forked_cli import SCRIPT
 from penstock.cli.report_view import report_text
 from penstock.config.home import Home
 from penstock.model.report import StreamReport

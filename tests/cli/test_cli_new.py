@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_harness import SCRIPT, Cli
+from cli_harness import Cli
+
+from forked_cli import SCRIPT
 
 CONNECTOR = """
 import json, sys

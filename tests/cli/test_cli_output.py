@@ -10,8 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from cli_harness import SCRIPT, Cli
+from cli_harness import Cli
 
+from forked_cli import SCRIPT
 from penstock.errors import Cancelled, ConfigError, Defect, SourceError
 from penstock.terminal import format as text
 from penstock.terminal.output import Output, encode_json

@@ -12,9 +12,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from cli_harness import SCRIPT, SOURCE, Cli
+from cli_harness import SOURCE, Cli
 
 import penstock
+from forked_cli import SCRIPT
 from penstock.cli import VERBS
 
 PARTS = ["show", "set", "reset", "adopt", "export", "import", "history"]

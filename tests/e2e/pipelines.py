@@ -17,6 +17,7 @@ import deltalake
 import duckdb
 import msgspec
 
+import forked_cli
 import warm_spark
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
@@ -28,7 +29,6 @@ from penstock.store.contract import Store
 from penstock.store.open import open_store
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
-SCRIPT = Path(sys.executable).with_name("penstock")
 NAME = "e2e"
 MASTER = "local[2]"  # the one that the process's shared session is on
 CLI_SECONDS = 240.0
@@ -89,8 +89,8 @@ class Ran:
 class Answer:
     """What a command left: its exit code, stdout and stderr."""
 
-    def __init__(self, done: "subprocess.CompletedProcess[str]") -> None:
-        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+    def __init__(self, done: "subprocess.CompletedProcess[bytes]") -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout.decode(), done.stderr.decode()
 
     @property
     def json(self) -> Any:
@@ -209,17 +209,14 @@ class Site:
         """The console script, with this site's home and nothing else of ours. Runs have the Spark
         that stays for these tests."""
         told = {"PENSTOCK_HOME": str(self.home.path), "NO_COLOR": "1", **environ}
-        return Answer(
-            subprocess.run(
-                [str(SCRIPT), *words],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=CLI_SECONDS,
-                cwd=folder or self.folder,
-                env=warm_spark.as_environment(**told),
-            )
+        done = forked_cli.run(
+            words,
+            stdin=stdin.encode(),
+            cwd=folder or self.folder,
+            env=warm_spark.as_environment(**told),
+            timeout=CLI_SECONDS,
         )
+        return Answer(done)
 
     # -- what is there
 

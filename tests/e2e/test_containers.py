@@ -27,8 +27,9 @@ from container_images import ENGINE, engine_with_images
 from container_kills import CONTAINER, DESTINATION, EVERYTHING, SOURCE, run_container_cell
 from e2e_harness import end_all
 from engine_daemon import missing
-from pipelines import SCRIPT, Heard, Site
+from pipelines import Heard, Site
 
+from forked_cli import SCRIPT
 from penstock.config.load import load_pipeline
 from penstock.config.sections import (
     ContainerSettings,

@@ -19,9 +19,10 @@ import deltalake
 import duckdb
 import pytest
 from connector_sites import stub
-from pipelines import SCRIPT
 
+import forked_cli
 import warm_spark
+from forked_cli import SCRIPT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -136,10 +137,9 @@ class Place:
         return self.serve("destination", *words)
 
     def told(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        return subprocess.run(
-            [str(SCRIPT), *words],
-            input=stdin, capture_output=True, env=self.environ, cwd=self.folder, timeout=SECONDS,
-        )  # fmt: skip
+        return forked_cli.run(
+            words, stdin=stdin, cwd=self.folder, env=self.environ, timeout=SECONDS
+        )
 
     def rows(self, table: str) -> list[Row]:
         folder = self.lake / table

@@ -1,0 +1,171 @@
+"""Runs the command line in a process that is forked from one which has imported it already: most of
+what ``penstock runs`` costs is its imports, and tests call it hundreds of times.
+
+One such process for each process of tests, of a single thread, without PyArrow (whose import starts
+another), Spark or a database; it ends with the tests. What a child gets is what it would as a real
+one: environment, working directory, three descriptors, umask, and an interpreter that ends by
+itself. Not here: tests of the start itself, of signals, of what a process shows in ``/proc``; they
+start the script.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+SCRIPT = Path(sys.executable).with_name("penstock")
+_LARGEST = 100_000  # bytes of an order: a packet of the socket
+_OF_THE_START = ("PYTHON", "LC_", "LANG")
+_FAILPOINT = "PENSTOCK_FAILPOINT"  # read at an import
+_IMPORTED = (
+    "penstock.cli.app",
+    "penstock.connectors.source",
+    "penstock.connectors.destination",
+    "penstock.protocols.airbyte.package",
+    "penstock.store.database",
+    "sqlalchemy.dialects.sqlite",
+    "jsonschema_rs",
+    "pydantic",
+    "rich.console",
+)
+
+
+# -- in the process of tests
+
+
+def run(
+    arguments: Sequence[str], *, stdin: bytes, cwd: Path, env: Mapping[str, str], timeout: float
+) -> "subprocess.CompletedProcess[bytes]":
+    """What ``subprocess.run([SCRIPT, *arguments], capture_output=True)`` does and raises."""
+    order = json.dumps([list(arguments), str(cwd), dict(env), _umask()]).encode()
+    if sys.platform != "linux" or _FAILPOINT in env or len(order) > _LARGEST:
+        return subprocess.run(
+            [str(SCRIPT), *arguments],
+            input=stdin, capture_output=True, timeout=timeout, cwd=cwd, env=env,
+        )  # fmt: skip
+    deadline = time.monotonic() + timeout
+    server = _server(frozenset((k, v) for k, v in env.items() if k.startswith(_OF_THE_START)))
+    child_in, ours = os.pipe()
+    (out, child_out), (err, child_err), (about, status) = os.pipe(), os.pipe(), os.pipe()
+    try:
+        socket.send_fds(server, [order], [child_in, child_out, child_err, status])
+    finally:
+        for fd in (child_in, child_out, child_err, status):
+            os.close(fd)
+    # As in ``communicate``, who keeps the pipes of a command that ended holds up its caller.
+    found: dict[int, bytearray] = {fd: bytearray() for fd in (out, err, about)}
+    threads = [threading.Thread(target=_write, args=(ours, stdin), daemon=True)]
+    threads += [threading.Thread(target=_read, args=each, daemon=True) for each in found.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    assert found[about], "the process that forks the command line died"
+    pid, *code = map(int, found[about].split())
+    if any(thread.is_alive() for thread in threads):
+        if not code:
+            os.kill(pid, signal.SIGKILL)
+        raise subprocess.TimeoutExpired([str(SCRIPT), *arguments], timeout)
+    return subprocess.CompletedProcess(arguments, code[0], bytes(found[out]), bytes(found[err]))
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _write(fd: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(fd, "wb") as pipe:
+        pipe.write(data)
+
+
+def _read(fd: int, into: bytearray) -> None:
+    with open(fd, "rb", buffering=0) as pipe:
+        while piece := pipe.read(1 << 16):
+            into += piece
+
+
+@cache
+def _server(environ: frozenset[tuple[str, str]]) -> socket.socket:
+    """A process whose interpreter started with these variables."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        fd = theirs.fileno()
+        subprocess.Popen(
+            [sys.executable, __file__, str(fd)],
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=dict(environ),
+        )
+    return ours
+
+
+# -- in the process that forks
+
+
+def serve(connection: socket.socket) -> None:
+    """Forks for each order; returns in the child. Ends this process where the tests are gone."""
+    from penstock.cli import VERBS
+    from penstock.unused_packages import leave_out
+
+    leave_out("pandas")
+    for name in (*_IMPORTED, *(f"penstock.cli.{verb.module}" for verb in VERBS.values())):
+        import_module(name)
+    assert os.listdir("/proc/self/task") == [str(os.getpid())], "threads do not survive a fork"
+    gc.freeze()  # else a child's first collection copies all of it
+    children: dict[int, tuple[int, int]] = {}
+    while True:
+        for ready in select.select([connection, *children], [], [])[0]:
+            if ready in children:
+                pid, status = children.pop(ready)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(ready)
+                with contextlib.suppress(BrokenPipeError), open(status, "w") as pipe:
+                    pipe.write(str(code))
+                continue
+            order, fds, *_ = socket.recv_fds(connection, 2 * _LARGEST, 4)
+            if not order:
+                os._exit(0)
+            if (pid := os.fork()) == 0:
+                connection.close()
+                for fd in (*children, *(status for _, status in children.values()), fds[3]):
+                    os.close(fd)
+                _become(json.loads(order), fds[:3])
+                return
+            for fd in fds[:3]:
+                os.close(fd)
+            os.write(fds[3], f"{pid} ".encode())
+            children[os.pidfd_open(pid)] = pid, fds[3]
+
+
+def _become(order: tuple[list[str], str, dict[str, str], int], fds: list[int]) -> None:
+    arguments, folder, env, umask = order
+    for fd, given in enumerate(fds):
+        os.dup2(given, fd)
+        os.close(given)
+    os.chdir(folder)
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [str(SCRIPT), *arguments]
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(SCRIPT.parent)
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    from penstock.cli import command
+
+    sys.exit(command())
