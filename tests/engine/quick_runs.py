@@ -19,7 +19,7 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine import run as runs
-from penstock.engine import wiring
+from penstock.engine import run_spark, wiring
 from penstock.engine.inspect.pipelines import open_known
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.engine.plan import prepare
@@ -67,9 +67,9 @@ class Bench:
         self.tables = MemoryTables(lambda path: pq.read_table(path).to_pylist())
         self.protocol = "singer"
         patch.setattr(prepare, "open_table", lambda *_: self.tables)
-        patch.setattr(runs.Run, "_start_early", lambda *_: None)
-        patch.setattr(runs.Run, "_open_session", lambda *_: object())
-        patch.setattr(runs, "_jvm_peak", lambda: 0)
+        patch.setattr(run_spark.RunSpark, "start_early", lambda *_: None)
+        patch.setattr(run_spark.RunSpark, "open", lambda *_: object())
+        patch.setattr(runs, "jvm_peak", lambda: 0)
         patch.setattr(wiring, "on_spark", lambda *_: _in_this_process)
 
     def connector(self, body: str, protocol: str = "singer", name: str = "connector") -> str:

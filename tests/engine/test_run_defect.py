@@ -12,7 +12,7 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
-from penstock.engine import run
+from penstock.engine import run, run_spark
 from penstock.engine.deliver.table_loader import NoLoader
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
@@ -31,8 +31,8 @@ destination: {{ use: 'parquet:{lake}' }}
 
 
 def run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> Report:
-    monkeypatch.setattr(run.Run, "_start_early", lambda *_: None)
-    monkeypatch.setattr(run.Run, "_open_session", lambda *_: None)
+    monkeypatch.setattr(run_spark.RunSpark, "start_early", lambda *_: None)
+    monkeypatch.setattr(run_spark.RunSpark, "open", lambda *_: None)
     monkeypatch.setattr(NoLoader, "begin", broken)
     text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret=SECRET)
     return run.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())

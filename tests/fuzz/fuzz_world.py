@@ -27,7 +27,7 @@ from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
 from penstock.engine import accounting as report
-from penstock.engine import run, wiring
+from penstock.engine import run, run_spark, wiring
 from penstock.engine.channel.mailbox import Progress
 from penstock.engine.deliver import table_loader
 from penstock.engine.deliver.unacked import SentMarks
@@ -381,7 +381,7 @@ class _Session:
                     ),
                     "source_of": self.source,
                     "destination_of": lambda *a, **k: place,
-                    "_jvm_peak": lambda: 0,
+                    "jvm_peak": lambda: 0,
                     "announce_driver": lambda: None,
                     "this_holder": lambda *a: HOLDER,
                 },
@@ -418,8 +418,8 @@ class _Session:
             (connect, {"ProcessRuntime": SimpleNamespace(of=lambda *a: MemoryRuntime(self._play))}),
         ]
         return [mock.patch.multiple(module, **values) for module, values in here] + [
-            mock.patch.object(run.Run, "_start_early", lambda *a: None),
-            mock.patch.object(run.Run, "_open_session", lambda *a: object()),
+            mock.patch.object(run_spark.RunSpark, "start_early", lambda *a: None),
+            mock.patch.object(run_spark.RunSpark, "open", lambda *a: object()),
             mock.patch.object(run.Run, "write_report", lambda *a: None),
         ]
 

@@ -8,14 +8,13 @@ it can be told which Spark a run needs, and is given up where the run is refused
 ``engine.sync.sync`` what comes after it.
 """
 
-import os
 import secrets
 import shutil
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,17 +26,16 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
-from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.accounting import Accounting
 from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
+from penstock.engine.connector_configs import ConnectorConfigs
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.hooks import Hooks
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
-from penstock.engine.plan.earlier_modes import overwritten
 from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
@@ -54,44 +52,36 @@ from penstock.engine.plan.prepare import (
     other_keys,
     prepare,
     remember,
-    table_of,
 )
 from penstock.engine.plan.source_protocol import refuse_other_source
-from penstock.engine.plan.state_names import meant_by
 from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.run_monitor import RunMonitor
+from penstock.engine.run_spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.specs.failpoints import announce_driver
-from penstock.engine.specs.lane import KeysAt, NewConfig
+from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
+from penstock.engine.state_resets import reset_overwritten, reset_passed_over, reset_states
 from penstock.engine.sync.sync import Sync
 from penstock.engine.telemetry import Telemetry
-from penstock.engine.timeline import PREPARE, START, STARTING, refuse_unwritable
-from penstock.engine.wiring import Assembly, SaveConfig
+from penstock.engine.timeline import PREPARE, refuse_unwritable
+from penstock.engine.wiring import Assembly
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
-from penstock.spark.early_session import EarlySession
-from penstock.spark.session import choose_master, may_open_early
-from penstock.store.contract import Lease, Reset, Store
+from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import iso_time, this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
-from penstock.store.remembered import Remembered
 from penstock.store.task_keys import keys_url
-from penstock.tables.contract import SessionNeeds
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.spark.model import Model
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
-_RUN_LOG = "log.jsonl"
-_MAILBOX = "mailbox"  # the key's name among the roles whose configurations the store keeps
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -148,7 +138,7 @@ def run_pipeline(
     refresh: bool = False,
     recreate: bool = False,
     daemon: bool | None = None,
-    held: "HeldSession | None" = None,
+    held: HeldSession | None = None,
     cancel: threading.Event | None = None,
     model: "Model | None" = None,
     profile: Path | None = None,
@@ -242,14 +232,6 @@ def serve_input(
         return run.execute(stack, full_refresh=False)
 
 
-class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Keeps Spark's session open for several runs of this process. ``open_until``: closes it.
-    ``needs``: of all of them, since a session gets no jars once it is open."""
-
-    open_until: ExitStack
-    needs: SessionNeeds
-
-
 class Run:
     """Runs one sync; :meth:`execute` once."""
 
@@ -265,14 +247,14 @@ class Run:
         served: Served | None = None,
         refresh: bool = False,
         daemon: bool | None = None,
-        held: "HeldSession | None" = None,
+        held: HeldSession | None = None,
         cancel: threading.Event | None = None,
         model: "Model | None" = None,
         run_id: str | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._telemetry = telemetry
-        self._refresh, self._daemon, self._held = refresh, daemon, held
+        self._refresh = refresh
         self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
@@ -282,10 +264,9 @@ class Run:
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
         self.timeline = self._accounting.timeline
-        self._succeeded = False
-        self._spark: SparkSession | None = None
-        self._own_spark = False
-        self._early: EarlySession | None = None
+        self._spark = RunSpark(
+            pipeline, home, self._folder, observer, self._accounting, daemon=daemon, held=held
+        )
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         """Prepares and runs the sync, and returns its report. ``stack`` closes what was opened.
@@ -296,9 +277,11 @@ class Run:
         pulse = stack.enter_context(Pulse(self._store, lease, self._cancel))
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
-        self._leftover_configs(lease, log)
+        self._configs = ConnectorConfigs(self._store, lease)
+        self._configs.recover(log.root, self._observer)
         self._refuse_other_source(log)
-        self._start_early(stack, pulse)
+        if not self._dry and self._served is None:
+            self._spark.start_early(stack, pulse.check)
         prepared = self._prepare(stack, lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
@@ -310,24 +293,24 @@ class Run:
             )
         if self._dry:
             _refuse_consuming(prepared)
-            return self._execute_dry(stack, prepared, lease, pulse, full_refresh=full_refresh)
+            return self._execute_dry(stack, prepared, pulse, full_refresh=full_refresh)
         remember(prepared, self._store, lease)
         self._end_keys(lease, log)
         if full_refresh:
             prepared.anew = True
-            forgotten = self._forget_states(self._store, lease, prepared)
+            forgotten = reset_states(self._store, lease, prepared, self._accounting.note)
             if recreate:
                 self._store.adopt(lease, forgotten, anew=True)
         elif prepared.plan.open and not prepared.served:
-            self._forget_overwritten(lease, prepared)
+            reset_overwritten(self._store, lease, prepared, self._accounting.note)
         if not prepared.served:
-            self._forget_passed_over(lease, prepared)
+            reset_passed_over(self._store, lease, prepared, self._accounting.note)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
         report = self._reported(stack, prepared, lease, log, pulse, run_log)
-        self._succeeded = report.exit_code == 0
+        self._spark.worked = report.exit_code == 0
         try:
             self.write_report(report)
         finally:
@@ -365,14 +348,14 @@ class Run:
         pulse.check()
         destination = destination_of(
             self._pipeline, self._home, self._store, self._observer,
-            save=lambda new: self._save_config(lease, DESTINATION, new),
+            save=lambda new: self._configs.save(DESTINATION, new),
         )  # fmt: skip
         pulse.check()
         if isinstance(source, ModelSource):
             source.model = self._model or source.model
             needs = destination.needs()
             source.snapshots = _log_folder(self._home, self._pipeline) / "snapshots"
-            source.open = lambda own: self._open_session(stack, needs.also(own), 1, pulse)
+            source.open = lambda own: self._spark.open(stack, needs.also(own), 1, pulse.check)
         own = destination.install_seconds if isinstance(destination, Destination) else 0.0
         self._accounting.time.install = round(source.install_seconds + own, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
@@ -400,7 +383,7 @@ class Run:
             return self._served.source(self._pipeline, self._store, self._observer)
         return source_of(
             self._pipeline, self._home, self._store, self._observer,
-            save=lambda new: self._save_config(lease, SOURCE, new),
+            save=lambda new: self._configs.save(SOURCE, new),
         )  # fmt: skip
 
     def _reported(
@@ -447,10 +430,10 @@ class Run:
         pulse: Pulse,
         run_log: RunLog,
     ) -> Report:
-        mailbox = Mailbox(log.root, self.id, self._mail_key(lease))
+        mailbox = Mailbox(log.root, self.id, self._configs.mail_key())
         pulse.beat(mailbox)
         needs, lanes = prepared.destination.needs(), prepared.plan.lanes
-        spark = self._spark or self._open_session(stack, needs, lanes, pulse)
+        spark = self._spark.session or self._spark.open(stack, needs, lanes, pulse.check)
         echo = None
         if self._served is not None:
             known = self._served.published(self._store, lease)
@@ -462,7 +445,7 @@ class Run:
         folder = self._folder / "rejects"
         rejects = RejectsKeeper(log.root, folder, monitor.note, rejected_keys(prepared, log.root))
         session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
-        save: SaveConfig = lambda role, new: self._save_config(lease, role, new)  # noqa: E731
+        save = self._configs.save
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(spark)
         return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
@@ -536,100 +519,16 @@ class Run:
             outcome=outcome,
             log=str(run_log.path),
             errors=errors,
-            jvm_peak_bytes=_jvm_peak(),
+            jvm_peak_bytes=jvm_peak(),
         )
         for error in (*outcome.errors, *errors):
             run_log.write("ERROR", error.message)
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
-        run_log = RunLog(self._folder / _RUN_LOG, self._observer, _masker(prepared))
+        run_log = RunLog(self._folder / RUN_LOG, self._observer, _masker(prepared))
         stack.callback(run_log.close)
         return run_log
-
-    def _start_early(self, stack: ExitStack, pulse: Pulse) -> None:
-        """Starts Spark beside the preparation, where the run will need the Spark of one lane on
-        this machine: in nearly all runs. What is wrong here is told by the preparation."""
-        pipeline = self._pipeline
-        if self._dry or self._served is not None or self._held is not None:
-            return
-        if pipeline.lanes not in (None, 1) or pipeline.resources is not None:
-            return
-        try:
-            if source_reference(pipeline).kind is RefKind.query:
-                return  # its session is opened with the source's needs
-            to_table = parse_ref(pipeline.destination.use).kind is RefKind.table
-            needs = table_of(pipeline).needs() if to_table else SessionNeeds()
-        except PenstockError:
-            return
-        if not may_open_early(pipeline.spark.master, 1):
-            return
-        self._early = EarlySession(
-            lambda check: self._opened(needs, 1, check), pulse.check, self._spark_for(needs, 1)
-        )
-        stack.callback(self._give_early_up)
-
-    def _give_early_up(self) -> None:
-        """Ends a Spark that nobody took, and leaves nothing of it in the run's folder."""
-        early, self._early = self._early, None
-        if early is not None and early.give_up() and not (self._folder / _RUN_LOG).exists():
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _spark_for(self, needs: SessionNeeds, lanes: int) -> object:
-        master = choose_master(self._pipeline.spark.master, os.cpu_count() or 1, lanes)
-        return needs, master
-
-    def _opened(self, needs: SessionNeeds, lanes: int, check: Callable[[], None]) -> "SparkSession":
-        from penstock.spark.session import open_session
-        from penstock.spark.warm import wanted
-
-        return open_session(
-            needs,
-            master=self._pipeline.spark.master,
-            conf=self._pipeline.spark.conf,
-            lanes=lanes,
-            scratch_dir=self._folder,
-            stays_with=self._home.lasting if wanted(self._daemon) else None,
-            check=check,
-        )
-
-    def _open_session(
-        self, stack: ExitStack, needs: SessionNeeds, lanes: int, pulse: Pulse
-    ) -> "SparkSession":
-        from penstock.spark.session import close_session, how_started, is_ours
-
-        self._observer.phase("start", "starting Spark")
-        began = time.monotonic()
-        if self._held is not None:
-            needs = self._held.needs.also(needs)
-            stack = self._held.open_until
-        stack.callback(self._keep_classes, needs)  # after the session's end
-        if self._early is not None and self._early.for_ == self._spark_for(needs, lanes):
-            early, self._early = self._early, None
-            stack.callback(early.give_up)
-            spark = early.take()
-            self.timeline.add(STARTING, early.began, early.ended, track="Spark")
-        else:
-            self._give_early_up()
-            spark = self._opened(needs, lanes, pulse.check)
-        stack.callback(close_session, spark)
-        self._spark, self._own_spark = spark, is_ours()
-        self._accounting.start = how_started()
-        ended = time.monotonic()
-        self.timeline.add(START, began, ended)
-        self._accounting.time.start += round(ended - began, 3)
-        return spark
-
-    def _keep_classes(self, needs: SessionNeeds) -> None:
-        """Archives the classes of a Spark that worked, to make its next start quicker."""
-        from penstock.spark.class_archive_build import make_soon
-
-        if (
-            self._succeeded
-            and self._own_spark
-            and not (self._pipeline.spark.master or "").startswith("sc://")
-        ):
-            make_soon(needs)
 
     # -- around it
 
@@ -637,7 +536,6 @@ class Run:
         self,
         stack: ExitStack,
         prepared: Prepared,
-        real: Lease,
         pulse: Pulse,
         *,
         full_refresh: bool,
@@ -650,7 +548,7 @@ class Run:
         remember(prepared, store, lease)
         store.replace_states(lease, self._store.states(self._pipeline.pipeline))
         if full_refresh:
-            self._forget_states(store, lease, prepared)
+            reset_states(store, lease, prepared, self._accounting.note)
         log = FileLog(scratch)
         mailbox = Mailbox(scratch, self.id, secrets.token_bytes(32))
         pulse.beat(mailbox)
@@ -661,98 +559,9 @@ class Run:
         )
         rejects = RejectsKeeper(log.root, None, monitor.note)
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
-        save: SaveConfig = lambda role, new: self._save_config(real, role, new)  # noqa: E731
+        save = self._configs.save
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
         return self._run_sync(prepared, sync, monitor, run_log, mailbox)
-
-    def _forget_states(self, store: Store, lease: Lease, prepared: Prepared) -> list[StreamId]:
-        """Deletes the states of ``--full-refresh``: of the streams of this run, of those that its
-        source may send while it is read, and of those that the source no longer has. Returns these
-        streams."""
-        name = self._pipeline.pipeline
-        wanted = {s.id for s in prepared.plan.streams} | set(prepared.plan.gone)
-        if prepared.plan.open:
-            before = store.known_streams(name)
-            wanted |= {s for s in before if self._pipeline.stream_settings(s) is not None}
-        streams = sorted(wanted)
-        self._forget(store, lease, prepared, streams)
-        return streams
-
-    def _forget(
-        self, store: Store, lease: Lease, prepared: Prepared, streams: Sequence[StreamId]
-    ) -> None:
-        role = prepared.states
-        states = store.states(self._pipeline.pipeline)
-        if streams and not role.splits(states, streams):
-            self._accounting.note(
-                "the saved state is one text of which only the source knows what it says of which"
-                " stream: all of it was forgotten, and streams that are not in this run are read"
-                " from the start as well when they run next"
-            )
-        reset = Reset(tuple(streams), lambda given: role.without(given, streams))
-        store.replace_states(lease, reset.strip(states), reset)
-
-    def _forget_overwritten(self, lease: Lease, prepared: Prepared) -> None:
-        """Deletes the states of streams that the source reveals only while it is read and whose
-        rows replace a table: from a state only the increment would be left (L6)."""
-        name = self._pipeline.pipeline
-        known, earlier = sorted(self._store.known_streams(name)), prepared.rules.earlier
-        streams = [s for s in known if overwritten(self._pipeline.stream_settings(s), s, earlier)]
-        if streams:  # even if no state is saved: a sealed state may cover them
-            self._forget(self._store, lease, prepared, streams)
-
-    def _forget_passed_over(self, lease: Lease, prepared: Prepared) -> None:
-        """Deletes the states of streams that are selected now and were passed over by earlier runs
-        while the source's state went on, so that they are read from the start (L6)."""
-        passed = prepared.rules.earlier.passed_over
-        if prepared.plan.open:
-            found = {s: (s,) for s in passed if self._pipeline.stream_settings(s) is not None}
-        else:
-            wanted = [s.configured.stream for s in prepared.plan.streams]
-            found = meant_by(passed, wanted, prepared.states)
-        if not found:
-            return
-        streams = sorted(found)
-        self._accounting.note(
-            f"{', '.join(map(str, streams))}: read from the start, since the source sent its rows"
-            " in earlier runs, which did not want them"
-        )
-        # even if no state is saved: a sealed state may cover them
-        self._forget(self._store, lease, prepared, streams)
-        taken_up = {name for names in found.values() for name in names}
-        self._store.remember(lease, Remembered(), taken_up=taken_up)
-
-    def _save_config(self, lease: Lease, role: str, new: NewConfig) -> None:
-        """Stores a configuration that a connector changed (CONTROL) at once, even if the run fails
-        later."""
-        self._store.set_config_override(lease, role, new.base_hash, new.config)
-
-    def _leftover_configs(self, lease: Lease, log: FileLog) -> None:
-        """Stores configurations that connectors changed in a run whose driver died before it
-        could."""
-        boxes = sorted((log.root / "mailbox").glob("*/")) if log.root.is_dir() else []
-        for folder in boxes:
-            key = self._mail_key(lease)
-            mailbox = Mailbox(log.root, folder.name, key)
-            pushes = Mailbox(log.root, f"{folder.name}/push", key)
-            for role, box in ((SOURCE, mailbox), (DESTINATION, pushes)):
-                try:
-                    for _, config in box.configs():
-                        self._save_config(lease, role, config)
-                except LogError as e:  # of another store, or of a version that did not encrypt
-                    self._observer.log("WARN", role, f"{e.message}: {e.where}")
-            mailbox.remove()
-
-    def _mail_key(self, lease: Lease) -> bytes:
-        """Returns the pipeline's key for the mailbox's configurations. It is made once and kept in
-        the store, so that the driver after one that died can decrypt what was written for that
-        one."""
-        name = self._pipeline.pipeline
-        if (known := self._store.config_override(name, _MAILBOX)) is None:
-            made = {"key": secrets.token_hex(32)}
-            self._store.set_config_override(lease, _MAILBOX, "", made)
-            known = "", made
-        return bytes.fromhex(known[1]["key"])
 
     def tell(self, telemetry: Telemetry, report: Report) -> list[str]:
         """Tells of the run that has ended. Returns what went wrong."""
@@ -799,17 +608,3 @@ def _log_folder(home: Home, pipeline: Pipeline) -> Path:
             hint="give a folder that this machine and every Spark worker share",
         )
     return Path(place)
-
-
-def java_died(seconds: float = 0.0) -> PenstockError | None:
-    """Returns the error of Spark's Java process where it has ended; None: it lives, or there is
-    none. ``seconds``: how long to wait for its end."""
-    from penstock.spark.session import java_death
-
-    return java_death(seconds)
-
-
-def _jvm_peak() -> int:
-    from penstock.spark.session import jvm_peak_bytes
-
-    return jvm_peak_bytes()

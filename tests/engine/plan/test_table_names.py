@@ -11,7 +11,7 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Destination
-from penstock.engine import run
+from penstock.engine import run, run_spark
 from penstock.engine.plan.streams import StreamRules, describe, plan_streams
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.observer import NullObserver
@@ -165,8 +165,8 @@ def test_a_run_keeps_the_names_that_it_gave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_: bool
 ) -> None:
     """Also of streams that show only while they are read. No Spark: nothing is loaded."""
-    monkeypatch.setattr(run.Run, "_start_early", lambda *_: None)
-    monkeypatch.setattr(run.Run, "_open_session", lambda *_: None)
+    monkeypatch.setattr(run_spark.RunSpark, "start_early", lambda *_: None)
+    monkeypatch.setattr(run_spark.RunSpark, "open", lambda *_: None)
     (tmp_path / "tap.py").write_text(TAP)
     use, name = f"airbyte:{sys.executable} {STUB}", "s0"
     if open_:
