@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 from doc_blocks import ROOT, RUNNABLE, blocks
 from doc_follow import FAKER, SHOP, Folder, Heard, people
@@ -120,6 +121,13 @@ def test_the_tutorial(equipped: Folder, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(equipped.path)
     equipped.follow("first-pipeline.md")
     assert "1000" in equipped.said  # the rows of the table that the page reads
+
+
+def test_the_example_of_a_first_pipeline(folder: Folder) -> None:
+    text = (ROOT / "examples" / "pipelines" / "faker-to-delta.yaml").read_text()
+    folder.file("faker.yaml", text.replace("count: 1000", "count: 20"))
+    folder.shell("the example", "penstock run faker.yaml")
+    assert deltalake.DeltaTable(folder.path / "lake" / "users").to_pyarrow_table().num_rows == 20
 
 
 def test_syncmaven_destinations(equipped: Folder) -> None:
