@@ -5,7 +5,6 @@ Their build takes a minute or two the first time, and is kept; without cargo or 
 skipped, with the reason."""
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -135,27 +134,16 @@ def test_discover_tells_tables_columns_and_keys(server: Server):
 # -- everything arrives
 
 
-def test_200k_rows_of_seven_types_by_copy_and_by_insert(
-    server: Server, record_property: Any, capsys: pytest.CaptureFixture[str]
-):
-    """Checksums equal; INSERT no slower than a third of COPY."""
+def test_200k_rows_of_seven_types_by_copy_and_by_insert(server: Server) -> None:
+    """Checksums equal. How fast each is: ``bench/rust_guests.py``."""
     make_rows(server, "public.many", 1, 200_000)
     wanted = checksum(server, "public.many")
-    rates: dict[str, float] = {}
-    for method in ("copy", "insert", "copy", "insert"):
-        began = time.perf_counter()
+    for method in ("copy", "insert"):
         read_, written = moved(server, context("many", mode="replace"), load_method=method)
-        rate = 200_000 / (time.perf_counter() - began)
-        rates[method] = max(rate, rates.get(method, 0.0))
         assert checksum(server, "landed.many") == wanted
         for told, count in ((read_, "records_read"), (written, "records_written")):
             summary = ended(told).summary
             assert summary is not None and summary.counts[count] == 200_000
-    for method, rate in rates.items():
-        record_property(f"rows/s by {method}", round(rate))
-    with capsys.disabled():
-        print(f" {rates['copy']:.0f} rows/s by COPY, {rates['insert']:.0f} by INSERT ", end="")
-    assert rates["insert"] >= rates["copy"] / 3
 
 
 def test_a_large_flush_in_little_memory(server: Server):
