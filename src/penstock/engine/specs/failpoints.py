@@ -20,6 +20,7 @@ The driver finds a task's processes on its own machine only, so with a local mas
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.files import write_new
@@ -55,7 +56,8 @@ def _strike(name: str) -> None:
     _wanted = ""
     if _first(pids):
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended since it was looked for
+                os.kill(pid, signal.SIGKILL)
 
 
 def _first(pids: list[int]) -> bool:
