@@ -79,8 +79,6 @@ def test_the_readme(
         "airbyte:source-faker ": f"{FAKER} ",
         '("lake/': f'("{tmp_path}/lake/',  # Spark's Java keeps the folder that it was started in
         '("tables/': f'("{tmp_path}/tables/',
-        "parquet:./copy": f"parquet:{tmp_path}/copy",
-        '.option("stream", "users")': f'.option("stream", "users").option("home", "{tmp_path}/h")',
         "--home /var/lib/penstock": f"--home {tmp_path}/home",
     }
     project(equipped)
@@ -102,6 +100,7 @@ def test_the_readme(
         elsewhere={
             "singer:meltanolabs-tap-postgres delta": "test_pages_postgres.py",
             "airbyte:docker:": "e2e/test_containers.py",
+            'format("penstock")': "test_pages_postgres.py::test_python",
             "singer:meltanolabs-tap-postgres airbyte": "test_pages_postgres.py",
         },
     )
@@ -189,7 +188,10 @@ def test_rapidbyte(equipped: Folder) -> None:
 
 
 def test_writing_a_component(equipped: Folder) -> None:
-    equipped.replaced = {"examples/rapidbyte/build.py": f"{ROOT}/examples/rapidbyte/build.py"}
+    equipped.replaced = {
+        "examples/rapidbyte/build.py": f"{ROOT}/examples/rapidbyte/build.py",
+        "uv run --no-project --with 'componentize": "true # the same",
+    }
     equipped.follow("authoring.md", elsewhere={"import exports": "examples/rapidbyte"})
 
 

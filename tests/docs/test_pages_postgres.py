@@ -103,6 +103,7 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
             "/shared/penstock": f"{tmp_path}/shared",
             "delta:s3a://lake/tables": "delta:./big",
             "spark://master:7077": "local[2]",
+            "spark.executor.memory: 2g": "spark.sql.shuffle.partitions: 2",
             "@db/penstock": f"@127.0.0.1:{server[1]}/postgres",
         }
         shop.follow("pipeline-file.md", elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"})
