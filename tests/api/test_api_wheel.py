@@ -1,17 +1,15 @@
 """The package as users get it: a wheel, built and installed into a clean environment."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from uv import find_uv_bin
+
+from clean_env import environment_with_penstock
 
 if TYPE_CHECKING:
     from conftest import Api
-
-ROOT = Path(__file__).parents[2]
 
 
 def call(*command: str) -> str:
@@ -22,12 +20,8 @@ def call(*command: str) -> str:
 
 @pytest.mark.network
 def test_a_wheel_in_a_clean_environment(api: "Api", tmp_path: Path) -> None:
-    uv, place = find_uv_bin(), tmp_path / "clean"
-    call(uv, "build", "--quiet", "--wheel", "--out-dir", str(tmp_path / "dist"), str(ROOT))
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    call(uv, "venv", "--quiet", "--python", sys.executable, str(place))
-    python = str(place / "bin" / "python")
-    call(uv, "pip", "install", "--quiet", "--python", python, str(wheel))
+    python = environment_with_penstock(tmp_path)
+    place = Path(python).parents[1]
     code = (
         "import penstock, pyspark_penstock, sys; "
         "planned = penstock.plan(sys.argv[1], sys.argv[2], home=sys.argv[3]); "

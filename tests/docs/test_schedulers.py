@@ -2,12 +2,12 @@
 Dagster, in an environment into which a wheel of Penstock is installed."""
 
 import subprocess
-import sys
 
 import pytest
 from doc_blocks import ROOT, blocks
 from doc_follow import SHOP, Folder
-from uv import find_uv_bin
+
+from clean_env import environment_with_penstock
 
 pytestmark = [pytest.mark.spark, pytest.mark.network, pytest.mark.slow]
 
@@ -38,20 +38,7 @@ print({name: value.value for name, value in made.metadata.items()})
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("schedulers")
-
-    def uv(*words: str) -> None:
-        done = subprocess.run(
-            [find_uv_bin(), *words], capture_output=True, text=True, timeout=300, cwd=ROOT
-        )
-        assert done.returncode == 0, done.stderr
-
-    uv("build", "-q", "--wheel", "--out-dir", str(place / "wheels"), str(ROOT))
-    (wheel,) = (place / "wheels").glob("*.whl")
-    uv("venv", "-q", "--python", sys.executable, str(place / "environment"))
-    python = str(place / "environment" / "bin" / "python")
-    uv("pip", "install", "-q", "--python", python, str(wheel), *PACKAGES)
-    return python
+    return environment_with_penstock(tmp_path_factory.mktemp("schedulers"), *PACKAGES)
 
 
 @pytest.fixture

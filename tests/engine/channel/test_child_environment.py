@@ -35,6 +35,10 @@ def test_the_environment_of_a_job_replaces_that_of_the_worker(
     assert told["OF_THIS_RUN"] == "\udcff"
     assert "OF_AN_EARLIER_RUN" not in told and "SPARK_AUTH_SECRET" not in told
     assert told["PYTHONSAFEPATH"] == "1"
+    assert told["ARROW_DEFAULT_MEMORY_POOL"] == "system"
+    given[b"ARROW_DEFAULT_MEMORY_POOL"] = b"mimalloc"
+    told = json.loads(supervise_packed(module, packed(b"{}", given)))
+    assert told["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
 
 
 def test_without_one_it_is_the_worker_s_own(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
