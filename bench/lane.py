@@ -95,7 +95,7 @@ def run(path: Path, schema: Path, repeat: int, wrap: str) -> tuple[float, float,
             [*shlex.split(wrap), sys.executable, "-m", "penstock.engine.worker.lane"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(),
+            env={**environment(), "ARROW_DEFAULT_MEMORY_POOL": "system"},  # as child_process
         )
         assert child.stdin and child.stdout
         child.stdin.write(msgspec.msgpack.encode(len(body)) + body)

@@ -73,8 +73,7 @@ class RowDecoder:
     ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
     ``words``: the texts of a misfit's entry in the change list. ``ignored``: top-level properties
-    that were deselected, which do not count as extra fields. ``threads``: of DuckDB, for the whole
-    process.
+    that were deselected, which do not count as extra fields.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class RowDecoder:
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
         ignored: Collection[str] = (),
-        threads: int | None = None,
     ) -> None:
         aliases = _aliases(schema)
         sources = [aliases.get(f.source, f.source) for f in schema.fields]
@@ -102,8 +100,6 @@ class RowDecoder:
             texts=shape.Texts(schema, sources),
         )
         self._plan.learn(sorted(ignored))
-        if threads is not None:
-            duckdb_call.configure(threads)
 
     def decode(
         self,

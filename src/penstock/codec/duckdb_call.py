@@ -26,11 +26,6 @@ _local = threading.local()
 RAW_NUMBERS = "DECIMAL(1,0)"
 
 
-def configure(threads: int) -> None:
-    """Sets the threads of a query (default 1). Not while a query runs."""
-    _cursor().execute(f"SET threads = {int(threads)}")
-
-
 def run_query(sql: str, column: Array) -> Table:
     """Runs ``sql`` over the table ``bodies``, whose only column ``b`` is ``column``; returns a row
     per row of it, in order. Raises ``duckdb.Error``."""

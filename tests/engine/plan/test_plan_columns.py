@@ -159,7 +159,7 @@ ROW = {"id": 1, "address": {"city": "Ulm", "street": "A 1", "geo": {"lat": 1.5, 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_L8_what_is_left_out_is_no_loss(protocol: str, tmp_path: Path) -> None:
     schema = plan(tmp_path, "columns: [address.city, address.geo.lat]", protocol=protocol)
-    decoder = RowDecoder(schema.streams[0].schema, threads=1)
+    decoder = RowDecoder(schema.streams[0].schema)
     bodies = [json.dumps(r).encode() for r in (ROW, {"id": 2, "address": {"street": "B"}})]
     found = decoder.decode(bodies, 0, [0, 0])
     expected = [

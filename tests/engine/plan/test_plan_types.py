@@ -171,7 +171,7 @@ ROWS: list[dict[str, Any]] = [
 
 def decoded(schema: RowSchema) -> Any:
     bodies = [json.dumps(r).encode() for r in ROWS]
-    return RowDecoder(schema, threads=1).decode(bodies, 0, [0] * len(ROWS))
+    return RowDecoder(schema).decode(bodies, 0, [0] * len(ROWS))
 
 
 def test_L9_a_json_value_is_read_by_the_type_that_was_said(tmp_path: Path) -> None:
