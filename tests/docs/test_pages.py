@@ -5,6 +5,8 @@ cluster: ``e2e/test_cluster.py``; other programs' Python: ``test_schedulers.py``
 """
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,8 +271,7 @@ def test_connectors_in_python(
 
 
 def test_the_command_line(folder: Folder, tmp_path: Path) -> None:
-    """With connectors and a Spark of its own, since it removes the one and stops the other."""
-    (tmp_path / "home" / "connectors").unlink()
+    """With a Spark of its own, since it stops it."""
     folder.environ["XDG_CACHE_HOME"] = str(warm_spark.cache_in(tmp_path / "cache"))
     folder.python("tap-x", TAP)
     folder.python("source-x", SHOP_SOURCE)
@@ -314,5 +315,15 @@ def test_the_command_line(folder: Folder, tmp_path: Path) -> None:
         folder.python("source-null", text)
         folder.shell("presupposed", "penstock run airbyte:./source-null parquet:./null --name null")
 
-    before = {"run shop.yaml crm.yaml": pipelines, "penstock rejects": rejected}
+    def own_connectors() -> None:
+        home = tmp_path / "home" / "connectors"
+        shared = home.resolve()
+        home.unlink()
+        shutil.copytree(shared, home, symlinks=True, copy_function=os.link)
+
+    before = {
+        "run shop.yaml crm.yaml": pipelines,
+        "penstock rejects": rejected,
+        "penstock remove": own_connectors,
+    }
     folder.follow("cli.md", before=before)
