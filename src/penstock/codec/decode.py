@@ -108,7 +108,7 @@ class RowDecoder:
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes] | None = None,
     ) -> Decoded:
-        """Decodes one batch. ``bodies``: JSON objects, bytes-like, at most 2 GiB in all (16 MB is a
+        """Decodes one batch. ``bodies``: JSON objects, bytes-like, at most 2 GiB in all (12 MB is a
         good size). ``first_seq``: the number of the first body; a rejected body uses up its number.
         ``extracted_at_ms``: epoch milliseconds, one per body. ``changes``: the source's own change
         lists, raw JSON arrays of {field, change, reason}, by index; they precede the decoder's

@@ -97,7 +97,7 @@ def tune() -> None:
     """Tunes the interpreter for two busy threads: short turns, since each return from native code
     would wait for 5 ms otherwise; modules are frozen out of garbage collection, which runs rarely,
     since decoding records creates no cycles."""
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

@@ -92,7 +92,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     state is sealed once ``seal_bytes`` of records or ``seal_seconds`` have passed since the last
     seal."""
 
-    part_bytes: int = 16 << 20
+    part_bytes: int = 12 << 20
     buffer_bytes: int = 64 << 20
     seal_bytes: int = 64 << 20
     seal_seconds: float = 10.0

@@ -22,6 +22,7 @@ from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
 from penstock.engine.worker.lane_events import LaneEvents, measured
 from penstock.engine.worker.lane_failures import Settled
+from penstock.engine.worker.part_writer import Beside
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.engine.worker.read_ahead import Ahead
 from penstock.engine.worker.row_decoding import Streams
@@ -62,6 +63,7 @@ class Lane:
         where another process has claimed the epoch (L4)."""
         self._process.begin(partial(self._log.claim, self._job.epoch))
         self._process.report(Progress())  # it has started
+        parts = Beside(self._log)
         sealer = Sealer(
             self._log,
             epoch=self._job.epoch,
@@ -73,6 +75,7 @@ class Lane:
             on_data_error=self._job.on_data_error,
             any_status=self._job.served,
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            write=parts,
         )
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
@@ -84,6 +87,8 @@ class Lane:
             self._process.secrets.mask_error(e)
             self._heard.failures.found(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
+        finally:
+            parts.close()
         if self._transforming is not None:
             self._heard.metrics += map(measured, self._transforming.measured())
         self._process.report(self._progress(sealer))

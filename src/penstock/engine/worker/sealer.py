@@ -10,7 +10,8 @@ Pure bookkeeping over a log and decoders: no process, no thread, no protocol, no
 * At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
   its stream reported COMPLETE (L7) or cannot be read again (cdc).
 
-Neighbours: ``engine.worker.lane_events`` feeds it; ``engine.log.log`` keeps what it seals.
+Neighbours: ``engine.worker.lane_events`` feeds it; ``engine.worker.part_writer`` writes its parts;
+``engine.log.log`` keeps what it seals.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from penstock.engine.log.log import Log
 from penstock.engine.log.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.lane import Bounds, LaneStream
+from penstock.engine.worker.part_writer import AtOnce, WritePart
 from penstock.engine.worker.stream_buffers import (
     REJECT_BYTES,
     Decode,
@@ -54,9 +56,11 @@ class Sealer:
         now: Callable[[], str] = lambda: "",
         on_data_error: str = "dlq",
         any_status: bool = False,
+        write: WritePart | None = None,
     ) -> None:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
-        report COMPLETE too (``penstock serve``)."""
+        report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at
+        once."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or Bounds()
@@ -78,6 +82,7 @@ class Sealer:
         self.segments = 0
         self.states = 0
         self._any_status = any_status
+        self._write_part = write or AtOnce(log)
         self._reports_ends = False
 
     # -- events
@@ -300,7 +305,7 @@ class Sealer:
             schema_version=info.schema_version,
             generation=info.generation,
             fills_generation=info.fills_generation,
-            parts=tuple(tally.parts),
+            parts=tuple(part() for part in tally.parts),
             read=tally.read,
             rejected=tally.rejected,
             filtered=tally.filtered,
@@ -378,9 +383,9 @@ class Sealer:
             size = sum(b.size for b in batches)
             name = f"{self._next_part:06d}"
             self._next_part += 1
-            layout = stream.info.layout
-            part = self._log.write_part(self._epoch, name, decoded.rows, size, layout)
-            tally.parts.append(part)
+            tally.parts.append(
+                self._write_part(self._epoch, name, decoded.rows, size, stream.info.layout)
+            )
             reach("mid-part")
 
     def _count_owed(self, stream: OpenStream, tally: Tally) -> None:

@@ -11,9 +11,9 @@ from penstock.codec.columns import Columns
 from penstock.codec.packed_bodies import Packed
 from penstock.engine.log.rejects import RejectLine
 from penstock.engine.specs.lane import LaneStream
+from penstock.engine.worker.part_writer import Part
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Status
-from penstock.model.segments import PartRef
 
 REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
@@ -40,7 +40,7 @@ Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, byt
 class Tally:
     """Parts, rejects and counts of a stream's decoded records since the last seal."""
 
-    parts: list[PartRef] = field(default_factory=list[PartRef])
+    parts: list[Part] = field(default_factory=list[Part])
     read: int = 0
     rejects: list[RejectLine] = field(default_factory=list[RejectLine])
     reject_size: int = 0

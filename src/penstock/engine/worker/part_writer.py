@@ -1,0 +1,92 @@
+"""Writes the parts of a lane, at once or in a thread beside the decoding of the next rows.
+
+Parquet and zstd take a fifth of a lane's time and do not need Python meanwhile. What a part became
+(its size, its checksum) is asked for when it is sealed, and so is what went wrong. Not here: when
+parts are cut and sealed (``engine.worker.sealer``), where they lie (``engine.log.log``).
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.engine.log.log import Log
+from penstock.model.segments import PartLayout, PartRef
+
+BESIDE_BYTES = 1 << 20
+"""Of records: a smaller part is written before a thread would have started."""
+
+Part = Callable[[], PartRef]
+"""Waits for the part and returns it. Raises what its writing raised (``LogError``)."""
+
+
+class WritePart(Protocol):
+    """Takes the arguments of ``Log.write_part``."""
+
+    def __call__(
+        self, epoch: int, name: str, rows: Any, raw_bytes: int, layout: PartLayout | None
+    ) -> Part: ...
+
+
+class AtOnce:
+    """Has written the part when it returns."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __call__(
+        self, epoch: int, name: str, rows: Any, raw_bytes: int, layout: PartLayout | None
+    ) -> Part:
+        part = self._log.write_part(epoch, name, rows, raw_bytes, layout)
+        return lambda: part
+
+
+class Beside:
+    """Writes one part at a time, so that at most one more table is in memory. A part that failed
+    fails the next one too, or the seal that names it. :meth:`close` always."""
+
+    def __init__(self, log: Log) -> None:
+        self._at_once = AtOnce(log)
+        self._last: _Writing | None = None
+
+    def __call__(
+        self, epoch: int, name: str, rows: Any, raw_bytes: int, layout: PartLayout | None
+    ) -> Part:
+        if self._last is not None:
+            self._last.part()
+            self._last = None
+        if raw_bytes < BESIDE_BYTES:
+            return self._at_once(epoch, name, rows, raw_bytes, layout)
+        self._last = _Writing(lambda: self._at_once(epoch, name, rows, raw_bytes, layout))
+        return self._last.part
+
+    def close(self) -> None:
+        """Waits for the part that is being written; whether it failed, its seal would have said."""
+        if self._last is not None:
+            self._last.wait()
+
+
+class _Writing:
+    def __init__(self, write: Callable[[], Part]) -> None:
+        self._write: Callable[[], Part] | None = write
+        self._done: Part | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="part", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def part(self) -> PartRef:
+        self.wait()
+        if self._done is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._done()
+
+    def _run(self) -> None:
+        assert self._write is not None
+        try:
+            self._done = self._write()
+        except BaseException as e:  # raised again in the lane's thread
+            self._failure = e
+        self._write = None  # the rows with it
