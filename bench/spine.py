@@ -1,13 +1,15 @@
 """The spine measured whole: a prepared file through a source process, Spark, the log, a table.
 
     python bench/spine.py [--records 1000000] [--repeat 1] [--table parquet,delta] [--quick]
+                          [--mode append_dedup]
 
 Prints a table and one line of JSON. ``ratio`` is the speed of the extract phase over the speed of
 ``orjson.loads`` per line on the same file in the same call (one process, the better of one
 measured before and one after); ``cpu_ratio`` the same in CPU seconds of the lane's process, which
 a busy machine disturbs less. CPU and PSS are those of our Python processes: driver, Spark's
 Python daemon and worker, lane, supervisor; neither the connector nor the JVM. The driver runs in a
-process of its own. ``--quick``: 100,000 records, Parquet only.
+process of its own. ``--quick``: 100,000 records, Parquet only. ``--mode append_dedup``: merged by
+``id``; ``tail_s`` is what follows the source's last message.
 """
 
 import argparse
@@ -81,7 +83,9 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPYCACHEPREFIX": str(DATA / "bytecode")}
 
 
-def into_table(table: str, path: Path, schema: Path, repeat: int, records: int) -> dict[str, Any]:
+def into_table(
+    table: str, path: Path, schema: Path, repeat: int, records: int, mode: str = "append"
+) -> dict[str, Any]:
     """The prepared file through an Airbyte source into a table."""
     config = json.dumps({"file": str(path), "schema": str(schema), "repeat": repeat})
     given = {
@@ -90,7 +94,7 @@ def into_table(table: str, path: Path, schema: Path, repeat: int, records: int) 
         "options": {
             "config": config,
             "sync_mode": "incremental",
-            "destination_sync_mode": "append",
+            "destination_sync_mode": mode,
         },
     }
     return {"table": table, **measure(given, path, repeat, records)}
@@ -150,6 +154,7 @@ def measure(given: dict[str, Any], path: Path, repeat: int, records: int) -> dic
         "pss_peaks_mb": {k: round(v / 1e6) for k, v in usage.peaks.items()},
         "pss_every_tenth_mb": _tenths(usage.samples),
         "push_s": round(spent["load"], 2),
+        "tail_s": round(spent["tail"], 2),
         "time": {k: round(v, 2) for k, v in spent.items()},
         "driver_imports": report["driver_imports"],
         "load_average": round(os.getloadavg()[0], 1),
@@ -164,7 +169,7 @@ def _tenths(samples: list[tuple[float, int]]) -> list[int]:
 
 SHOWN = ("records", "extract_s", "extract_records_s", "extract_mb_s", "whole_s", "whole_records_s",
          "whole_mb_s", "orjson_mb_s", "ratio", "cpu_ratio", "cpu_us_per_record",
-         "pss_peak_mb")  # fmt: skip
+         "tail_s", "pss_peak_mb")  # fmt: skip
 
 
 def main() -> None:
@@ -175,6 +180,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="in the prepared file")
     parser.add_argument("--repeat", type=int, default=1, help="how often the file is sent")
     parser.add_argument("--table", default="parquet,delta")
+    parser.add_argument("--mode", default="append")
     parser.add_argument("--quick", action="store_true")
     overrides = parser.parse_args()
     if overrides.quick:
@@ -183,11 +189,11 @@ def main() -> None:
 
     path, schema = prepare(DATA, overrides.records)
     found: list[dict[str, Any]] = []
-    into_table(overrides.table.split(",")[0], *prepare(DATA, 1000), 1, 1000)  # caches are filled
+    mode, all_records = overrides.mode, overrides.records * overrides.repeat
+    first = overrides.table.split(",")[0]
+    into_table(first, *prepare(DATA, 1000), 1, 1000, mode)  # caches are filled
     for table in overrides.table.split(","):
-        found.append(
-            into_table(table, path, schema, overrides.repeat, overrides.records * overrides.repeat)
-        )
+        found.append(into_table(table, path, schema, overrides.repeat, all_records, mode))
         if table != overrides.table.split(",")[-1]:
             print(json.dumps(found[-1]), file=sys.stderr)  # in case the next one fails
     width = max(map(len, SHOWN))
