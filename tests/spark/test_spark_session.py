@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from java_free import without_java
 
+from penstock.spark.jvm import TEMPORARY
+
 pytestmark = pytest.mark.spark
 
 OPEN = """
@@ -78,6 +80,7 @@ def test_a_session_says_nothing_and_its_workers_run_our_python(tmp_path: Path) -
     assert (answer["zone"], answer["ansi"], answer["open"]) == ("UTC", "true", 1)
     assert answer["again"] is True and answer["files"] == []
     assert (tmp_path / "spark.log").stat().st_size > 0
+    assert not (tmp_path / TEMPORARY).exists()
 
 
 @pytest.mark.network
@@ -95,6 +98,7 @@ def test_the_jvm_dies_with_a_killed_parent_L11(tmp_path: Path) -> None:
 spark = open_session(needs, scratch_dir=scratch, cores=2)
 from penstock.spark import session
 print(session._current.jvm.process.pid, flush=True)
+print(spark._jvm.java.lang.System.getProperty("java.io.tmpdir"), flush=True)
 import time; time.sleep(600)
 """
     process = subprocess.Popen(
@@ -103,6 +107,8 @@ import time; time.sleep(600)
     assert process.stdout is not None
     java = int(process.stdout.readline())
     assert alive(java)
+    # what a killed JVM leaves behind lies with the run
+    assert Path(process.stdout.readline().strip()) == tmp_path / TEMPORARY
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     deadline = time.monotonic() + 30

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import IO, Any, NamedTuple, Protocol
 
+import msgspec
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ from penstock.spark.java_command import Wanted, java_command
 from penstock.spark.properties import properties_text
 
 LOG = "spark.log"
+TEMPORARY = "java"  # the folder, beside the log, of Java's own temporary files
 CLOSE_SECONDS = 20.0
 _LOG_TAIL = 20_000
 _WATCH_SECONDS = 0.1
@@ -145,8 +147,12 @@ def prepared(
     conf: Mapping[str, str], environ: Mapping[str, str], wanted: Wanted, folder: Path
 ) -> Generator[Start]:
     """Writes the settings to a file in ``folder``, which is private, and yields how to start a JVM
-    with them; removes the file at the end of the block, when the JVM must have read it."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with them; removes the file at the end of the block, when the JVM must have read it. Java's
+    temporary files go to ``folder`` too: a killed JVM leaves them behind."""
+    temporary = folder / TEMPORARY
+    temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    at = f"-Djava.io.tmpdir={temporary}"
+    wanted = msgspec.structs.replace(wanted, options=(at, *wanted.options))
     name = secrets.token_hex(4)
     properties, answer = folder / f"conf-{name}.properties", folder / f"gateway-{name}"
     write_new(properties, properties_text(conf).encode())

@@ -250,8 +250,10 @@ def _close_now(seconds: float = 20.0) -> None:
         elif closing.jvm is None:
             closing.spark.stop()
         else:
+            from penstock.spark.jvm import TEMPORARY
+
             closing.jvm.end(closing.spark.stop, seconds)
-            for name in (_BLOCKS, _IVY):
+            for name in (_BLOCKS, _IVY, TEMPORARY):
                 shutil.rmtree(closing.scratch / name, ignore_errors=True)
 
 
