@@ -59,7 +59,7 @@ def runs(
             surface.output.answer([report], lambda: _one(report, traces=traces))
             return
         reports = history.runs(store, name, limit)
-    surface.output.answer(reports, lambda: _many(reports))
+    surface.output.answer(reports, lambda: _many(reports, name))
 
 
 @verb("penstock rejects shop", "penstock rejects shop --stream users --json")
@@ -119,9 +119,11 @@ def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[St
         yield known.store, known.name
 
 
-def _many(reports: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[RenderableType]":
     if not reports:
-        yield "no runs"
+        yield f"no runs of {name}" if name else "no runs in this home's state store"
+        if name is None:
+            yield "  of a pipeline whose file names another store: penstock runs FILE"
         return
     rows = [
         (
