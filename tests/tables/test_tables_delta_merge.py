@@ -78,7 +78,8 @@ def test_a_merge_by_file_actions_makes_the_rows_that_spark_makes(
             if number == 1 and first_by_spark:
                 put(ours, load, spark)
         if number > 1 or not first_by_spark:
-            assert put(ours, load) == expected
+            ranked_by_table = case == "times as text" and number == 2  # deletes without a cursor
+            assert put(ours, load, spark if ranked_by_table else NO_SPARK) == expected
         shown = [f"`{name}`" for name in spark.read.format("delta").load(ours.location(T)).columns]
         found, wanted = (
             sorted(

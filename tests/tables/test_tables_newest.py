@@ -134,6 +134,45 @@ def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it(
     assert rows(tables, spark, "v") == [("2@10",)]
 
 
+@pytest.mark.parametrize("kind", ["integer", "text in place of a number"])
+def test_A7_what_the_table_has_gives_a_delete_without_a_cursor_its_rank(
+    tables: Any, spark: Any, loads: Any, kind: str
+) -> None:
+    """Beside other rows of its key, which are older than the table's row or newer."""
+    columns = {"id": "integer", "part": "string", "c": "integer", "v": "string", "gone": "string"}
+    if kind != "integer":
+        columns["c"] = "string"
+
+    def load(number: int, *made: tuple[int, int | None, str | None, int]) -> Any:
+        found = []
+        for i, c, gone, second in made:
+            cursor = c if kind == "integer" or c is None else str(c)
+            row = {"id": i, "part": None if i % 2 else "a", "c": cursor, "v": f"{i}@{c}"}
+            found.append({**row, "gone": gone, "@at": at(second)})
+        how: Any = {"cursor": ("c",), "deleted": "gone", "primary_key": (("id",), ("part",))}
+        return loads.load(number, found, columns, mode="append_dedup", **how)
+
+    put(tables, spark, load(1, *((i, 9, None, 1) for i in range(1, 8))))
+    outcome = put(
+        tables,
+        spark,
+        load(
+            2,
+            (1, None, "x", 20), (1, 3, None, 20),  # an older row after the delete
+            (2, 3, None, 30), (2, None, "x", 20),  # and before it, extracted later
+            (3, None, "x", 20), (3, 10, None, 20),  # newer than what was deleted: back again
+            (4, 10, None, 20), (4, None, "x", 20), (4, 9, None, 20),
+            (5, None, "x", 20),
+            (6, 3, None, 20), (6, 4, None, 20),  # no delete
+            (8, None, "x", 20), (8, 3, None, 20),  # of a key that the table lacks
+        ),
+    )  # fmt: skip
+    assert rows(tables, spark, "v") == [("3@10",), ("6@9",), ("7@9",), ("8@3",)]
+    assert outcome[0].written == 6
+    names = spark.read.format(tables.name).load(tables.location(TableName(None, "t"))).columns
+    assert not {n for n in names if n.startswith(("_penstock_k", "_penstock_o"))}
+
+
 def test_equal_or_absent_cursors_fall_back_to_extraction_then_arrival(
     tables: Any, spark: Any, loads: Any
 ) -> None:

@@ -12,6 +12,7 @@ Neighbours: ``delta_locations`` reads and writes one table by path or by name, `
 builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
 
+import functools
 import importlib.metadata
 import itertools
 import os
@@ -289,13 +290,18 @@ class _LoadCommit:
         load_frame.key_sql(load, columns.fields)
         load_frame.refuse_lost_keys(fresh, load, columns.fields)
         shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=load_frame.ORDER)
-        newest = load_frame.newest(shaped, load, columns.fields).drop(*load_frame.ORDER)
         if old is not None and not load.load.replaces:
-            return self._merge(newest, old, columns.fields)
+            table = functools.partial(self._rows_as, old, columns.fields)
+            newest = load_frame.newest_beside(shaped, table, load, columns.fields)
+            return self._merge(newest.drop(*load_frame.ORDER), old, columns.fields)
+        newest = load_frame.newest(shaped, load, columns.fields).drop(*load_frame.ORDER)
         kept = newest.filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
         return self._write(kept, columns.fields, count=True)
 
     # -- the table as it is
+
+    def _rows_as(self, old: Sequence[Field], target: Sequence[Field]) -> "DataFrame":
+        return load_frame.table_rows_as(self.location.rows(), old, self.load, target)
 
     def _columns(self) -> tuple[Field, ...] | None:
         from pyspark.errors import AnalysisException
@@ -481,7 +487,7 @@ class _LoadCommit:
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         if not (self.widens and self._alter(old, after)):
-            content = load_frame.table_rows_as(self.location.rows(), old, self.load, after)
+            content = self._rows_as(old, after)
             writer = content.write.format("delta").mode("overwrite")
             self.location.save(writer.option("overwriteSchema", "true"))
         return after

@@ -276,6 +276,42 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     return rows.withColumn(_RANK, rank).filter(f"{_RANK} = 1").drop(_RANK, _CURSOR)
 
 
+def newest_beside(
+    rows: "DataFrame", table: Callable[[], "DataFrame"], load: TableLoad, fields: Sequence[Field]
+) -> "DataFrame":
+    """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
+    rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
+    beside it, the table's row decides its rank too; a key whose newest row is then the table's is
+    left out."""
+    from pyspark.sql import functions as F
+
+    late = None if load.arrival else _late_deletes(rows, load, fields)
+    if late is None:
+        return newest(rows, load, fields)
+    keys = [F.expr(sql) for sql in key_sql(load, fields)]
+    same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
+    old = with_table_order(table(), load, fields).join(late, same, "left_semi")
+    kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
+    return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
+
+
+def _late_deletes(
+    rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
+) -> "DataFrame | None":
+    """The keys of which ``rows`` have a delete without a cursor and other rows; None: there are
+    none. The rows are scanned only where they can have such deletes."""
+    from pyspark.sql import functions as F
+
+    bare = cursorless_delete_sql(load, fields)
+    if bare == "false" or rows.filter(bare).isEmpty():
+        return None
+    names = [f"_penstock_key_{index}" for index in range(len(load.primary_key))]
+    keys = [F.expr(sql).alias(n) for sql, n in zip(key_sql(load, fields), names, strict=True)]
+    found = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.max(F.expr(bare)).alias("b"))
+    late = found.filter("n > 1 AND b").select(*names)
+    return None if late.isEmpty() else late
+
+
 def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
     """A SQL expression for the value by which cursors at ``path`` are compared; None where
     ``fields`` lack the path. Text is compared as text (right for times in ISO 8601), unless it is a

@@ -44,13 +44,11 @@ class NeedsSpark(Exception):
 class Outcome(msgspec.Struct, frozen=True):
     """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
-    updated and deleted. ``late``: a key that the table has came several times, one of them as a
-    delete without a cursor, whose rank the table's row may change (``load_frame.newest``)."""
+    updated and deleted."""
 
     taken: tuple[Array, ...]
     lost: dict[int, Array]
     written: int
-    late: bool
 
 
 def comparable(load: TableLoad) -> bool:
@@ -251,11 +249,17 @@ class NewestRows:
     # -- what follows
 
     def _settled(self, parts: int) -> Outcome:
-        """Raises :class:`NeedsSpark` where the table has several rows of a key of the load."""
+        """Raises :class:`NeedsSpark` where the table has several rows of a key of the load, or one
+        beside a delete without a cursor and other rows (``load_frame.newest_beside``)."""
         ask = functools.partial(_asked, self._duckdb)
         twice = ask("SELECT count(*) - count(DISTINCT (part, part_row)) AS n FROM met")
         if twice["n"][0].as_py():
             raise NeedsSpark("the table has several rows of a key")
+        late = ask(
+            "SELECT EXISTS (FROM winner JOIN met USING (part, part_row) WHERE late) AS found"
+        )
+        if late["found"][0].as_py():
+            raise NeedsSpark("a delete without a cursor is ranked by the table's row")
         hard = self._load.policy.deletes is Deletes.hard and self._deleted is not None
         stays = "NOT s.gone" if hard else "true"
         taken = ask(
@@ -267,9 +271,6 @@ class NewestRows:
             f"SELECT count(*) AS n FROM winner s JOIN met m USING (part, part_row) "
             f"WHERE m.newer AND NOT ({stays})"
         )
-        late = ask(
-            "SELECT EXISTS (FROM winner JOIN met USING (part, part_row) WHERE late) AS found"
-        )
         return Outcome(
             taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
             lost={
@@ -277,7 +278,6 @@ class NewestRows:
                 for index in pc.unique(lost["file"]).to_pylist()
             },
             written=taken.num_rows + int(deleted["n"][0].as_py()),
-            late=bool(late["found"][0].as_py()),
         )
 
 

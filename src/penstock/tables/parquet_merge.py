@@ -80,8 +80,6 @@ def _merged(
     old = [_file(Path(path), load) for path in paths]
     with NewestRows(load) as rows:
         outcome = rows.outcome([(folder / file.name, file.bounds) for file in old])
-    if outcome.late:
-        raise NeedsSpark("a delete without a cursor is ranked by the table's row")
     outcome = _with_small_files(outcome, old)
     kept = [file.name for index, file in enumerate(old) if index not in outcome.lost]
     merged = merged_files.write(load, outcome, folder, old, staged, _NEW, columns)
