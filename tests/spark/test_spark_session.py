@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from java_free import without_java
 
-from penstock.spark.jvm import TEMPORARY
+from penstock.runtimes.owner import this_owner
+from penstock.spark.scratch import remove_left
 
 pytestmark = pytest.mark.spark
 
@@ -72,15 +73,29 @@ print(json.dumps(answer))
 
 
 def test_a_session_says_nothing_and_its_workers_run_our_python(tmp_path: Path) -> None:
-    done = run(WORK, tmp_path)
+    done = run(WORK, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)  # nothing else on stdout
     assert done.stderr == ""
     assert answer["worker"] == [sys.executable, "True"]
     assert (answer["zone"], answer["ansi"], answer["open"]) == ("UTC", "true", 1)
     assert answer["again"] is True and answer["files"] == []
-    assert (tmp_path / "spark.log").stat().st_size > 0
-    assert not (tmp_path / TEMPORARY).exists()
+    assert (tmp_path / "run/spark.log").stat().st_size > 0
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["spark.log"]
+
+
+def test_a_session_removes_what_killed_ones_of_other_runs_left_L11(tmp_path: Path) -> None:
+    code = "from penstock.runtimes.owner import this_owner; print(this_owner())"
+    ended = [sys.executable, "-c", code]
+    dead = subprocess.run(ended, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    left, living = (tmp_path / f"runs/1/spark-{owner}" for owner in (dead, this_owner()))
+    others = [tmp_path / "runs/1/spark.log", tmp_path / "runs/1/spark-1", living, left]
+    for folder in others:
+        (folder / "blocks").mkdir(parents=True)
+    (tmp_path / "runs/report.json").touch()
+    remove_left(tmp_path / "runs/2")
+    assert [p.exists() for p in others] == [True, True, True, False]
+    remove_left(tmp_path / "nothing/2")
 
 
 @pytest.mark.network
@@ -93,7 +108,9 @@ def test_a_machine_without_java_runs_spark_and_delta(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rows"] == 10
 
 
-def test_the_jvm_dies_with_a_killed_parent_L11(tmp_path: Path) -> None:
+def test_the_jvm_dies_with_a_killed_parent_and_leaves_files_in_the_runs_folder_only_L11(
+    tmp_path: Path,
+) -> None:
     code = """
 spark = open_session(needs, scratch_dir=scratch, cores=2)
 from penstock.spark import session
@@ -107,8 +124,7 @@ import time; time.sleep(600)
     assert process.stdout is not None
     java = int(process.stdout.readline())
     assert alive(java)
-    # what a killed JVM leaves behind lies with the run
-    assert Path(process.stdout.readline().strip()) == tmp_path / TEMPORARY
+    assert Path(process.stdout.readline().strip()).is_relative_to(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     deadline = time.monotonic() + 30

@@ -33,7 +33,7 @@ from penstock.spark.java_command import Wanted, java_command
 from penstock.spark.properties import properties_text
 
 LOG = "spark.log"
-TEMPORARY = "java"  # the folder, beside the log, of Java's own temporary files
+_TEMPORARY = "java"  # the folder of Java's own temporary files
 CLOSE_SECONDS = 20.0
 _LOG_TAIL = 20_000
 _WATCH_SECONDS = 0.1
@@ -144,12 +144,16 @@ class Start(NamedTuple):
 
 @contextmanager
 def prepared(
-    conf: Mapping[str, str], environ: Mapping[str, str], wanted: Wanted, folder: Path
+    conf: Mapping[str, str],
+    environ: Mapping[str, str],
+    wanted: Wanted,
+    folder: Path,
+    scratch: Path,
 ) -> Generator[Start]:
     """Writes the settings to a file in ``folder``, which is private, and yields how to start a JVM
     with them; removes the file at the end of the block, when the JVM must have read it. Java's
-    temporary files go to ``folder`` too: a killed JVM leaves them behind."""
-    temporary = folder / TEMPORARY
+    temporary files go to ``scratch``: a killed JVM leaves them behind."""
+    temporary = scratch / _TEMPORARY
     temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
     at = f"-Djava.io.tmpdir={temporary}"
     wanted = msgspec.structs.replace(wanted, options=(at, *wanted.options))
@@ -170,18 +174,20 @@ def start_jvm(
     environ: Mapping[str, str],
     wanted: Wanted,
     folder: Path,
+    scratch: Path,
     timeout: float,
     check: Callable[[], None],
 ) -> OwnJvm:
     """Starts a JVM and connects PySpark to it. ``folder``: private to this run, for settings and
-    log. ``check``: called while waiting; it may raise to stop the start.
+    log; ``scratch``: for temporary files. ``check``: called while waiting; it may raise to stop the
+    start.
 
     Raises ``ConfigError`` (``spark.not_started``) or ``DestinationError``
     (``spark.jars_unresolved``) where Java ends or does not answer within ``timeout`` seconds.
     """
     silence_py4j()
     log = folder / LOG
-    with prepared(conf, environ, wanted, folder) as start:
+    with prepared(conf, environ, wanted, folder, scratch) as start:
         process = spawn(start.command, start.environ, folder, log)
         try:
             connect(_await(process, start.answer, timeout, log, check))

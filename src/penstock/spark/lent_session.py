@@ -98,7 +98,7 @@ def borrow(
 
     @contextmanager
     def start(folder: Path) -> Generator[warm.Start]:
-        with prepared(at(folder), environ, wanted, folder) as how:
+        with prepared(at(folder), environ, wanted, folder, folder) as how:
             yield warm.Start(how.command, how.environ, how.answer)
 
     root = warm.folder_of_all(place.cache)

@@ -35,6 +35,7 @@ from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import Wanted
+from penstock.spark.scratch import remove_left, session_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
 from penstock.unused_packages import let_in
 
@@ -49,8 +50,8 @@ RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
 _LOOPBACK = "127.0.0.1"
 _KILLED_SECONDS = 10.0
-SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the run's folder
-_BLOCKS, _IVY = "blocks", "ivy"  # in the scratch folder, removed at the end
+SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the session
+_BLOCKS, _IVY = "blocks", "ivy"  # in the session's scratch folder
 _JOINED = {  # settings that add up: ours first
     "spark.jars": ",",
     "spark.jars.excludes": ",",
@@ -91,13 +92,13 @@ class _Open:
         jvm: "Jvm | None",
         master: str,
         packages: frozenset[str] | None,
-        scratch: Path,
+        folder: Path,
     ) -> None:
         self.spark = spark
         self.jvm = jvm
         self.master = master
         self.packages = packages
-        self.scratch = scratch
+        self.folder = folder
         self.users = 1
 
     def refuse(self, needs: Needs, chosen: str) -> None:
@@ -177,12 +178,12 @@ def open_session(
             _current.refuse(needs, chosen)
             _current.users += 1
             return _current.spark
-        scratch = scratch_dir.resolve()
+        folder = scratch_dir.resolve()
         cache = (cache_dir or platformdirs.user_cache_path("penstock")).resolve()
         if (users := users_session()) is not None:
             masters_differ(users, master)
             spark = beside(users, needs, _merge(session_conf(), conf or {}))
-            _current = _Open(spark, None, chosen, None, scratch)
+            _current = _Open(spark, None, chosen, None, folder)
             return spark
         _opening = True
         try:
@@ -190,10 +191,8 @@ def open_session(
                 spark, jvm = _connect(chosen, conf or {}), None
             else:
                 with _own_interrupt():
-                    spark, jvm = _start(
-                        needs, chosen, conf or {}, scratch, cache, stays_with, check
-                    )
-            _current = _Open(spark, jvm, chosen, frozenset(needs.packages), scratch)
+                    spark, jvm = _start(needs, chosen, conf or {}, folder, cache, stays_with, check)
+            _current = _Open(spark, jvm, chosen, frozenset(needs.packages), folder)
         finally:
             _opening = False
         atexit.register(_close_now)
@@ -250,18 +249,15 @@ def _close_now(seconds: float = 20.0) -> None:
         elif closing.jvm is None:
             closing.spark.stop()
         else:
-            from penstock.spark.jvm import TEMPORARY
-
             closing.jvm.end(closing.spark.stop, seconds)
-            for name in (_BLOCKS, _IVY, TEMPORARY):
-                shutil.rmtree(closing.scratch / name, ignore_errors=True)
+            shutil.rmtree(session_scratch(closing.folder), ignore_errors=True)
 
 
 def _start(
     needs: Needs,
     master: str,
     conf: Mapping[str, str],
-    scratch: Path,
+    folder: Path,
     cache: Path,
     stays_with: Path | None,
     check: Callable[[], None],
@@ -272,6 +268,8 @@ def _start(
 
     java = find_java()
     found = find_jars(needs.packages, cache)
+    remove_left(folder)
+    scratch = session_scratch(folder)
     ivy = scratch / _IVY
     fetched: dict[str, str] = {}
     if found.missing:
@@ -294,13 +292,14 @@ def _start(
             java,
             wanted,
             lambda given: _environment(java, master, given),
-            Place(cache=cache, log=scratch / LOG, stays_with=stays_with),
+            Place(cache=cache, log=folder / LOG, stays_with=stays_with),
             check,
         )
         if lent is not None:
             return lent
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
-    jvm = start_jvm(merged, _environment(java, master), wanted, scratch, timeout, check)
+    environ = _environment(java, master)
+    jvm = start_jvm(merged, environ, wanted, folder, scratch, timeout, check)
     stopped: list[PenstockError] = []
     try:
         with jvm.killed_when(check, stopped):
