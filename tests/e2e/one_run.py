@@ -1,13 +1,12 @@
 """One real run in a process of its own, driven by one JSON argument; the answer on stdout.
 
-Calls ``engine.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that what
-a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
+Calls ``engine.run.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that
+what a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
 ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
 sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
 ``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan``
 (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a test of
-seconds. The answer is the report, or
-``{"error": ...}``; the exit code is the run's.
+seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
 import json
@@ -30,8 +29,8 @@ from penstock.config.sections import (
     Resources,
     SparkSettings,
 )
-from penstock.engine import run, wiring
 from penstock.engine.plan import lane_jobs
+from penstock.engine.run import run, wiring
 from penstock.engine.specs.lane import Bounds
 from penstock.errors import PenstockError
 from penstock.unused_packages import leave_out

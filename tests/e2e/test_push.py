@@ -17,8 +17,8 @@ from connector_sites import Push, TapSite
 from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
-from penstock.engine import wiring
 from penstock.engine.plan import lane_jobs
+from penstock.engine.run import wiring
 from penstock.engine.specs.lane import Bounds
 from penstock.engine.specs.plan import SyncPlan
 from penstock.errors import ConfigError

@@ -20,8 +20,8 @@ from e2e_harness import FEW_PARTITIONS, HERE
 from pipelines import MASTER, Ran, Site
 
 import warm_spark
-from penstock.engine import wiring
 from penstock.engine.plan import lane_jobs
+from penstock.engine.run import wiring
 from penstock.engine.specs.lane import Bounds
 from penstock.engine.specs.plan import SyncPlan
 from penstock.errors import ConfigError

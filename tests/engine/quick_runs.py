@@ -18,12 +18,13 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
-from penstock.engine import run as runs
-from penstock.engine import run_spark, wiring
 from penstock.engine.inspect.pipelines import open_known
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.engine.plan import prepare
-from penstock.engine.run import run_pipeline
+from penstock.engine.run import run as runs
+from penstock.engine.run import spark as run_spark
+from penstock.engine.run import wiring
+from penstock.engine.run.run import run_pipeline
 from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker.lane import run_lane
 from penstock.model.report import Report

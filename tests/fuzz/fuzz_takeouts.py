@@ -10,9 +10,9 @@ from typing import Any
 from unittest import mock
 
 from penstock.codec.exact_json import exact, exact_text
-from penstock.engine import run
 from penstock.engine.deliver.reject_limits import Judged, Rejections
 from penstock.engine.plan import streams as plan
+from penstock.engine.run import run
 from penstock.engine.sync import epochs, progress
 from penstock.model.catalog import SyncMode
 from penstock.model.state import SavedState

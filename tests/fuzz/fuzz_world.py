@@ -26,8 +26,6 @@ from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
-from penstock.engine import accounting as report
-from penstock.engine import run, run_spark, wiring
 from penstock.engine.channel.mailbox import Progress
 from penstock.engine.deliver import table_loader
 from penstock.engine.deliver.unacked import SentMarks
@@ -37,6 +35,9 @@ from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.plan.endpoints import Source
 from penstock.engine.plan.feeder_jobs import FeederJobs
+from penstock.engine.reporting import accounting as report
+from penstock.engine.run import run, wiring
+from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.lane import Ask, Bounds, LaneJob, LaneResult, StreamAnswer
 from penstock.engine.specs.observer import NullObserver
 from penstock.engine.specs.plan import ContinuedStream, LaneStart

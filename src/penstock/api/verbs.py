@@ -47,7 +47,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.model.report import Report
 
 if TYPE_CHECKING:
-    from penstock.engine.run_all import Settled
+    from penstock.engine.run.run_all import Settled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,7 +145,7 @@ def run(
     home = home_of(how)
     agree(pipeline, home, yes=how.get("yes", False))
     with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:
-        from penstock.engine.run import run_pipeline
+        from penstock.engine.run.run import run_pipeline
 
         report = run_pipeline(
             pipeline,
@@ -174,7 +174,7 @@ def run_all(
     pipeline files, or of a Syncmaven project. One that fails leaves the others alone. Returns what
     became of each, in order: ``pipeline``, ``status``, ``exit_code``, ``report`` and ``error``.
     ``select``: only these. Raises ``ConfigError`` for a fault in any file, before the first run."""
-    from penstock.engine.run_all import run_all as run_each
+    from penstock.engine.run.run_all import run_all as run_each
 
     words = [str(place) for place in places]
     if not words or not (are_several(words) or all(map(is_file, words))):

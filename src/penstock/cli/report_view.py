@@ -12,7 +12,7 @@ from penstock.terminal.traces import without_trace
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.engine.run_all import Settled
+    from penstock.engine.run.run_all import Settled
 
 _SHOWN = 50
 _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}

@@ -3,7 +3,7 @@ its own: its pipelines are the files', under their names.
 
 All files are read before any pipeline runs, and the faults of all are one error. Not here: one file
 (``config.load``), which folders are projects of a protocol (``config.project``), runs
-(``engine.run_all``).
+(``engine.run.run_all``).
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ files of a protocol's own host.
 Which folders are one, the protocols' specs say (``ProtocolSpec.project_folders``); the protocol's
 ``project`` module turns the files into pipelines. From there on each is a pipeline like any other,
 with a name, a state and reports of its own. Not here: the files (``protocols.NAME.project``,
-``config.pipeline_files``), runs (``engine.run_all``).
+``config.pipeline_files``), runs (``engine.run.run_all``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Runs a program of the user's that is no connector, with a document on its stdin, to its end.
 
 It has this process's whole environment, and is ended with everything it started when its time is up
-or this process dies. Neighbours: ``process`` runs it, ``engine.hooks`` asks for it.
+or this process dies. Neighbours: ``process`` runs it, ``engine.reporting.hooks`` asks for it.
 """
 
 import os

@@ -11,9 +11,10 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Destination
-from penstock.engine import run, run_spark
 from penstock.engine.plan.streams import StreamRules, describe, plan_streams
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
+from penstock.engine.run import run
+from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId

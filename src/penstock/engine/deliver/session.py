@@ -1,7 +1,7 @@
 """Holds the collaborators of one sync: the lease and its store, the log, the protocol's rules for
 states, the copier of rejects, the observer, and the failures so far.
 
-Built once (``engine.wiring``) and passed whole. Not here: decisions, plans of streams
+Built once (``engine.run.wiring``) and passed whole. Not here: decisions, plans of streams
 (``engine.specs.plan``). Neighbours: ``engine.sync`` and the other modules of ``engine.deliver``
 take one.
 """

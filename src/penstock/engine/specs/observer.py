@@ -2,8 +2,8 @@
 :class:`SyncObserver` by a sync.
 
 Not here: the report (``model.report``), the run's log file. Neighbours: ``engine.run`` and
-``engine.accounting`` call a ``RunObserver``, which ``terminal.progress`` implements;
-``engine.sync`` and ``engine.deliver`` call a ``SyncObserver``, which ``engine.run_monitor``
+``engine.reporting.accounting`` call a ``RunObserver``, which ``terminal.progress`` implements;
+``engine.sync`` and ``engine.deliver`` call a ``SyncObserver``, which ``engine.run.monitor``
 implements.
 """
 

@@ -2,5 +2,5 @@
 sealed segments and has them delivered.
 
 Not here: how rows are delivered (``engine.deliver``). Runs in the driver. Neighbours:
-``engine.wiring`` puts it together, ``ports`` has the contracts of its collaborators.
+``engine.run.wiring`` puts it together, ``ports`` has the contracts of its collaborators.
 """

@@ -6,7 +6,7 @@ reads them as it reads what a connector says: under the epoch's CLAIM (L4), thro
 rejects and the sealer, so that whatever follows is the same. Spark may run the query's tasks more
 than once; what a task wrote that did not end well is no part of the rows.
 
-Not here: the query (``spark.model``), the lane (``lane_runner``). Neighbours: ``engine.wiring``
+Not here: the query (``spark.model``), the lane (``lane_runner``). Neighbours: ``engine.run.wiring``
 puts this before the lanes' submission; ``protocols.spark`` reads what is staged.
 """
 

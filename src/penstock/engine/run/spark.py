@@ -19,11 +19,11 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
-from penstock.engine.accounting import Accounting
 from penstock.engine.plan.endpoints import source_reference
 from penstock.engine.plan.prepare import table_of
+from penstock.engine.reporting.accounting import Accounting
+from penstock.engine.reporting.timeline import START, STARTING
 from penstock.engine.specs.observer import RunObserver
-from penstock.engine.timeline import START, STARTING
 from penstock.errors import PenstockError
 from penstock.spark.early_session import EarlySession
 from penstock.spark.session import choose_master, may_open_early
@@ -45,7 +45,7 @@ class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpark:
-    """``folder``: the run's. ``daemon``, ``held``: as of ``engine.run.run_pipeline``."""
+    """``folder``: the run's. ``daemon``, ``held``: as of ``engine.run.run.run_pipeline``."""
 
     def __init__(
         self,

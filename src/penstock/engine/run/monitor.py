@@ -3,7 +3,7 @@ logs, shows progress.
 
 Implements ``engine.sync.ports.Time`` and ``engine.specs.observer.SyncObserver`` at once: whenever
 the sync sleeps or asks whether it may go on, what the lanes wrote to the mailbox is passed on.
-Neighbours: ``engine.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
+Neighbours: ``engine.reporting.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
 """
 
 import time
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.engine.accounting import Accounting
 from penstock.engine.channel.heartbeat import Pulse
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
+from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.serve import Echo
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult

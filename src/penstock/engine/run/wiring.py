@@ -23,7 +23,7 @@ from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
 from penstock.engine.plan.prepare import Prepared, evolution
 from penstock.engine.plan.replan import Planner
-from penstock.engine.run_monitor import RunMonitor
+from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
 from penstock.engine.sync.model_diff import ModelDiff

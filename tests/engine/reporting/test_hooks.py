@@ -17,9 +17,9 @@ from quick_runs import Bench, Silent
 
 from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.engine import hooks as module
-from penstock.engine.hooks import Hooks
-from penstock.engine.run import Run, run_pipeline
+from penstock.engine.reporting import hooks as module
+from penstock.engine.reporting.hooks import Hooks
+from penstock.engine.run.run import Run, run_pipeline
 from penstock.errors import Cancelled, ConfigError, SourceError
 from penstock.model.report import Report
 

@@ -12,14 +12,15 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
-from penstock.engine import run, run_spark
 from penstock.engine.deliver.table_loader import NoLoader
+from penstock.engine.run import run
+from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 
-STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
+STUB = Path(__file__).parents[2] / "stubs" / "stub_source.py"
 SECRET = "correct-horse-battery"
 FILE = """
 pipeline: shop

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.endpoints import Destination
+from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
 from penstock.engine.specs.observer import RunObserver, counted
 from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
-from penstock.engine.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
@@ -28,7 +28,7 @@ _SHOWN = 10
 
 
 class Accounting:
-    """Counts the calls of ``engine.specs.observer.SyncObserver``, which ``engine.run_monitor``
+    """Counts the calls of ``engine.specs.observer.SyncObserver``, which ``engine.run.monitor``
     passes on; :meth:`report` at the end."""
 
     def __init__(self, progress: RunObserver) -> None:

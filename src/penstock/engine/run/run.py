@@ -26,14 +26,11 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
-from penstock.engine.accounting import Accounting
 from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
-from penstock.engine.connector_configs import ConnectorConfigs
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
-from penstock.engine.hooks import Hooks
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
 from penstock.engine.plan.endpoints import (
@@ -55,18 +52,21 @@ from penstock.engine.plan.prepare import (
 )
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import transforms_of
-from penstock.engine.run_monitor import RunMonitor
-from penstock.engine.run_spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
+from penstock.engine.reporting.accounting import Accounting
+from penstock.engine.reporting.hooks import Hooks
+from penstock.engine.reporting.telemetry import Telemetry
+from penstock.engine.reporting.timeline import PREPARE, refuse_unwritable
+from penstock.engine.run.connector_configs import ConnectorConfigs
+from penstock.engine.run.monitor import RunMonitor
+from penstock.engine.run.spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
+from penstock.engine.run.state_resets import reset_overwritten, reset_passed_over, reset_states
+from penstock.engine.run.wiring import Assembly
 from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import Outcome
-from penstock.engine.state_resets import reset_overwritten, reset_passed_over, reset_states
 from penstock.engine.sync.sync import Sync
-from penstock.engine.telemetry import Telemetry
-from penstock.engine.timeline import PREPARE, refuse_unwritable
-from penstock.engine.wiring import Assembly
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
 from penstock.model.catalog import Catalog, StreamId, SyncMode
@@ -149,12 +149,13 @@ def run_pipeline(
     source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
-    ``held``: keeps the session open after the run, for the next one of this process.
-    ``cancel``: stops this run once it is set. ``model``: what the source ``spark:`` reads, in place
-    of what its reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.timeline``); one that cannot be written is refused before the run. The pipeline's
-    hooks are told how it ended, unless nothing is kept (``engine.hooks``), and so are OpenTelemetry
-    and OpenLineage where the environment asks for it (``engine.telemetry``)."""
+    ``held``: keeps the session open after the run, for the next one of this process. ``cancel``:
+    stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
+    reference names. ``profile``: a file for the run's timeline as trace events
+    (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
+    pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
+    so are OpenTelemetry and OpenLineage where the environment asks for it
+    (``engine.reporting.telemetry``)."""
     if profile is not None:
         refuse_unwritable(profile)
     dry = dry_run or limit is not None

@@ -1,14 +1,15 @@
 """What is told of a run that has ended to programs that watch runs. Data only.
 
-Neighbours: ``engine.telemetry`` makes it, ``engine.otel`` and ``engine.lineage`` send it.
+Neighbours: ``engine.reporting.telemetry`` makes it, ``engine.reporting.opentelemetry`` and
+``engine.reporting.openlineage`` send it.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
+from penstock.engine.reporting.timeline import Span
 from penstock.engine.specs.plan import PlannedStream
-from penstock.engine.timeline import Span
 from penstock.model.catalog import StreamId
 from penstock.model.report import Report, RunStatus
 

@@ -2,8 +2,8 @@
 
 A run pays nothing without them: their libraries are imported where they are asked for. Telling
 changes nothing of a run: it happens in threads of its own, its time is bounded, and what goes wrong
-is one sentence for the report. Neighbours: ``engine.otel`` and ``engine.lineage`` send;
-``engine.run`` says when.
+is one sentence for the report. Neighbours: ``engine.reporting.opentelemetry`` and
+``engine.reporting.openlineage`` send; ``engine.run`` says when.
 """
 
 import logging
@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.config.pipeline import Pipeline
-from penstock.engine.run_end import RunEnd
+from penstock.engine.reporting.run_end import RunEnd
+from penstock.engine.reporting.timeline import Timeline
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
-from penstock.engine.timeline import Timeline
 from penstock.errors import Cancelled, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.report import Report
@@ -28,7 +28,7 @@ from penstock.runtimes.masking import Masker
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from penstock.engine.lineage import Lineage
+    from penstock.engine.reporting.openlineage import Lineage
 
 FLUSH_SECONDS = 10.0  # of the end of a run, for both together
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -164,7 +164,7 @@ class Telemetry:
 
     def _events_of(self) -> "Lineage":
         """In the sender's thread only: half a second of imports."""
-        from penstock.engine.lineage import Lineage
+        from penstock.engine.reporting.openlineage import Lineage
 
         if self._made is None:
             self._made = Lineage(self._pipeline)
@@ -217,13 +217,13 @@ class _Sender:
 
 
 def _trace(end: RunEnd, parent: "Context") -> str | None:
-    from penstock.engine.otel import send_trace
+    from penstock.engine.reporting.opentelemetry import send_trace
 
     return send_trace(end, parent)
 
 
 def _metrics(end: RunEnd) -> str | None:
-    from penstock.engine.otel import send_metrics
+    from penstock.engine.reporting.opentelemetry import send_metrics
 
     return send_metrics(end)
 

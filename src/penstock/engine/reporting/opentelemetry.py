@@ -2,7 +2,8 @@
 
 The library's own environment variables configure it: endpoint, headers, timeout, sampler, resource.
 Everything is made of what the run recorded anyway, once it has ended: a run pays nothing for it
-while it moves rows. Not here: whether it is asked for, its bounded time (``engine.telemetry``).
+while it moves rows. Not here: whether it is asked for, its bounded time
+(``engine.reporting.telemetry``).
 """
 
 import math
@@ -27,8 +28,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
 
-from penstock.engine.run_end import RunEnd
-from penstock.engine.timeline import Span
+from penstock.engine.reporting.run_end import RunEnd
+from penstock.engine.reporting.timeline import Span
 from penstock.model.report import StreamReport
 
 _BATCH = 512  # spans of one request

@@ -7,9 +7,17 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
-from penstock.engine.run import run_pipeline
+from penstock.engine.reporting.timeline import (
+    LANE,
+    LOAD,
+    PREPARE,
+    STAGE,
+    START,
+    Timeline,
+    refuse_unwritable,
+)
+from penstock.engine.run.run import run_pipeline
 from penstock.engine.specs.observer import NullObserver
-from penstock.engine.timeline import LANE, LOAD, PREPARE, STAGE, START, Timeline, refuse_unwritable
 from penstock.errors import ConfigError
 from penstock.model.report import TimeSpent
 

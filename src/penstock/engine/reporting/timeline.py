@@ -2,7 +2,7 @@
 
 A span has a name, a track (one after the other on each) and two readings of ``time.monotonic``.
 Not here: what a lane does inside (its own figures come with its result). Neighbours:
-``engine.run`` and ``engine.accounting`` add spans, ``engine.run`` writes the profile.
+``engine.run`` and ``engine.reporting.accounting`` add spans, ``engine.run`` writes the profile.
 """
 
 import os

@@ -3,7 +3,7 @@ was read and what was written.
 
 The library's own environment variables and files configure it. A run's id is the UUID of the 128
 bits that Penstock's own id has, with the version and variant bits of a UUID of version 7. Not here:
-whether it is asked for, its bounded time (``engine.telemetry``).
+whether it is asked for, its bounded time (``engine.reporting.telemetry``).
 Source: https://openlineage.io/spec/2-0-2/OpenLineage.json.
 """
 
@@ -40,7 +40,7 @@ from openlineage.client.facet_v2 import (
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import shown
-from penstock.engine.run_end import RunEnd
+from penstock.engine.reporting.run_end import RunEnd
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId

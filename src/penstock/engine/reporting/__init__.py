@@ -1,0 +1,6 @@
+"""Records what a run does, makes the run's report of it, and sends it to whoever asked for it.
+
+``accounting`` counts, ``timeline`` has the seconds; ``hooks`` calls the user's programs and URLs,
+``telemetry`` sends through ``opentelemetry`` and ``openlineage``. Runs in the driver; decides
+nothing. Not here: the report's own form (``model.report``), what people see (``terminal``).
+"""
