@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.home import Home
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.sync import model_rows
 
 QUERY = (

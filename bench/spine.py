@@ -35,7 +35,7 @@ def drive(given: str) -> None:
 
     from penstock.config.command_line import pipeline_from_arguments
     from penstock.config.home import Home
-    from penstock.engine.run.run import run_pipeline
+    from penstock.engine.run.start import run_pipeline
     from penstock.unused_packages import leave_out
 
     leave_out("pandas")  # as the command line does

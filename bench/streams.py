@@ -31,7 +31,7 @@ def drive(config: str, place: str, home: str, profile: str) -> None:
 
     from penstock.config.command_line import pipeline_from_arguments
     from penstock.config.home import Home
-    from penstock.engine.run.run import run_pipeline
+    from penstock.engine.run.start import run_pipeline
 
     began = time.monotonic()
 

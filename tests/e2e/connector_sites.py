@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines import NAME, Ran, Row, Site
 
-from penstock.engine.run.run import request_cancel
+from penstock.engine.run.start import request_cancel
 from penstock.protocols import load as load_protocol
 
 STUBS = Path(__file__).parents[1] / "stubs"

@@ -1,12 +1,12 @@
 """One real run in a process of its own, driven by one JSON argument; the answer on stdout.
 
-Calls ``engine.run.run.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so that
-what a test kills is a whole program. Keys of the argument: ``source``, ``destination``, ``home``,
-``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the pipeline's
-sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may write),
-``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.sealer.Bounds``) and ``plan``
-(of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a test of
-seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
+Calls ``engine.run.start.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so
+that what a test kills is a whole program. Keys of the argument: ``source``, ``destination``,
+``home``, ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the
+pipeline's sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may
+write), ``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.sealer.Bounds``) and
+``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
+test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
 import json
@@ -30,7 +30,7 @@ from penstock.config.sections import (
     SparkSettings,
 )
 from penstock.engine.plan import lane_jobs
-from penstock.engine.run import run, wiring
+from penstock.engine.run import start, wiring
 from penstock.engine.specs.lane import Bounds
 from penstock.errors import PenstockError
 from penstock.unused_packages import leave_out
@@ -100,10 +100,10 @@ def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
 def main() -> int:
     told = json.loads(sys.argv[1])
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: run.request_cancel())
+        signal.signal(number, lambda *_: start.request_cancel())
     make_small(told.get("bounds", {}), told.get("plan", {}))
     try:
-        report = run.run_pipeline(pipeline_of(told), Home(told["home"]), observer=StageEvent())
+        report = start.run_pipeline(pipeline_of(told), Home(told["home"]), observer=StageEvent())
     except PenstockError as error:
         print(json.dumps({"error": error.as_dict()}))
         return error.exit_code

@@ -22,7 +22,7 @@ import warm_spark
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.runs import rejects
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.model.report import Report, StreamReport
 from penstock.protocols import load as load_protocol
 from penstock.store.contract import Store

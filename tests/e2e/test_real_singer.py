@@ -16,7 +16,7 @@ from connector_sites import Push, TapSite
 from pipelines import NAME, Site
 
 from penstock.config.load import load_pipeline
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import NullObserver
 from postgres_cluster import tcp_port
 

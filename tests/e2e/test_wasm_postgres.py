@@ -18,7 +18,7 @@ from wasm_sites import WasmSite
 
 from penstock.config.load import load_pipeline
 from penstock.config.sections import SparkSettings
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.errors import PenstockError
 
 import built  # isort: skip  (its folder is on the path now)

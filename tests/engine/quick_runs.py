@@ -24,7 +24,7 @@ from penstock.engine.plan import prepare
 from penstock.engine.run import run as runs
 from penstock.engine.run import spark as run_spark
 from penstock.engine.run import wiring
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker.lane import run_lane
 from penstock.model.report import Report

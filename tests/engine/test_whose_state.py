@@ -9,7 +9,7 @@ from quick_runs import Bench, Silent
 from penstock.config.load import load_pipeline
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.inspect import states
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.errors import ConfigError, StateError
 
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}

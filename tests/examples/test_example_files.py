@@ -19,7 +19,7 @@ import yaml
 from penstock.api.verbs import Given
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import NullObserver
 
 ROOT = Path(__file__).parents[2]

@@ -461,7 +461,15 @@ def run_once(
         try:
             into = f"parquet:{NOWHERE}" if world.target is None else "airbyte:./destination"
             told = pipeline(use, into, options)
-            one = run.Run(told, FuzzHome(), world.home.store, NullObserver(), dry=False, limit=None)
+            one = run.Run(
+                told,
+                FuzzHome(),
+                world.home.store,
+                NullObserver(),
+                dry=False,
+                limit=None,
+                run_id=NAME,
+            )
             with ExitStack() as inner:
                 return Outcome(
                     report=one.execute(inner, full_refresh=full_refresh, recreate=recreate)

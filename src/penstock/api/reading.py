@@ -208,7 +208,7 @@ class _Place:
         self.named = name is not None
         kind = _NAMED if self.named else _ONCE
         if name is None:
-            from penstock.engine.run.run import new_run_id
+            from penstock.engine.run.start import new_run_id
 
             _remove_left(outer)
             name = new_run_id().lower()

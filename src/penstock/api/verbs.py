@@ -145,7 +145,7 @@ def run(
     home = home_of(how)
     agree(pipeline, home, yes=how.get("yes", False))
     with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:
-        from penstock.engine.run.run import run_pipeline
+        from penstock.engine.run.start import run_pipeline
 
         report = run_pipeline(
             pipeline,

@@ -78,7 +78,7 @@ def write(rows: Any, destination: str, stream: str, **given: Unpack[Given]) -> R
         shown(how.get("progress"), pipeline.secret_values) as observer,
         stoppable() as cancel,
     ):
-        from penstock.engine.run.run import run_pipeline
+        from penstock.engine.run.start import run_pipeline
 
         report = run_pipeline(
             pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model

@@ -180,7 +180,7 @@ def run(
     wanted = arguments.pipeline(words, reading, given, surface.output)
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
-    from penstock.engine.run.run import request_cancel, run_pipeline
+    from penstock.engine.run.start import request_cancel, run_pipeline
 
     settle(surface, consents(wanted, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
@@ -269,8 +269,8 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
     """Runs the syncs of a project; returns the highest of their exit codes."""
     from penstock.cli.report_view import project_text
     from penstock.engine.inspect.plan_check import consents
-    from penstock.engine.run.run import request_cancel
     from penstock.engine.run.run_all import run_all
+    from penstock.engine.run.start import request_cancel
 
     for pipeline in project.pipelines.values():
         settle(surface, consents(pipeline, surface.home), yes=yes)

@@ -1,7 +1,7 @@
 """Defines the verb ``serve``: Penstock as another platform's connector.
 
 Stdout carries the platform's messages; everything else goes to stderr. Neighbours:
-``engine.run.run.serve_input`` does the work; ``config.serve_config`` reads the configuration that
+``engine.run.start.serve_input`` does the work; ``config.serve_config`` reads the configuration that
 the platform gives; a protocol's ``serve`` module encodes the messages to the host.
 """
 
@@ -224,7 +224,7 @@ def _run(
     """Runs the sync of stdin. ``form``: a line of stdout, with ``{}`` in place of the state. A hint
     that refers to a verb for connectors is dropped: the host's source cannot be asked by our
     verbs."""
-    from penstock.engine.run.run import request_cancel, serve_input
+    from penstock.engine.run.start import request_cancel, serve_input
 
     head, _, tail = form.partition("{}")
 

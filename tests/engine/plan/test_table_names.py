@@ -13,8 +13,8 @@ from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Destination
 from penstock.engine.plan.streams import StreamRules, describe, plan_streams
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
-from penstock.engine.run import run
 from penstock.engine.run import spark as run_spark
+from penstock.engine.run import start
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId
@@ -178,7 +178,7 @@ def test_a_run_keeps_the_names_that_it_gave(
         source |= {"catalog_argument": "none"} if open_ else {}
         destination = {"use": f"parquet:{tmp_path / 'lake'}", "prefix": prefix}
         text = json.dumps({"pipeline": "p", "source": source, "destination": destination})
-        return run.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())
+        return start.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())
 
     table = str(tmp_path / "lake" / clean_name(f"crm_{name}"))
     for _ in range(2):

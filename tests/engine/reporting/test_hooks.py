@@ -19,7 +19,8 @@ from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.config.pipeline import Pipeline
 from penstock.engine.reporting import hooks as module
 from penstock.engine.reporting.hooks import Hooks
-from penstock.engine.run.run import Run, run_pipeline
+from penstock.engine.run.run import Run
+from penstock.engine.run.start import run_pipeline
 from penstock.errors import Cancelled, ConfigError, SourceError
 from penstock.model.report import Report
 

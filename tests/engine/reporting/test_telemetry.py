@@ -31,7 +31,7 @@ from quick_runs import Bench, Silent
 from penstock.config.load import load_pipeline
 from penstock.engine.reporting import telemetry as module
 from penstock.engine.reporting.openlineage import _place, _system, uuid_of
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.errors import SourceError
 from penstock.model.report import Report
 
@@ -364,7 +364,7 @@ def test_a_dry_run_tells_nobody(
 
 def test_a_run_without_them_imports_nothing_of_them() -> None:
     code = (
-        "import sys, penstock.engine.run.run\n"
+        "import sys, penstock.engine.run.start\n"
         "found = {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(str(found & {'opentelemetry', 'openlineage', 'requests'} or ''))"
     )

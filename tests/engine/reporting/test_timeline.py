@@ -16,7 +16,7 @@ from penstock.engine.reporting.timeline import (
     Timeline,
     refuse_unwritable,
 )
-from penstock.engine.run.run import run_pipeline
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.model.report import TimeSpent

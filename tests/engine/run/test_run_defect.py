@@ -13,7 +13,7 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.engine.deliver.table_loader import NoLoader
-from penstock.engine.run import run
+from penstock.engine.run import run, start
 from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
@@ -36,7 +36,7 @@ def run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> Re
     monkeypatch.setattr(run_spark.RunSpark, "open", lambda *_: None)
     monkeypatch.setattr(NoLoader, "begin", broken)
     text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret=SECRET)
-    return run.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())
+    return start.run_pipeline(parse_pipeline(text, {}), Home(tmp_path), observer=NullObserver())
 
 
 def test_a_fault_of_ours_ends_the_run_with_a_report(

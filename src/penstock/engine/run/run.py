@@ -1,10 +1,9 @@
-"""Runs a pipeline, from its file to its report: opens what a sync needs, runs it, closes
-everything.
+"""Runs one pipeline: opens what a sync needs, runs it, makes the report, closes everything.
 
 The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
 discover, plan), so that a wrong configuration fails in a second. Spark starts beside that, where
-it can be told which Spark a run needs, and is given up where the run is refused. Neighbours:
-``cli`` calls the functions; ``engine.plan.prepare`` does what comes before the first record,
+it can be known which Spark a run needs, and is given up where the run is refused. Neighbours:
+``start`` calls it; ``engine.plan.prepare`` does what comes before the first record,
 ``engine.sync.sync`` what comes after it.
 """
 
@@ -14,8 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,15 +51,14 @@ from penstock.engine.plan.prepare import (
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.reporting.accounting import Accounting
-from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
-from penstock.engine.reporting.timeline import PREPARE, refuse_unwritable
+from penstock.engine.reporting.timeline import PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
 from penstock.engine.run.state_resets import reset_overwritten, reset_passed_over, reset_states
 from penstock.engine.run.wiring import Assembly
-from penstock.engine.serve import Echo, Say, Served, input_pipe, refuse_remote
+from penstock.engine.serve import Echo, Served
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
@@ -69,168 +66,18 @@ from penstock.engine.specs.plan import Outcome
 from penstock.engine.sync.sync import Sync
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
-from penstock.model.catalog import Catalog, StreamId, SyncMode
+from penstock.model.catalog import SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import iso_time, this_holder
 from penstock.store.memory import MemoryStore
-from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url
 
 if TYPE_CHECKING:
     from penstock.spark.model import Model
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-class _Runs:
-    """The runs of this process, each with what stops it. No lock: a signal's handler may interrupt
-    any of this."""
-
-    def __init__(self) -> None:
-        self._stops: list[threading.Event] = []
-        self._asked_before = False
-
-    def stop(self) -> None:
-        """Stops every run; where none has begun yet, the next one."""
-        stops = [*self._stops]
-        self._asked_before = not stops
-        for stop in stops:
-            stop.set()
-
-    @contextmanager
-    def one(self, stop: threading.Event) -> Generator[None]:
-        """Counts a run as going on during the block."""
-        self._stops.append(stop)
-        try:
-            if self._asked_before:
-                self._asked_before = False
-                stop.set()
-            yield
-        finally:
-            self._stops.remove(stop)
-
-
-_runs = _Runs()
-
-
-def request_cancel() -> None:
-    """Stops the runs of this process at their next step (Ctrl-C, SIGTERM)."""
-    _runs.stop()
-
-
-def new_run_id() -> str:
-    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
-    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
-
-
-def run_pipeline(
-    pipeline: Pipeline,
-    home: Home,
-    *,
-    observer: RunObserver,
-    dry_run: bool = False,
-    limit: int | None = None,
-    full_refresh: bool = False,
-    refresh: bool = False,
-    recreate: bool = False,
-    daemon: bool | None = None,
-    held: HeldSession | None = None,
-    cancel: threading.Event | None = None,
-    model: "Model | None" = None,
-    profile: Path | None = None,
-) -> Report:
-    """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
-    begins (configuration, a locked pipeline, a source that does not answer); later failures are in
-    the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: ask the
-    source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
-    the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
-    been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
-    ``held``: keeps the session open after the run, for the next one of this process. ``cancel``:
-    stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
-    reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
-    pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
-    so are OpenTelemetry and OpenLineage where the environment asks for it
-    (``engine.reporting.telemetry``)."""
-    if profile is not None:
-        refuse_unwritable(profile)
-    dry = dry_run or limit is not None
-    hooks = None if dry else Hooks(pipeline, observer)
-    telemetry = None if dry else Telemetry(pipeline, observer)
-    if hooks is not None:
-        hooks.refuse_missing()
-    run_id = new_run_id()
-    try:
-        with ExitStack() as stack:
-            store = open_store(home.state_url(pipeline.state))
-            stack.callback(store.close)
-            run = Run(
-                pipeline, home, store, observer, dry=dry, limit=limit, refresh=refresh,
-                daemon=daemon, held=held, cancel=cancel, model=model, run_id=run_id,
-                telemetry=telemetry,
-            )  # fmt: skip
-            report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
-            if profile is not None:
-                try:
-                    run.timeline.write(profile, run.id)
-                except OSError as e:
-                    observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
-    except Exception as e:
-        masker = Masker(pipeline.secret_values)
-        error = e if isinstance(e, PenstockError) else _defect(e, masker)
-        if telemetry is not None:
-            telemetry.failed(run_id, error)
-        if hooks is not None:
-            hooks.failed(error)
-        raise
-    problems = [] if telemetry is None else run.tell(telemetry, report)
-    report.notes += problems
-    if hooks is not None and (problem := hooks.ended(report)) is not None:
-        problems.append(problem)
-        report.notes.append(problem)
-    for problem in problems:
-        observer.note(problem)
-    if problems:
-        try:
-            run.write_report(report)
-        except OSError as e:  # the run is committed, and its report was written before
-            observer.log("ERROR", "penstock", f"the report lacks its last notes: {e}")
-    return report
-
-
-def serve_input(
-    pipeline: Pipeline,
-    home: Home,
-    *,
-    observer: RunObserver,
-    protocol: str,
-    catalog: Catalog,
-    say: Say,
-    refreshes: Mapping[StreamId, int] | None = None,
-) -> Report:
-    """Runs one sync of the messages on stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
-    refuse_remote(pipeline)
-    with ExitStack() as stack:
-        store = open_store(home.state_url(pipeline.state))
-        stack.callback(store.close)
-        cancel = threading.Event()
-
-        def broke(error: OSError) -> None:
-            observer.log("ERROR", "penstock", f"the input cannot be read any more: {error}")
-            cancel.set()
-
-        pipe = stack.enter_context(input_pipe(broke))
-        served = Served(
-            protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
-        )
-        run = Run(
-            pipeline, home, store, observer, dry=False, limit=None, served=served, cancel=cancel
-        )
-        return run.execute(stack, full_refresh=False)
 
 
 class Run:
@@ -245,13 +92,13 @@ class Run:
         *,
         dry: bool,
         limit: int | None,
+        run_id: str,
         served: Served | None = None,
         refresh: bool = False,
         daemon: bool | None = None,
         held: HeldSession | None = None,
         cancel: threading.Event | None = None,
         model: "Model | None" = None,
-        run_id: str | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._telemetry = telemetry
@@ -260,7 +107,7 @@ class Run:
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
         self._dry, self._limit, self._served = dry, limit, served
-        self.id = run_id or new_run_id()
+        self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
@@ -271,9 +118,8 @@ class Run:
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:
         """Prepares and runs the sync, and returns its report. ``stack`` closes what was opened.
-        Raises as :func:`run_pipeline`."""
+        Raises as :func:`~penstock.engine.run.start.run_pipeline`."""
         announce_driver()
-        stack.enter_context(_runs.one(self._cancel))
         lease = self._acquire(stack)
         pulse = stack.enter_context(Pulse(self._store, lease, self._cancel))
         log = FileLog(_log_folder(self._home, self._pipeline))
@@ -409,7 +255,7 @@ class Run:
                 failure = LogError(f"a file could not be written: {e}", code="log.io")
                 return self._failed(failure, run_log)
             run_log.write("DEBUG", "".join(traceback.format_exception(e)))
-            return self._failed(_defect(e, _masker(prepared)), run_log)
+            return self._failed(defect(e, _masker(prepared)), run_log)
 
     def _failed(self, error: PenstockError, run_log: RunLog) -> Report:
         return self._report(Outcome(complete=set(), failed={}, errors=[]), [error], run_log)
@@ -564,8 +410,8 @@ class Run:
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
         return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
-    def tell(self, telemetry: Telemetry, report: Report) -> list[str]:
-        """Tells of the run that has ended. Returns what went wrong."""
+    def send_telemetry(self, telemetry: Telemetry, report: Report) -> list[str]:
+        """Sends the run that has ended. Returns what went wrong, a sentence each."""
         done = self._accounting
         return telemetry.ended(report, self.timeline, done.planned, done.lived)
 
@@ -580,7 +426,8 @@ def _masker(prepared: Prepared) -> Masker:
     return Masker([secret for end in prepared.endpoints() for secret in end.secrets()])
 
 
-def _defect(error: Exception, masker: Masker) -> Defect:
+def defect(error: Exception, masker: Masker) -> Defect:
+    """Returns the error that a run reports where ours failed: the exception's text, masked."""
     kind = type(error).__name__
     return Defect(
         masker.mask(f"Penstock failed where it should not: {kind}: {error}".rstrip(": ")),

@@ -15,7 +15,8 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.plan.endpoints import model_needs
-from penstock.engine.run.run import HeldSession, java_died, run_pipeline
+from penstock.engine.run.spark import HeldSession, java_died
+from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import Cancelled, Defect, PenstockError
 from penstock.model.report import Report
@@ -41,7 +42,7 @@ def run_all(
     pipelines: Mapping[str, Pipeline], home: Home, *, observe: Observe, **options: Any
 ) -> list[Settled]:
     """Runs the pipelines in order and returns what became of each. ``options``: of
-    :func:`~penstock.engine.run.run.run_pipeline`. Raises nothing that one run raises."""
+    :func:`~penstock.engine.run.start.run_pipeline`. Raises nothing that one run raises."""
     needs = SessionNeeds()
     for pipeline in pipelines.values():
         needs = needs.also(model_needs(pipeline))

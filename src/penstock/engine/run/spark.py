@@ -45,7 +45,7 @@ class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpark:
-    """``folder``: the run's. ``daemon``, ``held``: as of ``engine.run.run.run_pipeline``."""
+    """``folder``: the run's. ``daemon``, ``held``: as of ``engine.run.start.run_pipeline``."""
 
     def __init__(
         self,

@@ -1,0 +1,196 @@
+"""Starts runs of pipelines: from the file, or from the messages on stdin of ``penstock serve``.
+
+Opens the store, refuses what needs no run to be refused, executes the run, sends its report to
+hooks and telemetry, and stops runs at a signal. Not here: the run (``run``), several of them
+(``run_all``). Neighbours: ``cli`` and ``api`` call the functions.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.engine.reporting.hooks import Hooks
+from penstock.engine.reporting.telemetry import Telemetry
+from penstock.engine.reporting.timeline import refuse_unwritable
+from penstock.engine.run.run import Run, defect
+from penstock.engine.run.spark import HeldSession
+from penstock.engine.serve import Say, Served, input_pipe, refuse_remote
+from penstock.engine.specs.observer import RunObserver
+from penstock.errors import PenstockError
+from penstock.model.catalog import Catalog, StreamId
+from penstock.model.report import Report
+from penstock.runtimes.masking import Masker
+from penstock.store.open import open_store
+
+if TYPE_CHECKING:
+    from penstock.spark.model import Model
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class _RunningRuns:
+    """The runs of this process, each with what stops it. No lock: a signal's handler may interrupt
+    any of this."""
+
+    def __init__(self) -> None:
+        self._stops: list[threading.Event] = []
+        self._asked_before = False
+
+    def stop(self) -> None:
+        """Stops every run; where none has begun yet, the next one."""
+        stops = [*self._stops]
+        self._asked_before = not stops
+        for stop in stops:
+            stop.set()
+
+    @contextmanager
+    def one(self, stop: threading.Event) -> Generator[None]:
+        """Counts a run as going on during the block."""
+        self._stops.append(stop)
+        try:
+            if self._asked_before:
+                self._asked_before = False
+                stop.set()
+            yield
+        finally:
+            self._stops.remove(stop)
+
+
+_running = _RunningRuns()
+
+
+def request_cancel() -> None:
+    """Stops the runs of this process at their next step (Ctrl-C, SIGTERM)."""
+    _running.stop()
+
+
+def new_run_id() -> str:
+    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
+    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    home: Home,
+    *,
+    observer: RunObserver,
+    dry_run: bool = False,
+    limit: int | None = None,
+    full_refresh: bool = False,
+    refresh: bool = False,
+    recreate: bool = False,
+    daemon: bool | None = None,
+    held: HeldSession | None = None,
+    cancel: threading.Event | None = None,
+    model: "Model | None" = None,
+    profile: Path | None = None,
+) -> Report:
+    """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
+    begins (configuration, a locked pipeline, a source that does not answer); later failures are in
+    the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: ask the
+    source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
+    the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
+    been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
+    ``held``: keeps the session open after the run, for the next one of this process. ``cancel``:
+    stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
+    reference names. ``profile``: a file for the run's timeline as trace events
+    (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
+    pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
+    so are OpenTelemetry and OpenLineage where the environment asks for it
+    (``engine.reporting.telemetry``)."""
+    if profile is not None:
+        refuse_unwritable(profile)
+    dry = dry_run or limit is not None
+    hooks = None if dry else Hooks(pipeline, observer)
+    telemetry = None if dry else Telemetry(pipeline, observer)
+    if hooks is not None:
+        hooks.refuse_missing()
+    run_id, cancel = new_run_id(), cancel or threading.Event()
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(_running.one(cancel))
+            store = open_store(home.state_url(pipeline.state))
+            stack.callback(store.close)
+            run = Run(
+                pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
+                refresh=refresh, daemon=daemon, held=held, cancel=cancel, model=model,
+                telemetry=telemetry,
+            )  # fmt: skip
+            report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
+            if profile is not None:
+                try:
+                    run.timeline.write(profile, run.id)
+                except OSError as e:
+                    observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
+    except Exception as e:
+        error = e if isinstance(e, PenstockError) else defect(e, Masker(pipeline.secret_values))
+        if telemetry is not None:
+            telemetry.failed(run_id, error)
+        if hooks is not None:
+            hooks.failed(error)
+        raise
+    _send_report(run, report, hooks, telemetry, observer)
+    return report
+
+
+def _send_report(
+    run: Run,
+    report: Report,
+    hooks: Hooks | None,
+    telemetry: Telemetry | None,
+    observer: RunObserver,
+) -> None:
+    """Sends the report of a run that has ended to telemetry and hooks. Adds what went wrong with it
+    to the report's notes, and writes the report once more."""
+    problems = [] if telemetry is None else run.send_telemetry(telemetry, report)
+    report.notes += problems
+    if hooks is not None and (problem := hooks.ended(report)) is not None:
+        problems.append(problem)
+        report.notes.append(problem)
+    for problem in problems:
+        observer.note(problem)
+    if problems:
+        try:
+            run.write_report(report)
+        except OSError as e:  # the run is committed, and its report was written before
+            observer.log("ERROR", "penstock", f"the report lacks its last notes: {e}")
+
+
+def serve_input(
+    pipeline: Pipeline,
+    home: Home,
+    *,
+    observer: RunObserver,
+    protocol: str,
+    catalog: Catalog,
+    say: Say,
+    refreshes: Mapping[StreamId, int] | None = None,
+) -> Report:
+    """Runs one sync of the messages on stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
+    refuse_remote(pipeline)
+    with ExitStack() as stack:
+        cancel = threading.Event()
+        stack.enter_context(_running.one(cancel))
+        store = open_store(home.state_url(pipeline.state))
+        stack.callback(store.close)
+
+        def broke(error: OSError) -> None:
+            observer.log("ERROR", "penstock", f"the input cannot be read any more: {error}")
+            cancel.set()
+
+        pipe = stack.enter_context(input_pipe(broke))
+        served = Served(
+            protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
+        )
+        run = Run(
+            pipeline, home, store, observer, dry=False, limit=None, run_id=new_run_id(),
+            served=served, cancel=cancel,
+        )  # fmt: skip
+        return run.execute(stack, full_refresh=False)
